@@ -1,0 +1,1 @@
+"""What runs inside a Spark task: storeformat and pyarrow, no SparkSession. Mappers are frozen dataclasses."""
