@@ -1,0 +1,189 @@
+"""The golden stores are all there, unpack whole, and a comparison sees what differs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from support import golden
+
+pytestmark = pytest.mark.golden
+ALL = golden.stores()
+
+
+def damage(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+@pytest.mark.parametrize("store", ALL, ids=str)
+def test_every_file_is_what_the_manifest_says(store: golden.GoldenStore) -> None:
+    assert hashlib.sha256(store.archive.read_bytes()).hexdigest() == store.entry["archive_sha256"]
+    root = golden.unpack(store)
+    listed = {file["path"]: (file["size"], file["sha256"]) for file in store.entry["files"]}
+    found = {
+        path.relative_to(root).as_posix(): (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+    assert found == listed
+
+
+@pytest.mark.parametrize("store", ALL, ids=str)
+def test_a_store_equals_itself(store: golden.GoldenStore) -> None:
+    root = golden.unpack(store)
+    if store.compare == "to_end":  # its queues hold old units that a rebuild must not copy
+        assert golden.compare_queues(root, root, store)
+    else:
+        assert [
+            d for d in golden.compare_queues(root, root, store) if d.file not in store.files_only_the_log_knows
+        ] == []
+    assert golden.compare_index(root, root, store) == []
+    assert golden.compare_index(root, root, store, from_begin=False) == []
+
+
+def test_filters() -> None:
+    assert len(ALL) == 58
+    assert {store.scenario for store in golden.stores("plain")}.isdisjoint({"batch-cq", "lmq", "cq-ext"})
+    assert len(golden.stores("plain")) == 50
+    assert [store.name for store in golden.stores("sizes")] == ["sizes-4.6.1", "sizes-5.1.4", "sizes-5.5.0"]
+    assert [store.version for store in golden.stores("lag-killed-safe-5.3.3")] == ["5.3.3"]
+    assert all(store.version_tuple >= (5, 4) for store in golden.stores(lambda store: store.version >= "5.4"))
+    with pytest.raises(KeyError, match="no golden store"):
+        golden.stores("nothing-of-the-kind")
+
+
+def test_a_directory_of_your_own_is_a_copy_of_your_own(tmp_path: Path) -> None:
+    mine = golden.unpack("base-clean-5.3.3", tmp_path)
+    assert mine != golden.unpack("base-clean-5.3.3")
+    (mine / "checkpoint").unlink()
+    assert golden.unpack("base-clean-5.3.3", tmp_path) == mine
+    assert not (mine / "checkpoint").exists()
+    assert (golden.unpack("base-clean-5.3.3") / "checkpoint").exists()
+
+
+def test_large_empty_files_stay_sparse(tmp_path: Path) -> None:
+    root = golden.unpack("cq-default-size-5.3.3", tmp_path)
+    files = [path.stat() for path in root.rglob("*") if path.is_file()]
+    assert sum(file.st_size for file in files) > 50_000_000
+    assert sum(file.st_blocks * 512 for file in files) < 10_000_000
+
+
+def test_a_wrong_unit_is_named_and_decoded(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    actual = golden.unpack(store, tmp_path)
+    file = "consumequeue/TopicPay/0/00000000000000000000"
+    unit = (actual / file).read_bytes()[60:80]
+    phy_offset, size, tags_code = struct.unpack(">qiq", unit)
+    damage(actual / file, 68, struct.pack(">i", size + 1))
+    damage(actual / file, 200, bytes(20))
+    (difference,) = golden.compare_queues(golden.unpack(store), actual, store)
+    assert difference == golden.Difference(
+        file,
+        "unit 3",
+        f"phy_offset={phy_offset}, size={size}, tags_code={tags_code}",
+        f"phy_offset={phy_offset}, size={size + 1}, tags_code={tags_code}",
+    )
+    assert "expected phy_offset" in str(difference)
+
+
+def test_missing_extra_and_short_files_are_named(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    actual = golden.unpack(store, tmp_path)
+    queue = actual / "consumequeue" / "TopicPay"
+    (queue / "0" / "00000000000000000000").unlink()
+    shutil.copytree(queue / "1", queue / "9")
+    (queue / "1" / "00000000000000000000").write_bytes(b"short")
+    found = {(d.file, d.unit, d.found) for d in golden.compare_queues(golden.unpack(store), actual, store)}
+    assert found == {
+        ("consumequeue/TopicPay/0/00000000000000000000", "file", "no such file"),
+        ("consumequeue/TopicPay/9/00000000000000000000", "file", "1000 bytes"),
+        ("consumequeue/TopicPay/1/00000000000000000000", "length", "5"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("position", "unit", "expected", "found"),
+    [
+        (32, "header hash_slot_count", "37", "1"),
+        (40 + 4 * 100 + 20 * 7 + 12, "entry 7", None, None),
+        (40 + 4 * 3, "slot 3", None, "1"),
+    ],
+)
+def test_a_wrong_index_file_is_named(
+    tmp_path: Path, position: int, unit: str, expected: str | None, found: str | None
+) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    actual = golden.unpack(store, tmp_path)
+    second = sorted((actual / "index").iterdir())[1]
+    before = struct.unpack_from(">i", second.read_bytes(), position)[0]
+    damage(second, position, struct.pack(">i", 1))
+    (difference,) = golden.compare_index(golden.unpack(store), actual, store)
+    assert difference.unit == unit
+    assert "index file 1" in difference.file
+    if found is not None:
+        assert difference.found == found
+        assert difference.expected == str(before)
+
+
+def test_names_of_index_files_do_not_matter_but_their_order_does(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    actual = golden.unpack(store, tmp_path)
+    files = sorted((actual / "index").iterdir())
+    for number, path in enumerate(files):
+        path.rename(path.with_name(f"{number:017d}"))
+    assert golden.compare_index(golden.unpack(store), actual, store) == []
+    (actual / "index" / f"{0:017d}").rename(actual / "index" / f"{99:017d}")
+    assert golden.compare_index(golden.unpack(store), actual, store)
+
+
+def test_after_a_kill_only_the_count_of_an_empty_last_index_file_is_tolerated(tmp_path: Path) -> None:
+    def is_empty_last(store: golden.GoldenStore) -> bool:
+        last = sorted((golden.unpack(store) / "index").iterdir())[-1].read_bytes()
+        return store.killed and not any(last[36:])
+
+    for store in golden.stores(is_empty_last):
+        actual = golden.unpack(store, tmp_path)
+        last = sorted((actual / "index").iterdir())[-1]
+        damage(last, 36, struct.pack(">i", 1))
+        assert golden.compare_index(golden.unpack(store), actual, store) == []
+        damage(last, 36, struct.pack(">i", 2))
+        assert golden.compare_index(golden.unpack(store), actual, store) != []
+
+
+def test_from_min_ignores_what_lies_below_the_log_and_nothing_above(tmp_path: Path) -> None:
+    (store,) = golden.stores("retention-5.1.4")
+    actual = golden.unpack(store, tmp_path)
+    path = actual / "consumequeue/TopicOrder/0/00000000000000000000"
+    offsets = [offset for offset, _, _ in struct.iter_unpack(">qiq", path.read_bytes())]
+    assert offsets[0] < store.min_offset
+    damage(path, 0, golden.PRE_BLANK)
+    assert golden.compare_queues(golden.unpack(store), actual, store) == []
+    first = next(number for number, offset in enumerate(offsets) if offset >= store.min_offset)
+    damage(path, 20 * first, golden.PRE_BLANK)
+    (difference,) = golden.compare_queues(golden.unpack(store), actual, store)
+    assert (difference.unit, difference.found) == (f"unit {first}", "pre-blank")
+
+
+def test_to_end_misses_no_unit_of_a_record_in_the_log(tmp_path: Path) -> None:
+    (store,) = golden.stores("stale-mid-5.1.4")
+    expected, actual = golden.unpack(store), golden.unpack(store, tmp_path)
+    records = golden.chain(expected, store)
+    assert max(records) + records[max(records)] == store.end_offset
+    for path in sorted((actual / "consumequeue").rglob("0*")):
+        if not path.is_file():
+            continue
+        data = path.read_bytes()
+        kept = [u for u in struct.iter_unpack(">qiq", data) if records.get(u[0]) == u[1]]
+        path.write_bytes(b"".join(struct.pack(">qiq", *u) for u in kept).ljust(len(data), b"\0"))
+    assert golden.compare_queues(expected, actual, store) == []
+    path = actual / "consumequeue/TopicPay/1/00000000000000000000"
+    data = path.read_bytes()
+    last = max(n for n, unit in enumerate(struct.iter_unpack(">qiq", data)) if any(unit))
+    damage(path, 20 * last, bytes(20))
+    (difference,) = golden.compare_queues(expected, actual, store)
+    assert (difference.unit, difference.found) == (f"unit {last}", "unwritten")
