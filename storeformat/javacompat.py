@@ -1,0 +1,236 @@
+"""Java's rules for text and numbers that decide bytes in the store, over Arrow columns and for single values.
+
+======================  =========================================================================================
+Java                    here
+======================  =========================================================================================
+String#hashCode         ``java_hash``, ``java_hashes``: h = 31*h + c over UTF-16 code units, modulo 2**32, signed
+a.concat(b).hashCode()  ``concat_hashes``: hash(a) * 31**len(b) + hash(b), so that topic + "#" is hashed once
+Math#abs                ``index_key_hashes``: |MIN_VALUE| stays negative and becomes 0
+new String(b, UTF_8)    ``decode_java_utf8``: malformed input as the JDK replaces it
+Integer#parseInt, ...   ``parse_int``, ``parse_short``, ``parse_long``: Unicode digits, no blanks or underscores
+String#split(String)    ``java_split``: drops trailing empty parts
+======================  =========================================================================================
+
+Text in the store is UTF-8 bytes, and hashes are taken of what Java makes of them: columns are binary or string
+arrays of those bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+_BLOCK_UNITS = 1 << 16
+"""Code units hashed at a time: the products of one block stay in the processor's cache."""
+
+# Python replaces each byte of an encoded surrogate, the JDK the two or three bytes as one.
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT = "\ufffd".encode()
+
+
+def decode_java_utf8(data: bytes) -> str:
+    """Text of UTF-8 bytes as ``new String(data, UTF_8)`` makes it: what is malformed becomes U+FFFD, never an error."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def java_hash(text: str | bytes) -> int:
+    """Signed 32-bit ``String#hashCode`` of a text, or of the text that Java reads from UTF-8 bytes."""
+    if isinstance(text, bytes):
+        text = decode_java_utf8(text)
+    units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2")
+    return int(_hash_units(units, np.array([0, len(units)]))[0])
+
+
+def java_hashes(values: pa.Array) -> Int32Array:
+    """``String#hashCode`` of every value of a binary or string array (dictionary-encoded too); 0 for nulls."""
+    return java_hashes_and_lengths(values)[0]
+
+
+def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32Array, Int32Array]:
+    """``String#hashCode`` and ``String#length`` (UTF-16 units) of every value: int32 arrays; 0 and 0 for nulls.
+
+    ASCII is hashed from the array's own buffer. Other values are decoded: all at once where they are well-formed,
+    one by one where not.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        hashes, lengths = java_hashes_and_lengths(values.dictionary)
+        codes = values.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)
+        return np.append(hashes, np.int32(0))[codes], np.append(lengths, np.int32(0))[codes]
+    if values.null_count:
+        values = values.fill_null(pa.scalar(b"", pa.binary()).cast(values.type))
+    data, offsets = binary_buffers(values)
+    begin, end = int(offsets[0]), int(offsets[-1])
+    hashes = _hash_units(data, offsets)
+    lengths = np.diff(offsets).astype(np.int32)
+    high = data[begin:end] >= 0x80
+    if high.any():
+        # The row of a byte is the last that begins at or before it: of rows with one begin only the last is not empty.
+        places = np.flatnonzero(high) + begin
+        rows = np.unique(np.searchsorted(offsets, places, side="right") - 1)
+        hashes[rows], lengths[rows] = _hash_decoded(values.take(pa.array(rows)))
+    return hashes, lengths
+
+
+def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.ArrayLike) -> Int32Array:
+    """Hashes of head + tail from the parts' hashes and the tail's length in UTF-16 units; the three are broadcast."""
+    heads, tails = (np.asarray(part, dtype=np.int32).view(np.uint32) for part in (head, tail))
+    lengths = np.asarray(tail_lengths, dtype=np.int64)
+    power = _powers(31, _table_size(int(lengths.max(initial=0)) + 1))
+    joined: npt.NDArray[np.uint32] = heads * power[lengths] + tails
+    return joined.view(np.int32)
+
+
+def index_key_hashes(hashes: npt.ArrayLike) -> Int32Array:
+    """Hashes as index files store them: absolute, 0 for ``Integer.MIN_VALUE`` (IndexFile#indexKeyHashMethod)."""
+    signed = np.asarray(hashes, dtype=np.int32)
+    return np.where(signed == INT_MIN, np.int32(0), np.abs(signed))
+
+
+def parse_int(text: str) -> int | None:
+    """Value of ``Integer.parseInt(text)``, None where Java throws NumberFormatException."""
+    return _parse(text, INT_MIN, INT_MAX)
+
+
+def parse_short(text: str) -> int | None:
+    """Value of ``Short.parseShort(text)``, None where Java throws NumberFormatException."""
+    return _parse(text, -(1 << 15), (1 << 15) - 1)
+
+
+def parse_long(text: str) -> int | None:
+    """Value of ``Long.parseLong(text)``, None where Java throws NumberFormatException."""
+    return _parse(text, LONG_MIN, LONG_MAX)
+
+
+def java_split(text: str, separator: str) -> list[str]:
+    """Parts of ``text.split(separator)`` for a literal separator: no empty parts at the end, but "" is one part."""
+    parts = text.split(separator)
+    if len(parts) == 1:
+        return parts
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def binary_buffers(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+    """Bytes and offsets of a binary or string array, not copied: value i is ``data[offsets[i]:offsets[i + 1]]``.
+
+    ``data`` is uint8 and begins where the array's buffer does, also for a slice; ``offsets`` is int32 or int64 and
+    one longer than the array. Raises TypeError for other arrays.
+    """
+    large = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
+    if not (large or pa.types.is_binary(values.type) or pa.types.is_string(values.type)):
+        raise TypeError(f"a binary or string array is needed, not {values.type}")
+    _, offset_buffer, data_buffer = values.buffers()
+    if offset_buffer is None or len(values) == 0:
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if large else np.int32)
+    offsets = offsets[values.offset : values.offset + len(values) + 1]
+    data = np.empty(0, dtype=np.uint8) if data_buffer is None else np.frombuffer(data_buffer, dtype=np.uint8)
+    return data, offsets
+
+
+def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32Array:
+    """Hashes of ``units[offsets[i]:offsets[i + 1]]``.
+
+    31 has an inverse modulo 2**32. So each unit is weighted with 31**-position, one running sum is taken over the
+    block, and a value's hash is the difference of the sums at its two ends times 31**(position of its last unit):
+    two operations a unit, whatever the lengths.
+    """
+    count = len(offsets) - 1
+    offsets = offsets.astype(np.int64, copy=False)  # searchsorted would convert them for every block
+    hashes = np.zeros(count, dtype=np.uint32)
+    longest = int(np.diff(offsets).max(initial=0))
+    size = _table_size(max(_BLOCK_UNITS, longest))
+    powers, inverses = _powers(31, size), _powers(pow(31, -1, 1 << 32), size)
+    sums = np.zeros(size + 1, dtype=np.uint32)
+    first = 0
+    while first < count:
+        begin = int(offsets[first])
+        stop = max(int(np.searchsorted(offsets, begin + _BLOCK_UNITS, side="right")) - 1, first + 1)
+        length = int(offsets[stop]) - begin
+        np.multiply(units[begin : begin + length], inverses[:length], out=sums[1 : length + 1])
+        np.cumsum(sums[1 : length + 1], out=sums[1 : length + 1])
+        ends = offsets[first : stop + 1] - begin
+        at_ends = sums[ends]
+        # An empty value at the very begin picks powers[-1]: harmless, its difference is 0.
+        hashes[first:stop] = (at_ends[1:] - at_ends[:-1]) * powers[ends[1:] - 1]
+        first = stop
+    return hashes.view(np.int32)
+
+
+def _hash_decoded(values: pa.Array) -> tuple[Int32Array, Int32Array]:
+    """Hashes and UTF-16 lengths of values that hold bytes beyond ASCII."""
+    data, offsets = binary_buffers(values)
+    data, offsets = data[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
+    try:
+        text = data.tobytes().decode()
+    except UnicodeDecodeError:
+        return _hash_one_by_one(values)
+    continues = (data & 0xC0) == 0x80
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    if continues[starts].any():  # well-formed only because one value goes on in the next
+        return _hash_one_by_one(values)
+    # One unit for each character, a second one where four bytes announce a code point beyond the basic plane.
+    units_before = np.zeros(len(data) + 1, dtype=np.int64)
+    np.cumsum((~continues).astype(np.int8) + (data >= 0xF0), out=units_before[1:])
+    unit_offsets = units_before[offsets]
+    units = np.frombuffer(text.encode("utf-16-le"), dtype="<u2")
+    return _hash_units(units, unit_offsets), np.diff(unit_offsets).astype(np.int32)
+
+
+def _hash_one_by_one(values: pa.Array) -> tuple[Int32Array, Int32Array]:
+    texts = [decode_java_utf8(value.as_buffer().to_pybytes()) for value in values]
+    pieces = [text.encode("utf-16-le") for text in texts]
+    offsets = np.zeros(len(pieces) + 1, dtype=np.int64)
+    np.cumsum([len(piece) // 2 for piece in pieces], out=offsets[1:])
+    units = np.frombuffer(b"".join(pieces), dtype="<u2")
+    return _hash_units(units, offsets), np.diff(offsets).astype(np.int32)
+
+
+def _table_size(needed: int) -> int:
+    """Next power of two, so that few tables are ever made."""
+    return 1 << max(needed - 1, 1).bit_length()
+
+
+@lru_cache(maxsize=16)
+def _powers(base: int, size: int) -> npt.NDArray[np.uint32]:
+    powers = np.ones(size, dtype=np.uint32)
+    done = 1
+    while done < size:
+        more = min(done, size - done)
+        powers[done : done + more] = powers[:more] * np.uint32(pow(base, done, 1 << 32))
+        done += more
+    powers.flags.writeable = False
+    return powers
+
+
+def _parse(text: str, low: int, high: int) -> int | None:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits:
+        return None
+    value = 0
+    for character in digits:
+        # Character.digit sees single UTF-16 units, so digits beyond the basic plane do not count.
+        digit = unicodedata.decimal(character, -1) if character <= "\uffff" else -1
+        if digit < 0 or value > high:
+            return None
+        value = value * 10 + digit
+    value = -value if text[0] == "-" else value
+    return value if low <= value <= high else None

@@ -1,0 +1,189 @@
+"""Java's text rules: vectors that real brokers and JDKs produced, and equality with a character-by-character model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storeformat import javacompat
+from storeformat.javacompat import (
+    concat_hashes,
+    decode_java_utf8,
+    index_key_hashes,
+    java_hash,
+    java_hashes,
+    java_hashes_and_lengths,
+    java_split,
+    parse_int,
+    parse_long,
+    parse_short,
+)
+
+
+def model_hash(text: str) -> int:
+    """String#hashCode, one UTF-16 unit at a time."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(raw), 2):
+        value = (31 * value + int.from_bytes(raw[position : position + 2], "big")) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+INDEX_HASHES = {  # stored in index entries by 5.5.0
+    "TopicT#U0": 1902675303,
+    "TopicT#k1": 1902674620,
+    "TopicT#T#a||b": 678982862,
+    "TopicT#T#a b": 1917762858,
+    "TopicT#T#z": 1146606509,
+}
+TAGS_CODES = {  # stored in consume queues by 4.9.8
+    "TagA": 2598919,
+    "标签😀": 825518074,
+    "😀": 1772899,
+    "polygenelubricants": -(1 << 31),
+    "": 0,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TAGS_CODES.items())
+def test_tag_hashes_that_real_brokers_stored(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+    assert java_hash(text.encode()) == expected
+
+
+def test_columns_of_broker_hashes() -> None:
+    hashes = java_hashes(pa.array(TAGS_CODES))
+    assert hashes.dtype == np.int32
+    assert hashes.tolist() == list(TAGS_CODES.values())
+    assert index_key_hashes(java_hashes(pa.array(INDEX_HASHES))).tolist() == list(INDEX_HASHES.values())
+
+
+# What new String(bytes, UTF_8) gives on JDK 17.
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"plain", "plain"),
+        (b"\xed\xa0\x80", "\ufffd"),
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xed\xa0A", "\ufffdA"),
+        (b"\xed\xb0\x80x", "\ufffdx"),
+        (b"\xed\x9f\xbf", "\ud7ff"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"\xc3", "\ufffd"),
+        (b"\xe4\xb8", "\ufffd"),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        (b"\xf0\x90\x80", "\ufffd"),
+    ],
+)
+def test_malformed_utf8_as_the_jdk_replaces_it(data: bytes, expected: str) -> None:
+    assert decode_java_utf8(data) == expected
+    hashed = model_hash(expected)
+    assert java_hashes(pa.array([data, b"", data], pa.binary())).tolist() == [hashed, 0, hashed]
+
+
+any_bytes = st.one_of(
+    st.binary(max_size=40),
+    st.text(max_size=20).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.text(alphabet=st.characters(max_codepoint=127), max_size=60).map(str.encode),
+    st.none(),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(any_bytes, max_size=30), st.integers(0, 5), st.sampled_from([pa.binary(), pa.large_binary()]))
+def test_columns_equal_the_model(values: list[bytes | None], skipped: int, arrow_type: pa.DataType) -> None:
+    column = pa.array(values, arrow_type)[skipped:]
+    hashes, lengths = java_hashes_and_lengths(column)
+    texts = [decode_java_utf8(value or b"") for value in values[skipped:]]
+    assert hashes.tolist() == [model_hash(text) for text in texts]
+    assert lengths.tolist() == [len(text.encode("utf-16-le", "surrogatepass")) // 2 for text in texts]
+    assert java_hashes(column.dictionary_encode()).tolist() == hashes.tolist()
+
+
+def test_blocks_and_long_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(javacompat, "_BLOCK_UNITS", 16)
+    values = ["", "a" * 15, "b" * 16, "", "c" * 17, "", "d" * 500, "é" * 40, "x", ""]
+    assert java_hashes(pa.array(values)).tolist() == [model_hash(value) for value in values]
+
+
+def test_values_that_share_a_character_are_not_read_across_their_border() -> None:
+    euro = "€".encode()
+    values = [b"a" + euro[:1], euro[1:] + b"b"]
+    expected = [model_hash(decode_java_utf8(value)) for value in values]
+    assert java_hashes(pa.array(values, pa.binary())).tolist() == expected
+
+
+def test_only_text_columns_are_hashed() -> None:
+    with pytest.raises(TypeError, match="int64"):
+        java_hashes(pa.array([1, 2]))
+    assert java_hashes(pa.array([], pa.binary())).tolist() == []
+
+
+@given(st.text(max_size=30), st.lists(st.text(max_size=30), max_size=5))
+def test_hash_of_joined_text(head: str, tails: list[str]) -> None:
+    column = pa.array([tail.encode("utf-8", "replace") for tail in tails], pa.binary())
+    joined = concat_hashes(java_hash(head), *java_hashes_and_lengths(column))
+    assert joined.tolist() == [model_hash(head + decode_java_utf8(value.as_py())) for value in column]
+
+
+def test_index_key_hash_of_the_smallest_int_is_zero() -> None:
+    assert index_key_hashes([-(1 << 31), -1, 0, 5, (1 << 31) - 1]).tolist() == [0, 1, 0, 5, (1 << 31) - 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("3", 3),
+        ("+3", 3),
+        ("-3", -3),
+        ("007", 7),
+        ("٣", 3),
+        ("１２", 12),
+        ("2147483647", 2147483647),
+        ("-2147483648", -2147483648),
+        ("2147483648", None),
+        ("-2147483649", None),
+        ("0" * 300 + "1", 1),
+        ("9" * 300, None),
+        ("", None),
+        ("+", None),
+        ("-", None),
+        ("+-3", None),
+        (" 3", None),
+        ("3 ", None),
+        ("1_000", None),
+        ("0x10", None),
+        ("3.0", None),
+        ("²", None),
+        ("𝟑", None),
+    ],
+)
+def test_integers_as_java_parses_them(text: str, expected: int | None) -> None:
+    assert parse_int(text) == expected
+
+
+def test_ranges_of_short_and_long() -> None:
+    assert [parse_short(text) for text in ("32767", "32768", "-32768", "-32769")] == [32767, None, -32768, None]
+    assert [parse_long(text) for text in ("9223372036854775807", "9223372036854775808", "-9223372036854775808")] == [
+        (1 << 63) - 1,
+        None,
+        -(1 << 63),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a,b", ["a", "b"]),
+        ("a,b,,", ["a", "b"]),
+        (",a,,b", ["", "a", "", "b"]),
+        ("", [""]),
+        (",,", []),
+        ("a", ["a"]),
+    ],
+)
+def test_split_drops_empty_parts_at_the_end_only(text: str, expected: list[str]) -> None:
+    assert java_split(text, ",") == expected
