@@ -1,0 +1,295 @@
+"""Consume queues: one 20-byte unit a message, and where in which file it lies.
+
+======  ==========  ===========  ====================================================================
+offset  type        field        meaning
+======  ==========  ===========  ====================================================================
+0       i64         phy_offset   commit-log offset of the record
+8       i32         size         TOTALSIZE of the record (not of its body)
+12      i64         tags_code    sign-extended hash of the tags, or the delivery time of a delayed one
+======  ==========  ===========  ====================================================================
+
+All big-endian. The unit of queue offset n lies at byte 20 * n of its queue; files have one fixed size and are named
+with the byte offset of their first unit, in 20 digits. A queue that does not begin at 0 fills the head of its first
+file with pre-blank units; what is not written is zero, and no file holds nothing but zeros.
+
+Mirrors ConsumeQueue#putMessagePositionInfo and #fillPreBlank (4.5.1 to 5.5.0) for whole *runs*: units of one queue
+with consecutive queue offsets, in commit-log order. Where a run was cut makes no difference, so the files do not
+depend on how the log was split. Rules, for a unit with queue offset q when the queue ends at position p:
+
+- nothing written yet: the queue begins at q
+- q = 0: the topic was created anew; the queue begins again, and of all its lives only the last is kept (a broker that
+  wrote the queue live deleted the earlier ones with the topic)
+- q < p: dropped, the first one written wins
+- q > p: written at p all the same, a broker leaves no gap; unless the log is damaged in between and the units before
+  are lost: then the gap is filled, because the queue offsets of what survived must not move
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat.errors import TotalsDisagree, WrongSettings
+
+Int64Array = npt.NDArray[np.int64]
+UnitArray = npt.NDArray[np.void]
+
+UNIT = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+UNIT_SIZE = UNIT.itemsize
+PRE_BLANK = np.array([(0, 0x7FFFFFFF, 0)], dtype=UNIT).tobytes()
+
+MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)
+"""Queue offsets from here on have no byte offset that fits 64 bits, at least not with a file around it."""
+
+
+def file_size_of(configured: int) -> int:
+    """Length of every consume-queue file: ``mapped_file_size_consume_queue`` rounded up to whole units."""
+    if not 0 < configured <= 0x7FFFFFFF:
+        raise WrongSettings(
+            "mapped_file_size_consume_queue is out of range", found=configured, expected="1 to 2147483647"
+        )
+    return -(-configured // UNIT_SIZE) * UNIT_SIZE
+
+
+def file_name(first_queue_offset: int) -> str:
+    """Name of the file whose first unit has this queue offset: the byte offset in 20 digits."""
+    return f"{first_queue_offset * UNIT_SIZE:020d}"
+
+
+def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> UnitArray:
+    """Units as they lie on disk, an array of ``UNIT``, from three columns of one length."""
+    offsets = np.asarray(phy_offsets)
+    units = np.empty(len(offsets), dtype=UNIT)
+    units["phy_offset"] = offsets
+    units["size"] = sizes
+    units["tags_code"] = tags_codes
+    return units
+
+
+@dataclass(frozen=True)
+class QueuePlan:
+    """Where every run of every queue goes.
+
+    Per run, in the order given: the kept units are ``[skip, skip + count)`` of the run and lie at ``position`` and
+    after; ``fill`` units before ``position`` stand for messages that damage took. Per queue, ascending: ``queues`` the
+    identifiers, units at ``[first, end)``; nothing at all where ``first == end``.
+    """
+
+    queues: Int64Array
+    first: Int64Array
+    end: Int64Array
+    queue_of_run: Int64Array
+    position: Int64Array
+    skip: Int64Array
+    count: Int64Array
+    fill: Int64Array
+    earlier_lives: Int64Array
+    """Units of each queue left out because the topic was created anew afterwards."""
+    dropped: Int64Array
+    """Units of each queue left out because their queue offset was already taken, or is none."""
+    shifted: Int64Array
+    """Units of each queue that lie before their own queue offset."""
+
+
+def plan_queues(
+    queue_of_run: npt.ArrayLike,
+    first_queue_offsets: npt.ArrayLike,
+    counts: npt.ArrayLike,
+    after_damage: npt.ArrayLike | None = None,
+) -> QueuePlan:
+    """Place of every run of every queue, by the rules in the head of this module.
+
+    Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
+    identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, of which no
+    two come from one record. ``after_damage`` marks runs before which the log is damaged since the queue's last run.
+    """
+    owner = np.asarray(queue_of_run, dtype=np.int64)
+    given_offsets = np.asarray(first_queue_offsets, dtype=np.int64)
+    given_counts = np.asarray(counts, dtype=np.int64)
+    damaged = np.zeros(len(owner), dtype=bool) if after_damage is None else np.asarray(after_damage, dtype=bool)
+    if np.any(np.diff(owner) < 0):
+        raise ValueError("runs must be sorted by queue")
+
+    starts = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
+    queue = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(owner)))
+    # Units below 0 have no place in a queue, nor have those beyond what 64 bits can address.
+    skip = np.clip(-given_offsets, 0, given_counts)
+    offsets = given_offsets + skip
+    usable = np.clip(given_counts - skip, 0, np.maximum(MAX_QUEUE_OFFSET - offsets, 0))
+    dropped = _sum_by(queue, given_counts - usable, len(starts))
+
+    births = np.where((offsets == 0) & (usable > 0), np.arange(len(owner)), -1)
+    last_birth = np.maximum.reduceat(births, starts) if len(starts) else births
+    in_last_life = np.arange(len(owner)) >= last_birth[queue]
+    earlier_lives = _sum_by(queue, np.where(in_last_life, 0, usable), len(starts))
+
+    live = np.flatnonzero(in_last_life & (usable > 0))
+    position, late, fill = _place(queue[live], offsets[live], usable[live], damaged[live])
+    kept = usable[live] - late
+    place, count, filled = (np.zeros(len(owner), dtype=np.int64) for _ in range(3))
+    place[live], count[live], filled[live] = position, kept, fill
+    skip[live] += late
+
+    first, end = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
+    heads = np.flatnonzero(np.diff(queue[live], prepend=-1))
+    first[queue[live][heads]] = position[heads]
+    np.maximum.at(end, queue[live], position + kept)
+    return QueuePlan(
+        queues=owner[starts],
+        first=first,
+        end=end,
+        queue_of_run=queue,
+        position=place,
+        skip=skip,
+        count=count,
+        fill=filled,
+        earlier_lives=earlier_lives,
+        dropped=dropped + _sum_by(queue[live], late, len(starts)),
+        shifted=_sum_by(queue[live], np.where(position < offsets[live] + late, kept, 0), len(starts)),
+    )
+
+
+def _place(
+    queue: Int64Array, offsets: Int64Array, counts: Int64Array, damaged: npt.NDArray[np.bool_]
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Position, units dropped at the head, and fillers before, of each run of the queues' last lives.
+
+    Nearly every queue is regular: each run begins where the one before ended, and lies at its own queue offset. The
+    others are walked run by run, all queues at once.
+    """
+    position, late, fill = offsets.copy(), np.zeros_like(offsets), np.zeros_like(offsets)
+    starts = np.flatnonzero(np.diff(queue, prepend=-1))
+    lengths = np.diff(starts, append=len(queue))
+    broken = (offsets[1:] != offsets[:-1] + counts[:-1]) & (queue[1:] == queue[:-1])
+    irregular = np.unique(np.searchsorted(starts, np.flatnonzero(broken), side="right") - 1)
+    irregular = irregular[np.argsort(-lengths[irregular], kind="stable")]
+    if not len(irregular):
+        return position, late, fill
+    ends = offsets[starts[irregular]].copy()
+    expected = ends.copy()  # the queue offset after the highest one seen: runs ahead of the end in a shifted queue
+    for step in range(int(lengths[irregular[0]])):
+        active = int(np.searchsorted(-lengths[irregular], -step, side="left"))
+        runs = starts[irregular[:active]] + step
+        end = ends[:active]
+        ahead = offsets[runs] - end
+        late[runs] = np.clip(-ahead, 0, counts[runs])
+        fill[runs] = np.where((ahead > 0) & damaged[runs], np.maximum(offsets[runs] - expected[:active], 0), 0)
+        position[runs] = end + fill[runs]
+        ends[:active] = position[runs] + counts[runs] - late[runs]
+        expected[:active] = np.maximum(expected[:active], offsets[runs] + counts[runs])
+    return position, late, fill
+
+
+def _sum_by(group: Int64Array, values: Int64Array, groups: int) -> Int64Array:
+    sums = np.zeros(groups, dtype=np.int64)
+    np.add.at(sums, group, values)
+    return sums
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """Which files exist, in order of queue and place, and the slices of runs that each consists of.
+
+    Per file: ``queue`` (number in ``QueuePlan.queues``), ``first_queue_offset`` of its first unit (``file_name`` makes
+    a name of it), ``pre_blanks`` at its head, and its slices ``[slices_begin, slices_end)``. Per slice: units
+    ``[run_begin, run_begin + count)`` of ``run``, or ``count`` times the one unit at ``run_begin`` where ``filler``.
+    """
+
+    queue: Int64Array
+    first_queue_offset: Int64Array
+    pre_blanks: Int64Array
+    slices_begin: Int64Array
+    slices_end: Int64Array
+    run: Int64Array
+    run_begin: Int64Array
+    count: Int64Array
+    filler: npt.NDArray[np.bool_]
+
+
+def plan_files(plan: QueuePlan, file_size: int) -> FilePlan:
+    """Files of ``file_size`` bytes (a multiple of 20) that hold the plan's units: none beyond a queue's last unit."""
+    if file_size <= 0 or file_size % UNIT_SIZE:
+        raise WrongSettings("no size for consume-queue files", found=file_size, expected=f"a multiple of {UNIT_SIZE}")
+    per_file = file_size // UNIT_SIZE
+    kept, filled = np.flatnonzero(plan.count), np.flatnonzero(plan.fill)
+    run = np.concatenate([filled, kept])
+    order = np.argsort(run, kind="stable")  # the fillers of a run before its units
+    run = run[order]
+    filler = (np.arange(len(run)) < len(filled))[order]
+    begin = np.where(filler, plan.position[run] - plan.fill[run], plan.position[run])
+    end = np.where(filler, plan.position[run], plan.position[run] + plan.count[run])
+
+    first_file, last_file = begin // per_file, (end - 1) // per_file
+    pieces = last_file - first_file + 1
+    source = np.repeat(np.arange(len(run)), pieces)
+    number = first_file[source] + np.arange(len(source)) - (np.cumsum(pieces) - pieces)[source]
+    piece_begin = np.maximum(begin[source], number * per_file)
+    piece_end = np.minimum(end[source], (number + 1) * per_file)
+    queue = plan.queue_of_run[run[source]]
+
+    new_file = np.ones(len(source), dtype=bool)
+    new_file[1:] = (queue[1:] != queue[:-1]) | (number[1:] != number[:-1])
+    heads = np.flatnonzero(new_file)
+    return FilePlan(
+        queue=queue[heads],
+        first_queue_offset=number[heads] * per_file,
+        pre_blanks=np.maximum(plan.first[queue[heads]] - number[heads] * per_file, 0),
+        slices_begin=heads,
+        slices_end=np.append(heads[1:], len(source)),
+        run=run[source],
+        run_begin=plan.skip[run[source]] + np.where(filler[source], 0, piece_begin - begin[source]),
+        count=piece_end - piece_begin,
+        filler=filler[source],
+    )
+
+
+def build_file(file_size: int, pre_blanks: int, pieces: Iterable[bytes | bytearray | memoryview]) -> bytearray:
+    """Bytes of one consume-queue file: pre-blank units, the packed pieces one after the other, zeros to its end.
+
+    Raises TotalsDisagree if the pieces are not whole units or do not fit: the plan and the runs are not of one log.
+    """
+    content = bytearray(file_size)
+    position = pre_blanks * UNIT_SIZE
+    content[:position] = PRE_BLANK * pre_blanks
+    for piece in pieces:
+        end = position + len(piece)
+        if end > file_size or len(piece) % UNIT_SIZE:
+            raise TotalsDisagree(
+                "the units of a consume-queue file do not fit", found=end, expected=f"at most {file_size}"
+            )
+        content[position:end] = piece
+        position = end
+    return content
+
+
+def filler_units(unit: bytes | memoryview, count: int) -> bytes:
+    """``count`` copies of a neighbour's unit, for the places of lost messages.
+
+    A filler must be a valid unit or recovery ends the queue there, and it must not be a pre-blank: consumers would skip
+    all messages of the log's first segment behind it. Copies of a real unit only deliver that message again.
+    """
+    return bytes(unit) * count
+
+
+def parse_units(content: bytes | bytearray | memoryview) -> UnitArray:
+    """Units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
+    return np.frombuffer(content, dtype=UNIT, count=len(content) // UNIT_SIZE)
+
+
+def is_valid(units: UnitArray) -> npt.NDArray[np.bool_]:
+    """True for units that recovery accepts (ConsumeQueue#recover): pre-blank ones too, unwritten ones not."""
+    return (units["phy_offset"] >= 0) & (units["size"] > 0)
+
+
+def is_pre_blank(units: UnitArray) -> npt.NDArray[np.bool_]:
+    """True for units that only fill the head of a queue's first file."""
+    return (units["phy_offset"] == 0) & (units["size"] == 0x7FFFFFFF) & (units["tags_code"] == 0)
+
+
+def written_units(units: UnitArray) -> int:
+    """Number of units before the first that recovery does not accept: where this file ends for a broker."""
+    invalid = np.flatnonzero(~is_valid(units))
+    return int(invalid[0]) if len(invalid) else len(units)
