@@ -1,0 +1,331 @@
+"""Segments and framing: which bytes of the log are records.
+
+A record exists if the sizes from its segment's first byte lead to it; that is how ``CommitLog#recoverNormally`` and
+``DefaultMessageStore.ReputMessageService#doReput`` read. A certificate (magic at +4, the record's own PHYSICALOFFSET at +28) is
+necessary but not sufficient: old records with the right offset can lie behind a BLANK or behind the true end, and a body can hold a
+copy of a record.
+
+So a segment is read in *splits*. A split owns the records whose first byte lies in it and finds its first one by certificate; each
+reports where its chain began and where it ended, and ``follow_chain`` walks these reports from each segment's first byte. A split
+whose guess was wrong is read again from the start that the chain proves. The result is the sequential one, for every split size.
+
+=============  ================================================================
+segment name   20 decimal digits: the log offset of its first byte
+BLANK          TOTALSIZE = rest of the segment, magic 0xCBD43194; closes a segment
+unwritten      zeros from the log's end to the end of the last written segment
+=============  ================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.errors import RecordDefect
+from storeformat.files import RangeReader
+from storeformat.kernels import PADDING, active
+from storeformat.records import DecodeRules, RecordBlock, decode
+
+BLOCK_SIZE = 8 << 20
+"""Bytes read and decoded at a time."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file of the commit log: ``base`` is the log offset of its first byte, ``size`` its length."""
+
+    path: str
+    base: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+@dataclass(frozen=True)
+class Split:
+    """The part [start, stop) of a segment: it owns the records that begin there.
+
+    Data ends at ``limit`` (the segment's end, or where the log is cut by ``--until-offset``). ``first_record`` is where the chain is
+    known to stand, None if that is still to be found.
+    """
+
+    number: int
+    segment: Segment
+    start: int
+    stop: int
+    limit: int
+    first_record: int | None = None
+
+
+class ChainEnd(IntEnum):
+    """Why the chain of a split ended."""
+
+    STOP = 0
+    """The next record begins at or behind the split's stop."""
+    BLANK = 1
+    """A BLANK closes the segment."""
+    CUT = 2
+    """The next record ends behind the limit that was asked for."""
+    DEFECT = 3
+    """The bytes there are no record."""
+
+
+def plan_splits(segments: Sequence[Segment], split_size: int, until: int | None = None) -> list[Split]:
+    """Returns the splits of all segments below ``until``, in log order; ``split_size`` may be smaller than a record."""
+    splits: list[Split] = []
+    for segment in segments:
+        limit = segment.end if until is None else min(segment.end, until)
+        for start in range(segment.base, limit, split_size):
+            stop = min(start + split_size, limit)
+            first = start if start == segment.base else None
+            splits.append(Split(len(splits), segment, start, stop, limit, first))
+    return splits
+
+
+class BlockWindow:
+    """One reused, padded buffer over a segment file. Fresh memory is dear; a task reads every block into the same bytes."""
+
+    def __init__(self, reader: RangeReader, segment: Segment) -> None:
+        self._reader = reader
+        self._segment = segment
+        self._data = bytearray(0)
+        self.offset = 0
+        self.length = 0
+
+    def load(self, offset: int, length: int) -> None:
+        """Makes the window hold ``length`` bytes of the log from ``offset``."""
+        if len(self._data) < length + PADDING:
+            self._data = bytearray(length + PADDING)
+        with memoryview(self._data) as view:
+            self._reader.read_into(offset - self._segment.base, view[:length])
+            view[length : length + PADDING] = bytes(PADDING)
+        self.offset, self.length = offset, length
+
+    @property
+    def bytes(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """The loaded bytes and their padding."""
+        return np.frombuffer(self._data, np.uint8, self.length + PADDING)
+
+    def find_certificate(self, start: int, stop: int) -> int | None:
+        """Returns the first log offset p in [start, stop) whose head is loaded and certifies a record at p."""
+        data, loaded = self._data, self.offset + self.length
+        at = start - self.offset + m.MAGIC_POSITION
+        last = min(stop, loaded - m.CERTIFICATE_SIZE + 1) - self.offset + m.MAGIC_POSITION
+        while True:
+            at = data.find(m.MAGIC_V1_BYTES[:3], at, last + 3)
+            if at < 0 or at >= last:
+                return None
+            head = at - m.MAGIC_POSITION
+            own = head + m.PHYSICAL_OFFSET_POSITION
+            if data[at : at + 4] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES) and (
+                int.from_bytes(data[own : own + 8], "big", signed=True) == self.offset + head
+            ):
+                return self.offset + head
+            at += 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """What lies in a range: the first certified record, if any, and whether all bytes before it (or all at all) are zero."""
+
+    first: int | None
+    all_zero: bool
+
+
+def search_certificate(window: BlockWindow, start: int, stop: int, limit: int, block_size: int = BLOCK_SIZE) -> Search:
+    """Looks for the first certified record that begins in [start, stop); its head may reach up to ``limit``."""
+    all_zero = True
+    at = start
+    while at < stop:
+        length = min(block_size + m.CERTIFICATE_SIZE, limit - at)
+        window.load(at, length)
+        found = window.find_certificate(at, stop)
+        seen = (stop if found is None else found) - at
+        all_zero = all_zero and not window.bytes[: min(length, seen)].any()
+        if found is not None:
+            return Search(found, all_zero)
+        at += block_size
+    return Search(None, all_zero)
+
+
+class ChainWalk:
+    """Iterates over the decoded blocks of a chain that begins at ``position`` and belongs to ``split``.
+
+    When the iteration is over, ``position`` is where the next record would begin, ``ended`` says why it stopped, and ``defect`` why
+    the bytes there are no record if that was the reason.
+    """
+
+    def __init__(
+        self, window: BlockWindow, split: Split, position: int, rules: DecodeRules, block_size: int = BLOCK_SIZE
+    ) -> None:
+        self._window = window
+        self._split = split
+        self._rules = rules
+        self._block_size = block_size
+        self.position = position
+        self.ended = ChainEnd.STOP
+        self.defect = RecordDefect.OK
+
+    def __iter__(self) -> Iterator[RecordBlock]:
+        split, window, kernels = self._split, self._window, active()
+        want = self._block_size
+        while self.position < split.stop:
+            base = self.position
+            length = min(want, split.limit - base)
+            window.load(base, length)
+            buffer = window.bytes
+            positions, reached = kernels.walk_sizes(buffer, 0, min(split.stop - base, length), length)
+            block, fault = decode(buffer, base, positions, self._rules)
+            if base == split.segment.base and len(block) and not block.genuine[0]:
+                # Ghosts follow a record; a segment that begins with one was renamed or moved.
+                self.ended, self.defect = ChainEnd.DEFECT, RecordDefect.FOREIGN_OFFSET
+                return
+            if len(block):
+                yield block
+            self.position = base + (reached if fault is None else int(positions[fault.row]))
+            if self.position >= split.stop:
+                return
+            verdict = self._judge_head()
+            if isinstance(verdict, int) and fault is None:
+                want = max(self._block_size, verdict)
+                continue
+            self.ended, self.defect = (ChainEnd.DEFECT, fault.defect) if isinstance(verdict, int) and fault else verdict
+            return
+
+    def _judge_head(self) -> tuple[ChainEnd, RecordDefect] | int:
+        """Returns why there is no record at ``position``, or the size of the record whose head is there."""
+        split, window = self._split, self._window
+        room = split.segment.end - self.position
+        at = self.position - window.offset
+        if min(at + m.BLANK_SIZE, at + split.limit - self.position) > window.length:
+            window.load(self.position, min(m.BLANK_SIZE, split.limit - self.position))
+            at = 0
+        if split.limit - self.position < m.BLANK_SIZE:
+            cut = split.limit < split.segment.end
+            return (ChainEnd.CUT, RecordDefect.OK) if cut else (ChainEnd.DEFECT, RecordDefect.TRUNCATED)
+        head = window.bytes[at : at + m.BLANK_SIZE].tobytes()
+        return judge_head(head, room, split.limit - self.position)
+
+
+def judge_head(head: bytes, room: int, allowed: int) -> tuple[ChainEnd, RecordDefect] | int:
+    """Returns what TOTALSIZE and MAGICCODE say: the record's size if one can begin here, else how the chain ends.
+
+    ``room`` is what the segment has left, ``allowed`` what may be read of it. A BLANK must reach exactly to the end of its segment:
+    the broker does not look (STORE_FORMAT 1.4), but what a wrong one hides would be lost without a word.
+    """
+    size = int.from_bytes(head[:4], "big", signed=True)
+    magic = int.from_bytes(head[4:8], "big", signed=True)
+    if magic == m.MAGIC_BLANK:
+        return (ChainEnd.BLANK, RecordDefect.OK) if size == room else (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)
+    if size == 0 and magic == 0:
+        return ChainEnd.DEFECT, RecordDefect.UNWRITTEN
+    if magic not in (m.MAGIC_V1, m.MAGIC_V2):
+        return ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC
+    if size < m.MIN_RECORD_SIZE:
+        return ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL
+    if size > room:
+        return ChainEnd.DEFECT, RecordDefect.TRUNCATED
+    if size > allowed:
+        return ChainEnd.CUT, RecordDefect.OK
+    if size > m.MAX_RECORD_SIZE:
+        return ChainEnd.DEFECT, RecordDefect.RECORD_TOO_LARGE
+    return size
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one certified record says of its time and place; enough to tell a survivor from a leftover of an older log."""
+
+    offset: int
+    store_timestamp: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True)
+class ChainReport:
+    """What one split found: the chain from ``start`` to ``end``.
+
+    ``start`` is None if no record was certified in the split; then ``end`` is the split's start. ``rest_is_zero`` speaks of the bytes
+    from ``end`` to the split's stop. ``behind`` is the first certified record behind a defect, inside the split. ``plausible`` says
+    that the bytes at a defect carry a record's magic or their own offset: something was meant to be there.
+    """
+
+    split: Split
+    start: int | None
+    end: int
+    ended: ChainEnd
+    defect: RecordDefect = RecordDefect.OK
+    rest_is_zero: bool = True
+    first: Sight | None = None
+    last_store_timestamp: int | None = None
+    behind: Sight | None = None
+    plausible: bool = False
+
+
+@dataclass(frozen=True)
+class Break:
+    """A place where the chain of a segment ended before the segment did."""
+
+    segment: Segment
+    offset: int
+    defect: RecordDefect
+    report: ChainReport
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The proven chain: reports that count, splits to be read again from a known start, and where segments broke off.
+
+    ``blanks`` holds the [begin, end) of the BLANKs, ``end`` is where the next record would be appended.
+    """
+
+    reports: list[ChainReport]
+    rescans: list[Split]
+    breaks: list[Break]
+    blanks: list[tuple[int, int]]
+    end: int
+
+
+def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: Sequence[ChainReport]) -> Chain:
+    """Returns what the sizes prove from each segment's first byte on. ``reports[i]`` belongs to ``splits[i]``.
+
+    If ``rescans`` is not empty, read those splits again, put the new reports in place and call again: each call proves at least one
+    more split of every segment that was not done.
+    """
+    accepted: list[ChainReport] = []
+    rescans: list[Split] = []
+    breaks: list[Break] = []
+    blanks: list[tuple[int, int]] = []
+    by_segment: dict[int, list[int]] = {segment.base: [] for segment in segments}
+    for index, split in enumerate(splits):
+        by_segment[split.segment.base].append(index)
+    end = segments[0].base if segments else 0
+    for segment in segments:
+        position = segment.base
+        for index in by_segment[segment.base]:
+            split, report = splits[index], reports[index]
+            if position >= split.stop:
+                continue
+            if report.start != position:
+                rescans.append(replace(split, first_record=position))
+                break
+            accepted.append(report)
+            position = report.end
+            if report.ended == ChainEnd.BLANK:
+                blanks.append((position, segment.end))
+                position = segment.end
+            if report.ended == ChainEnd.DEFECT:
+                breaks.append(Break(segment, position, report.defect, report))
+            if report.ended != ChainEnd.STOP:
+                break
+        if position > segment.base:
+            end = position
+    return Chain(accepted, rescans, breaks, blanks, end)

@@ -1,0 +1,162 @@
+"""What a record becomes: DispatchRequest as columns.
+
+Mirrors ``CommitLog#checkMessageAndReturnSize`` (the request), ``CommitLogDispatcherBuildConsumeQueue``, ``IndexService#buildIndex``
+and ``DefaultMessageStore#computeDeliverTimestamp``.
+
+=====================  =============  =================================
+transaction type       consume queue  index
+=====================  =============  =================================
+none, COMMIT           yes            yes
+PREPARED               no             yes
+ROLLBACK               no             no
+=====================  =============  =================================
+
+Index keys of a record, in this order: topic#UNIQ_KEY, topic#key for each non-empty part of KEYS between single spaces, and from 5.4.0
+on topic#T#TAGS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat import javacompat
+from storeformat import message as m
+from storeformat.errors import WrongSettings
+from storeformat.kernels import Int32s, Int64s, Spans, active
+from storeformat.records import RecordBlock, span_texts
+
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_DELAY_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNKNOWN_LEVEL_MILLIS = 1_000
+
+
+@dataclass(frozen=True)
+class DispatchRules:
+    """The settings and version rules that decide what is dispatched. ``delay_millis[i]`` belongs to level i + 1."""
+
+    delay_millis: tuple[int, ...]
+    message_index_enable: bool = True
+    index_tags: bool = False
+
+
+@dataclass(frozen=True)
+class QueueUnits:
+    """One consume-queue unit a row, in log order. ``topic_codes`` index the block's topics."""
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    queue_offsets: Int64s
+    offsets: Int64s
+    sizes: Int32s
+    tags_codes: Int64s
+
+
+@dataclass(frozen=True)
+class IndexEntries:
+    """One index entry a row, in the order of ``IndexFile#putKey``. ``key_hashes`` are as stored (never negative)."""
+
+    key_hashes: Int32s
+    offsets: Int64s
+    store_timestamps: Int64s
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Returns the milliseconds of each level of ``messageDelayLevel``; raises WrongSettings where the broker would not start."""
+    levels = []
+    for word in text.split(" "):
+        unit = _DELAY_UNITS.get(word[-1:])
+        count = javacompat.parse_long(word[:-1])
+        if unit is None or count is None:
+            raise WrongSettings("messageDelayLevel cannot be parsed", found=word, expected="a number and one of s, m, h, d")
+        levels.append(unit * count)
+    return tuple(levels)
+
+
+def dispatched(block: RecordBlock) -> npt.NDArray[np.bool_]:
+    """Returns which records go to a consume queue."""
+    kind = block.heads.sys_flag & m.TRANSACTION_MASK
+    return block.genuine & ((kind == m.TRANSACTION_NONE) | (kind == m.TRANSACTION_COMMIT))
+
+
+def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
+    """Returns the tagsCode of every record: Java's hash of TAGS, or the time of delivery in the schedule topic."""
+    spans = block.properties[m.TAGS]
+    codes = np.zeros(len(block), np.int64)
+    rows = np.flatnonzero(spans.lengths > 0)
+    if rows.size:
+        index, values = active().dictionary(block.buffer, Spans(spans.starts[rows], spans.lengths[rows]))
+        hashes = np.array([javacompat.java_hash(value) for value in values], dtype=np.int64)
+        codes[rows] = hashes[index]
+    schedule = block.topics.index(m.SCHEDULE_TOPIC.encode()) if m.SCHEDULE_TOPIC.encode() in block.topics else None
+    delay = block.properties[m.DELAY]
+    if schedule is not None:
+        rows = np.flatnonzero((block.topic_codes == schedule) & (delay.lengths >= 0))
+        levels = np.array([javacompat.parse_int(text) or 0 for text in span_texts(block.buffer, delay, rows)], dtype=np.int64)
+        levels = np.minimum(levels, len(rules.delay_millis))
+        millis = np.array((_UNKNOWN_LEVEL_MILLIS, *rules.delay_millis), dtype=np.int64)[np.maximum(levels, 0)]
+        delayed = levels > 0
+        codes[rows[delayed]] = block.heads.store_timestamp[rows[delayed]] + millis[delayed]
+    return codes
+
+
+def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
+    """Returns the consume-queue units that the records of the block become."""
+    rows = np.flatnonzero(dispatched(block))
+    heads = block.heads
+    return QueueUnits(
+        topic_codes=block.topic_codes[rows],
+        queue_ids=heads.queue_id[rows],
+        queue_offsets=heads.queue_offset[rows],
+        offsets=heads.physical_offset[rows],
+        sizes=heads.total_size[rows],
+        tags_codes=tags_codes(block, rules)[rows],
+    )
+
+
+def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
+    """Returns the index entries that the records of the block become, in the broker's order."""
+    if not rules.message_index_enable:
+        return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    kernels = active()
+    indexable = block.genuine & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
+    parts = [_whole_values(block.properties[m.UNIQ_KEY], indexable, minimum=0)]
+    keys = block.properties[m.KEYS]
+    parts.append(kernels.split_spans(block.buffer, Spans(keys.starts, np.where(indexable, keys.lengths, -1)), ord(" ")))
+    joints = [b"#", b"#"]
+    if rules.index_tags:
+        parts.append(_whole_values(block.properties[m.TAGS], indexable, minimum=1))
+        joints.append(b"#T#")
+    counts = [np.bincount(rows, minlength=len(block)) for rows, _ in parts]
+    place = np.zeros(len(block) + 1, np.int64)
+    np.cumsum(sum(counts[1:], counts[0]), out=place[1:])
+    total = int(place[-1])
+    hashes, owners = np.zeros(total, np.int32), np.zeros(total, np.int64)
+    begin = place[:-1].copy()
+    for (rows, spans), count, joint in zip(parts, counts, joints, strict=True):
+        # Rows are ascending, so an entry's place is its row's begin plus its number within the row.
+        within = np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
+        at = begin[rows] + within
+        key_hash, length = kernels.hash_spans(block.buffer, spans)
+        heads = np.array([javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint.decode()) for topic in block.topics], np.int32)
+        hashes[at] = javacompat.concat_hashes(heads[block.topic_codes[rows]], key_hash, length)
+        owners[at] = rows
+        begin += count
+    return IndexEntries(
+        key_hashes=javacompat.index_key_hashes(hashes),
+        offsets=block.heads.physical_offset[owners],
+        store_timestamps=block.heads.store_timestamp[owners],
+    )
+
+
+def _whole_values(spans: Spans, wanted: npt.NDArray[np.bool_], minimum: int) -> tuple[Int64s, Spans]:
+    rows = np.flatnonzero(wanted & (spans.lengths >= minimum))
+    return rows, Spans(spans.starts[rows], spans.lengths[rows])
+
+
+def topic_names(topics: Sequence[bytes]) -> list[str]:
+    """Returns the topics as the broker names their directories."""
+    return [javacompat.decode_java_utf8(topic) for topic in topics]

@@ -1,0 +1,50 @@
+"""The column types that kernels take and return."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+PADDING = 256
+"""Bytes that must follow the data of every buffer, so that a head read at the last position stays inside it."""
+
+
+class Spans(NamedTuple):
+    """Byte ranges in a buffer, one a row: ``[start, start + length)``; length -1 means absent."""
+
+    starts: Int64s
+    lengths: Int32s
+
+
+class Heads(NamedTuple):
+    """The fixed fields of each record, and where its variable parts lie in the buffer. All columns have one row a record.
+
+    ``defect`` holds ``RecordDefect`` codes; the positions of a row with a defect in its frame are only safe to read, not right.
+    Negative lengths are stored as 0.
+    """
+
+    total_size: Int32s
+    magic_code: Int32s
+    body_crc: npt.NDArray[np.uint32]
+    queue_id: Int32s
+    flag: Int32s
+    queue_offset: Int64s
+    physical_offset: Int64s
+    sys_flag: Int32s
+    born_timestamp: Int64s
+    store_timestamp: Int64s
+    reconsume_times: Int32s
+    prepared_transaction_offset: Int64s
+    body_start: Int64s
+    body_length: Int32s
+    topic_start: Int64s
+    topic_length: Int32s
+    properties_start: Int64s
+    properties_length: Int32s
+    defect: npt.NDArray[np.uint8]

@@ -1,0 +1,175 @@
+"""The layout of a store: sizes under their broker.conf names, directories, and file name <-> offset.
+
+Mirrors ``MessageStoreConfig`` (names and defaults), ``StorePathConfigHelper`` and ``UtilAll#offset2FileName``. None of the sizes is
+recorded on disk: they come from broker.conf, from the command line, or from the lengths of files that are already there, and where two
+of these speak they must agree.
+
+==========================  ============================================================
+directory or file           holds
+==========================  ============================================================
+commitlog/                  segments, 20-digit names
+consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names
+index/                      index files, 17-digit names
+checkpoint, abort, lock     one page of stamps; unclean exit; held by a live broker
+==========================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from storeformat import files
+from storeformat.commitlog import Segment
+from storeformat.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from storeformat.errors import MissingInput, NotAStore, WrongSettings
+
+CONSUME_QUEUE_UNIT_SIZE = 20
+BROKER_VERSIONS = ("4.6", "4.9", "5.1", "5.3", "5.5")
+DEFAULT_BROKER_VERSION = "5.3"
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+
+_MAX_FILE_SIZE = (1 << 31) - 1
+"""The broker maps files with an int length."""
+
+
+@dataclass(frozen=True)
+class StoreLayout:
+    """Everything that shapes the files of one store. Each field is the broker.conf name in snake case; sizes are bytes."""
+
+    mapped_file_size_commit_log: int = 1 << 30
+    mapped_file_size_consume_queue: int = 300_000 * CONSUME_QUEUE_UNIT_SIZE
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    message_index_enable: bool = True
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
+    store_path_commit_log: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num"):
+            _check_range(name, getattr(self, name), 1, _MAX_FILE_SIZE)
+        _check_range("max_index_num", self.max_index_num, 2, _MAX_FILE_SIZE)
+        _check_range("index file size (from maxHashSlotNum and maxIndexNum)", self.index_file_size, 1, _MAX_FILE_SIZE)
+        parse_delay_levels(self.message_delay_level)
+
+    @property
+    def consume_queue_file_size(self) -> int:
+        """Bytes of a consume-queue file: the setting rounded up to whole units."""
+        units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE)
+        return units * CONSUME_QUEUE_UNIT_SIZE
+
+    @property
+    def index_file_size(self) -> int:
+        """Bytes of an index file: header, slots, entries."""
+        return 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
+
+    def settings(self) -> dict[str, object]:
+        """Returns the settings under their broker.conf names."""
+        return {broker_name(field.name): getattr(self, field.name) for field in fields(self)}
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise WrongSettings(f"{broker_name(name)} is out of range", found=value, expected=f"{low} to {high}")
+
+
+def broker_name(field_name: str) -> str:
+    """Returns the broker.conf name of a setting."""
+    head, *rest = field_name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def parse_broker_conf(text: str) -> dict[str, str]:
+    """Returns the name=value pairs of a broker.conf (Java properties without escapes); other lines are comments or blank."""
+    pairs = {}
+    for line in text.splitlines():
+        name, separator, value = line.strip().partition("=")
+        if separator and not name.startswith(("#", "!")):
+            pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: bool) -> StoreLayout:
+    """Returns the layout with these settings (broker.conf names). Unknown names are an error if ``strict``, else the broker's own business."""
+    known = {broker_name(field.name): field for field in fields(StoreLayout)}
+    changes: dict[str, object] = {}
+    for name, text in settings.items():
+        field = known.get(name)
+        if field is None:
+            if strict:
+                raise WrongSettings("no such setting", found=name, expected=", ".join(sorted(known)))
+            continue
+        changes[field.name] = _parse_value(name, text, str(field.type))
+    return replace(layout, **changes) if changes else layout  # type: ignore[arg-type]
+
+
+def _parse_value(name: str, text: str, kind: str) -> object:
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise WrongSettings(f"{name} is no boolean", found=text, expected="true or false")
+        return text.lower() == "true"
+    if kind == "int":
+        try:
+            return int(text)
+        except ValueError:
+            raise WrongSettings(f"{name} is no integer", found=text, expected="bytes or a count") from None
+    return text
+
+
+def file_name(offset: int) -> str:
+    """Returns the 20-digit name of the file that begins at ``offset`` (UtilAll#offset2FileName)."""
+    return f"{offset:020d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Returns whether a name is that of a segment or queue file."""
+    return len(name) == 20 and name.isascii() and name.isdigit()
+
+
+def find_segments(directories: Sequence[str], expected_size: int | None) -> list[Segment]:
+    """Returns the segments of the commit log in order; raises what is wrong with them, with path and the two values.
+
+    All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A file of length 0
+    at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
+    """
+    found: list[files.Entry] = []
+    for directory in directories:
+        entries = files.list_directory(directory)
+        if entries is None:
+            raise MissingInput("there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir")
+        for entry in entries:
+            if entry.is_directory:
+                continue  # tolerated by brokers from 5.1.0 on
+            if not is_file_name(entry.name):
+                raise NotAStore("a stray file lies in the commit log", path=entry.path, advice="no broker starts with it; move it away")
+            found.append(entry)
+    found.sort(key=lambda entry: entry.name)
+    for first, second in zip(found, found[1:], strict=False):
+        if first.name == second.name:
+            raise NotAStore("a segment is there twice", path=f"{first.path} and {second.path}")
+    if found and found[-1].size == 0:
+        found.pop()
+    if not found:
+        raise NotAStore("the commit log is empty", path=", ".join(directories))
+    size = found[0].size if expected_size is None else expected_size
+    for entry in found:
+        if entry.size != size:
+            raise NotAStore(
+                "a segment has the wrong length", path=entry.path, found=entry.size, expected=size,
+                advice="all segments have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied",
+            )  # fmt: skip
+    segments = [Segment(entry.path, int(entry.name), entry.size) for entry in found]
+    for segment in segments:
+        if segment.base % size:
+            raise NotAStore("a segment's name is no multiple of the segment size", path=segment.path, found=segment.base, expected=size)
+    for before, segment in zip(segments, segments[1:], strict=False):
+        if segment.base != before.end:
+            raise NotAStore(
+                "a segment is missing in the commit log", path=segment.path, found=segment.base, expected=before.end,
+                advice=f"the file {file_name(before.end)} should come before it",
+            )  # fmt: skip
+    return segments

@@ -1,0 +1,122 @@
+"""The record of the commit log: fixed head, magic codes, flags, separators and property names.
+
+Mirrors ``CommitLog#checkMessageAndReturnSize``, ``MessageExtEncoder#calMsgLength``, ``MessageSysFlag`` and ``MessageConst`` of
+rocketmq-all-4.9.8 to 5.5.0. All integers are big-endian and signed.
+
+====================================  =====  =======================
+field                                 bytes  position (B, S = 8 or 20)
+====================================  =====  =======================
+TOTALSIZE (this field included)           4  0
+MAGICCODE                                 4  4
+BODYCRC (top bit cleared)                 4  8
+QUEUEID                                   4  12
+FLAG                                      4  16
+QUEUEOFFSET                               8  20
+PHYSICALOFFSET                            8  28
+SYSFLAG                                   4  36
+BORNTIMESTAMP ms                          8  40
+BORNHOST address + port i32               B  48
+STORETIMESTAMP ms                         8  48+B
+STOREHOST address + port i32              S  56+B
+RECONSUMETIMES                            4  56+B+S
+PREPAREDTRANSACTIONOFFSET                 8  60+B+S
+BODYLEN, then the body                    4  68+B+S
+TOPICLEN, then the topic (UTF-8)        1|2  72+B+S+body
+PROPLEN, then the properties (UTF-8)      2
+====================================  =====  =======================
+
+B and S are 8 (IPv4) or 20 (IPv6) by bits 0x10 and 0x20 of SYSFLAG; TOPICLEN has one byte with the V1 magic and two with V2.
+A negative BODYLEN or PROPLEN counts as no bytes at all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+MAGIC_V1 = -626843481  # 0xDAA320A7
+MAGIC_V2 = -626843477  # 0xDAA320AB, since 5.1.0: two-byte topic length
+MAGIC_BLANK = -875286124  # 0xCBD43194: the rest of the segment holds no record
+
+MAGIC_V1_BYTES = b"\xda\xa3\x20\xa7"
+MAGIC_V2_BYTES = b"\xda\xa3\x20\xab"
+
+BLANK_SIZE = 8
+"""A BLANK writes TOTALSIZE and MAGICCODE only; a record leaves at least this much room behind it in its segment."""
+
+FIXED_HEAD = 72
+"""Bytes up to and including BODYLEN, without the two host fields."""
+HOST_V4, HOST_V6 = 8, 20
+MIN_RECORD_SIZE = FIXED_HEAD + 2 * HOST_V4 + 1 + 2
+MAX_HEAD_SIZE = FIXED_HEAD + 2 * HOST_V6
+MAGIC_POSITION = 4
+PHYSICAL_OFFSET_POSITION = 28
+CERTIFICATE_SIZE = PHYSICAL_OFFSET_POSITION + 8
+"""Bytes of a head that are needed to certify it: the magic, and the record's own offset."""
+
+MAX_RECORD_SIZE = 256 << 20
+"""Beyond this a TOTALSIZE is called damage: a task must hold a record whole (the broker's own default limit is 4 MiB a body)."""
+
+# MessageSysFlag
+COMPRESSED = 0x1
+TRANSACTION_MASK = 0xC
+TRANSACTION_NONE = 0x0
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+BORN_HOST_V6 = 0x10
+STORE_HOST_V6 = 0x20
+INNER_BATCH = 0x80
+
+# MessageDecoder: name 0x01 value 0x02 name 0x01 value [0x02], no escaping
+NAME_VALUE_SEPARATOR = 1
+PROPERTY_SEPARATOR = 2
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+# MessageConst
+KEYS = b"KEYS"
+TAGS = b"TAGS"
+UNIQ_KEY = b"UNIQ_KEY"
+DELAY = b"DELAY"
+INNER_NUM = b"INNER_NUM"
+INNER_BASE = b"INNER_BASE"
+INNER_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
+PROPERTY_CRC = b"__CRC32#"
+
+CRC_MASK = 0x7FFFFFFF
+PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1
+"""``CommitLog.CRC32_RESERVED_LEN``: name, 0x01, ten digits least significant first, 0x02."""
+
+
+def head_dtype(born_host: int, store_host: int) -> np.dtype[np.void]:
+    """Returns the big-endian dtype of a record head with host fields of these sizes, padded to ``MAX_HEAD_SIZE`` bytes."""
+    fields = [
+        ("total_size", ">i4", 4),
+        ("magic_code", ">i4", 4),
+        ("body_crc", ">u4", 4),
+        ("queue_id", ">i4", 4),
+        ("flag", ">i4", 4),
+        ("queue_offset", ">i8", 8),
+        ("physical_offset", ">i8", 8),
+        ("sys_flag", ">i4", 4),
+        ("born_timestamp", ">i8", 8),
+        ("born_host", f"V{born_host}", born_host),
+        ("store_timestamp", ">i8", 8),
+        ("store_host", f"V{store_host}", store_host),
+        ("reconsume_times", ">i4", 4),
+        ("prepared_transaction_offset", ">i8", 8),
+        ("body_length", ">i4", 4),
+    ]
+    offsets, position = [], 0
+    for _, _, size in fields:
+        offsets.append(position)
+        position += size
+    return np.dtype(
+        {
+            "names": [name for name, _, _ in fields],
+            "formats": [code for _, code, _ in fields],
+            "offsets": offsets,
+            "itemsize": MAX_HEAD_SIZE,
+        }
+    )
