@@ -1,0 +1,24 @@
+"""``python -m jobs [Spark's options] JOB [options]``, and the file that spark-submit runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit code."""
+    # A script's own directory leads sys.path; from there, modules of ours could be taken for somebody else's top-level
+    # modules.
+    sys.path[:] = [entry for entry in sys.path if entry != str(HERE)]
+    if str(HERE.parent) not in sys.path and HERE.parent.is_dir():
+        sys.path.insert(0, str(HERE.parent))
+    from jobs import command_line  # noqa: PLC0415  (only now the path is right)
+
+    return command_line.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,409 @@
+"""The one command line: which jobs there are, what each is told, and how a run ends.
+
+A job is a module of this package with ``run(options, reporter) -> Report``; it is imported only when it runs, so that
+``--help`` and a wrong command line answer at once and without Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+
+from jobs import config, launch
+from jobs.reporting import Interrupted, Report, Reporter, failure_report
+from storeformat import __version__
+from storeformat.errors import UsageError
+
+PROGRAM = "spark-submit.sh"
+EXIT_CODES = """\
+exit codes:
+  0 done   1 differences, damage or loss, nothing found   2 refused   64 wrong command line   65 the input is not what
+  it should be   66 the input cannot be read   69 something needed is missing   70 a defect of this program   74 reading
+  or writing failed underway"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises UsageError, takes no abbreviations, and leaves defaults to the options classes."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print and exit with 2 for."""
+        raise UsageError(message, advice=f"see ./{self.prog} --help")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row of the table of jobs."""
+
+    module: str
+    summary: str
+    options: type[config.JobOptions]
+    add_arguments: Callable[[Parser], None]
+    needs_delta: bool = False
+
+
+# ----------------------------------------------------------------------------------------------------- kinds of values
+def natural(text: str) -> int:
+    """Return a whole number of at least 0."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    value = natural(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("0 is too small")
+    return value
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Return the two sides of ``name=value``."""
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    return name.strip(), value.strip()
+
+
+def topic_filter(text: str) -> config.TopicFilter:
+    """Return the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
+    topic, colon, queue = text.rpartition(":")
+    if colon and queue.isascii() and queue.isdigit():
+        return config.TopicFilter(topic, int(queue))
+    return config.TopicFilter(text)
+
+
+def artefacts(text: str) -> tuple[config.Artefact, ...]:
+    """Return the artefacts of a comma-separated list."""
+    named = {part.strip() for part in text.split(",")}
+    unknown = sorted(named - set(config.ARTEFACTS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(config.ARTEFACTS)}")
+    return tuple(name for name in config.ARTEFACTS if name in named)
+
+
+def paths(text: str) -> tuple[str, ...]:
+    """Return the paths of a comma-separated list."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+# ------------------------------------------------------------------------------------------------- groups of arguments
+class Gather(argparse.Action):
+    """Appends to a tuple, which starts empty at every parse."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
+
+
+def add_output_arguments(parser: Parser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print the report as one JSON object, alone on stdout")
+    group.add_argument("--report", dest="report_file", metavar="FILE", help="write the same object into FILE")
+    group.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
+    group.add_argument("--debug", action="store_true", help="Spark's log, and Java and Python stack traces, on stderr")
+
+
+def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
+    group = parser.add_argument_group("store")
+    group.add_argument(
+        "--store", required=required, metavar="ROOT", help="the broker's storePathRootDir, a path or a URI"
+    )
+    group.add_argument(
+        "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
+    )
+    group.add_argument("--broker-conf", metavar="FILE", help="the broker.conf to take sizes and switches from")
+    group.add_argument(
+        "--set",
+        dest="settings",
+        type=setting,
+        action=Gather,
+        metavar="NAME=VALUE",
+        help="a setting under its broker.conf name, before that of the file; repeatable",
+    )
+    group.add_argument(
+        "--broker-version",
+        choices=config.BROKER_VERSIONS,
+        help="whose rules to apply (default: what the store shows; the report says which and why)",
+    )
+    group.add_argument(
+        "--batch-topic",
+        dest="batch_topics",
+        action=Gather,
+        metavar="TOPIC",
+        help="a BatchCQ topic (default: what config/topics.json and batchconsumequeue/ say); repeatable",
+    )
+
+
+def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
+    add_store_arguments(parser, required=required)
+    group = parser.add_argument_group("reading the log")
+    group.add_argument(
+        "--on-damage",
+        choices=("fail", "stop", "salvage"),
+        help="at a damaged record: refuse the log (default), end before it as broker recovery does, or go on behind it",
+    )
+    group.add_argument(
+        "--until-offset", type=natural, metavar="N", help="ignore records from this commit-log offset on"
+    )
+    group.add_argument(
+        "--split-size", type=positive, metavar="BYTES", help="bytes a task reads; never changes the result"
+    )
+
+
+def add_topic_argument(parser: Parser) -> None:
+    parser.add_argument(
+        "--topic",
+        dest="topics",
+        type=topic_filter,
+        action=Gather,
+        metavar="TOPIC[:QUEUE]",
+        help="only this topic, or this queue of it; repeatable",
+    )
+
+
+def add_only_argument(parser: Parser) -> None:
+    parser.add_argument("--only", type=artefacts, metavar="LIST", help="some of consumequeue,index,checkpoint")
+
+
+def add_dry_run_argument(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
+
+
+# ------------------------------------------------------------------------------------------------------ the jobs' own
+def add_demo(parser: Parser) -> None:
+    parser.add_argument(
+        "--output", metavar="DIR", help="keep the rebuilt files and the table in DIR (default: remove them)"
+    )
+
+
+def add_rebuild(parser: Parser) -> None:
+    add_log_arguments(parser)
+    parser.add_argument("--output", required=True, metavar="DIR", help="absent or empty; appears whole or not at all")
+    add_topic_argument(parser)
+    add_only_argument(parser)
+    add_dry_run_argument(parser)
+
+
+def add_publish(parser: Parser) -> None:
+    parser.add_argument("--store", required=True, metavar="ROOT", help="the store of the stopped broker")
+    parser.add_argument("--from", dest="rebuilt", required=True, metavar="DIR", help="what `rebuild` wrote")
+    parser.add_argument(
+        "--after-crash", action="store_true", help="the broker did not stop cleanly: accept its abort file"
+    )
+    add_dry_run_argument(parser)
+
+
+def add_restore(parser: Parser) -> None:
+    parser.add_argument("--store", required=True, metavar="ROOT", help="the store of the stopped broker")
+    parser.add_argument("--backup", metavar="NAME", help="which directory of ROOT/backup (default: the newest)")
+    add_dry_run_argument(parser)
+
+
+def add_verify(parser: Parser) -> None:
+    add_log_arguments(parser)
+    add_topic_argument(parser)
+    add_only_argument(parser)
+
+
+def add_query(parser: Parser) -> None:
+    add_log_arguments(parser, required=False)
+    parser.usage = "%(prog)s --store ROOT {key,id,offset,time} ... [options]"
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{key,id,offset,time}", title="questions")
+    parser_of: dict[str, Parser] = {}
+    for kind, summary in (
+        ("key", "messages with a key (queryMsgByKey)"),
+        ("id", "one message by offsetMsgId, or by UNIQ_KEY with --topic (queryMsgById)"),
+        ("offset", "one message by its place in a queue (queryMsgByOffset)"),
+        ("time", "the queue offset at a time (searchOffset)"),
+    ):
+        one = parser_of[kind] = kinds.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
+        one.add_argument("--topic", required=kind != "id", metavar="T")
+        if kind in ("offset", "time"):
+            one.add_argument("--queue", dest="queue_id", required=True, type=natural, metavar="Q")
+        add_log_arguments(one, required=False)
+        one.add_argument("--scan", action="store_true", help="read the log itself, use neither index nor queues")
+        one.add_argument("--bodies", action="store_true", help="show bodies, too")
+        add_output_arguments(one)
+    parser_of["key"].add_argument("--key", required=True, metavar="K")
+    parser_of["key"].add_argument("--begin", type=int, metavar="MS", help="stored at or after this time")
+    parser_of["key"].add_argument("--end", type=int, metavar="MS", help="stored at or before this time")
+    parser_of["key"].add_argument(
+        "--max", dest="max_messages", type=positive, metavar="N", help="at most N (default 64)"
+    )
+    parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID")
+    parser_of["offset"].add_argument("--offset", required=True, type=natural, metavar="N")
+    parser_of["time"].add_argument("--time", required=True, type=int, metavar="MS")
+    parser_of["time"].add_argument("--boundary", choices=("lower", "upper"), help="among equal times (default lower)")
+
+
+def add_inspect(parser: Parser) -> None:
+    add_log_arguments(parser)
+    add_topic_argument(parser)
+    parser.add_argument(
+        "--from", dest="from_offset", type=natural, metavar="N", help="show records from this offset on"
+    )
+    parser.add_argument("--limit", type=positive, metavar="N", help="show at most N records")
+    parser.add_argument("--bodies", action="store_true", help="show bodies, too")
+
+
+def add_load(parser: Parser) -> None:
+    add_log_arguments(parser)
+    parser.add_argument("--table", required=True, metavar="TABLE", help="path or URI of the Delta table")
+    parser.add_argument("--cluster", required=True, metavar="C", help="value of the table's column cluster")
+    parser.add_argument("--broker", required=True, metavar="B", help="value of the table's column broker")
+    add_topic_argument(parser)
+    parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (default UTC)")
+    parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
+    add_dry_run_argument(parser)
+
+
+def add_report(parser: Parser) -> None:
+    parser.add_argument("--table", required=True, metavar="TABLE", help="path or URI of the Delta table")
+    parser.add_argument("--by", choices=("topic", "queue", "tag", "host", "hour", "date"), help="default topic")
+    parser.add_argument("--html", metavar="FILE", help="write one self-contained page with plots, too")
+
+
+JOBS = {
+    "demo": Job(
+        "jobs.demo",
+        "rebuild and analyse a bundled store that a real broker wrote; the place to begin",
+        config.DemoOptions,
+        add_demo,
+        needs_delta=True,
+    ),
+    "rebuild": Job(
+        "jobs.rebuild",
+        "write consumequeue/, index/ and checkpoint anew from commitlog/",
+        config.RebuildOptions,
+        add_rebuild,
+    ),
+    "publish": Job("jobs.publish", "put a finished rebuild in place", config.PublishOptions, add_publish),
+    "restore": Job("jobs.restore", "the way back from a publish", config.RestoreOptions, add_restore),
+    "verify": Job(
+        "jobs.verify", "compare consume queues, index and checkpoint with the log", config.VerifyOptions, add_verify
+    ),
+    "query": Job("jobs.query", "offline mqadmin: messages by key, id, offset or time", config.QueryOptions, add_query),
+    # Not jobs.inspect: a module named like one of the standard library hides it as soon as jobs/ is on sys.path.
+    "inspect": Job("jobs.inspection", "what is in this log", config.InspectOptions, add_inspect),
+    "load": Job(
+        "jobs.load",
+        "append what is new in the log to the Delta table `messages`, exactly once",
+        config.LoadOptions,
+        add_load,
+        needs_delta=True,
+    ),
+    "report": Job(
+        "jobs.report",
+        "bytes, messages and rates by topic, queue, tag, host, hour or date",
+        config.ReportOptions,
+        add_report,
+        needs_delta=True,
+    ),
+}
+
+
+def present_jobs() -> dict[str, Job]:
+    """Return the jobs whose modules exist."""
+    return {name: job for name, job in JOBS.items() if importlib.util.find_spec(job.module) is not None}
+
+
+def build_parser(jobs: dict[str, Job]) -> Parser:
+    """Return the parser of everything from the job's name on."""
+    parser = Parser(
+        prog=PROGRAM,
+        usage="%(prog)s [spark-submit options] JOB [options]",
+        description="Rebuild, check and analyse the on-disk store of an Apache RocketMQ broker with Spark.",
+        epilog="Options before JOB go to Spark's spark-submit (--master, --conf, ...); `JOB --help` explains a job.\n\n"
+        + EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"rocketmq-store-spark {__version__}")
+    chosen = parser.add_subparsers(dest="job", required=True, metavar="JOB", title="jobs")
+    for name, job in jobs.items():
+        one = chosen.add_parser(
+            name, help=job.summary, description=job.summary[0].upper() + job.summary[1:] + ".", epilog=EXIT_CODES
+        )
+        job.add_arguments(one)
+        add_output_arguments(one)
+    return parser
+
+
+def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, config.JobOptions]:
+    """Return the job's name and its options; raises UsageError, or SystemExit(0) after ``--help`` and ``--version``."""
+    parsed = build_parser(jobs).parse_args(arguments)
+    return parsed.job, config.from_arguments(jobs[parsed.job].options, parsed)
+
+
+def main(arguments: Sequence[str], jobs: dict[str, Job] | None = None) -> int:
+    """Run the job that the arguments name and return the exit code; the report goes to stdout, all else to stderr.
+
+    With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right (0, or 64 after one
+    line).
+    """
+    jobs = present_jobs() if jobs is None else jobs
+    spark_options, job_arguments = launch.split_command_line(arguments, jobs)
+    as_json, debug = "--json" in job_arguments, "--debug" in job_arguments
+    job_name, options = "", config.JobOptions(json=as_json, debug=debug)
+    try:
+        job_name, options = parse(job_arguments or ["--help"], jobs)
+        if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
+            return 0
+        with orderly_signals():
+            launch.prepare(spark_options, job_arguments, job_name, delta=jobs[job_name].needs_delta, debug=debug)
+            report = importlib.import_module(jobs[job_name].module).run(options, Reporter.for_options(options))
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
+        if debug:
+            traceback.print_exc()
+        report = failure_report(job_name, error)
+    return deliver(report, options)
+
+
+def deliver(report: Report, options: config.JobOptions) -> int:
+    """Write the report to where the options say and return its exit code."""
+    for line in report.error_lines:
+        print(line, file=sys.stderr)  # noqa: T201
+    try:
+        if options.report_file is not None:
+            report.write(options.report_file)
+        if options.json:
+            print(report.to_json())  # noqa: T201
+        elif not report.error_lines:
+            print(report.to_text())  # noqa: T201
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our stdout has gone (`... | head`); the interpreter must not trip over it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"error: cannot write the report: {error}", file=sys.stderr)  # noqa: T201
+        return 74
+    return report.exit_code
+
+
+class orderly_signals:  # noqa: N801  (reads as what it does, like contextlib's)
+    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that half outputs and Spark's JVM go."""
+
+    def __enter__(self) -> None:
+        self.before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def __exit__(self, *unused: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    @staticmethod
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted(number)

@@ -1,0 +1,165 @@
+"""What a command line says, as frozen values: one class per job, with the fields and the defaults of COMMANDS' tables.
+
+The command line fills them (``from_arguments``); notebooks and tests construct them directly, so every default lives
+here and only here. Paths stay strings, because each may be a path or a URI.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import MISSING, dataclass, fields
+from typing import Literal, TypeVar
+
+from storeformat.errors import UsageError
+
+DamagePolicy = Literal["fail", "stop", "salvage"]
+Artefact = Literal["consumequeue", "index", "checkpoint"]
+ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
+BROKER_VERSIONS = ("4.6", "4.9", "5.1", "5.3", "5.5")
+
+Options = TypeVar("Options", bound="JobOptions")
+
+
+@dataclass(frozen=True)
+class TopicFilter:
+    """A topic, or one queue of it."""
+
+    topic: str
+    queue_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What every job is told: where its report goes and how much it says on the way."""
+
+    json: bool = False
+    report_file: str | None = None
+    quiet: bool = False
+    debug: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(JobOptions):
+    """What every job that reads a commit log is told."""
+
+    store: str
+    commitlog: tuple[str, ...] = ()
+    """Where the segments are, if not in ``<store>/commitlog``; several directories form one log."""
+    broker_conf: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    """``--set`` pairs under their broker.conf names, in the order given."""
+    broker_version: str | None = None
+    batch_topics: tuple[str, ...] = ()
+    on_damage: DamagePolicy = "fail"
+    until_offset: int | None = None
+    split_size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(JobOptions):
+    """``demo``; without ``output`` the results go to a temporary directory and are removed."""
+
+    output: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebuildOptions(LogOptions):
+    """``rebuild``."""
+
+    output: str
+    topics: tuple[TopicFilter, ...] = ()
+    only: tuple[Artefact, ...] = ARTEFACTS
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishOptions(JobOptions):
+    """``publish``; ``rebuilt`` is the directory that ``rebuild`` filled."""
+
+    store: str
+    rebuilt: str
+    after_crash: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions(JobOptions):
+    """``restore``; without ``backup`` the newest one."""
+
+    store: str
+    backup: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(LogOptions):
+    """``verify``."""
+
+    topics: tuple[TopicFilter, ...] = ()
+    only: tuple[Artefact, ...] = ARTEFACTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions(LogOptions):
+    """``query``; which fields count depends on ``kind``."""
+
+    kind: Literal["key", "id", "offset", "time"]
+    topic: str | None = None
+    key: str | None = None
+    message_id: str | None = None
+    queue_id: int | None = None
+    offset: int | None = None
+    time: int | None = None
+    begin: int = 0
+    end: int = 2**63 - 1
+    max_messages: int = 64
+    boundary: Literal["lower", "upper"] = "lower"
+    scan: bool = False
+    bodies: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions(LogOptions):
+    """``inspect``; with ``from_offset`` or ``limit`` the records themselves."""
+
+    topics: tuple[TopicFilter, ...] = ()
+    from_offset: int | None = None
+    limit: int | None = None
+    bodies: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions(LogOptions):
+    """``load``."""
+
+    table: str
+    cluster: str
+    broker: str
+    topics: tuple[TopicFilter, ...] = ()
+    time_zone: str = "UTC"
+    with_bodies: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(JobOptions):
+    """``report``."""
+
+    table: str
+    by: Literal["topic", "queue", "tag", "host", "hour", "date"] = "topic"
+    html: str | None = None
+
+
+def from_arguments(kind: type[Options], arguments: argparse.Namespace) -> Options:
+    """Return the options object that parsed arguments describe; arguments that were not given keep the field's default.
+
+    Raises UsageError when a field without a default was not given.
+    """
+    given = vars(arguments)
+    missing = [
+        f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING and f.name not in given
+    ]
+    if missing:
+        names = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise UsageError(f"the following arguments are required: {names}")
+    return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})

@@ -1,0 +1,263 @@
+"""What a run says: the report on stdout, progress and notes on stderr, and errors in a line or two."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from jobs.config import JobOptions
+from storeformat import errors
+from storeformat.errors import StoreFormatError
+
+EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "damaged": 1, "refused": 2, "error": 70}
+LONGEST_LIST = 10
+"""How many entries of a list the text form shows; the JSON form has them all."""
+
+
+class Report(dict[str, Any]):
+    """What a job found and did: a dict that begins with ``job`` and ``status`` and knows its exit code and text form.
+
+    ``exit_code`` follows from the status unless given; ``text`` replaces the generic text form; ``error_lines`` go to
+    stderr.
+    """
+
+    def __init__(
+        self, job: str, status: str = "ok", *, exit_code: int | None = None, text: str | None = None, **facts: Any
+    ) -> None:
+        super().__init__(job=job, status=status, **facts)
+        self.exit_code = EXIT_CODE_OF_STATUS[status] if exit_code is None else exit_code
+        self.text = text
+        self.error_lines: list[str] = []
+
+    def to_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(self, ensure_ascii=False, default=_plain)
+
+    def to_text(self) -> str:
+        """Return the report for a person: one line a fact, in the order the job stated them."""
+        if self.text is not None:
+            return self.text
+        facts = {name: value for name, value in self.items() if value is not None and value not in ([], {}, ())}
+        width = max(map(len, facts))
+        lines: list[str] = []
+        for name, value in facts.items():
+            shown = list(_show(name, value))
+            lines.append(f"{name.replace('_', ' '):<{width}}  {shown[0]}")
+            lines += [f"{'':<{width}}  {line}" for line in shown[1:]]
+        return "\n".join(lines)
+
+    def write(self, path: str) -> None:
+        """Write the JSON form into ``path``, whole or not at all."""
+        target = Path(path)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            draft.write_text(self.to_json() + "\n", encoding="utf-8")
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy scalars, sets and bytes as what JSON has."""
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return str(value)
+
+
+def _show(name: str, value: Any) -> Iterator[str]:
+    if name == "bytes" and isinstance(value, int):
+        yield f"{value:,} ({size_text(value)})"
+    elif name == "seconds":
+        yield f"{value:.1f}"
+    elif isinstance(value, int) and not isinstance(value, bool) and not name.startswith(("log_", "from_", "to_")):
+        yield f"{value:,}"
+    elif isinstance(value, Mapping):
+        yield from (f"{key}: {entry}" for key, entry in value.items())
+    elif isinstance(value, (list, tuple)):
+        for entry in value[:LONGEST_LIST]:
+            yield ", ".join(f"{k} {v}" for k, v in entry.items()) if isinstance(entry, Mapping) else str(entry)
+        if len(value) > LONGEST_LIST:
+            yield f"... and {len(value) - LONGEST_LIST:,} more (--json has them all)"
+    else:
+        yield str(value)
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes as people write it: ``512 B``, ``3.2 GB`` (powers of 1000)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+# ------------------------------------------------------------------------------------------------------------ progress
+class Reporter:
+    """Says on stderr what goes on: notes, warnings, and the progress of long work.
+
+    On a terminal progress is one line drawn over and over; elsewhere one line every ``interval`` seconds. ``quiet``
+    silences notes and progress, not warnings. All methods may be called from any thread.
+    """
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 30.0) -> None:
+        self.quiet = quiet
+        self.stream = sys.stderr if stream is None else stream
+        self.interval = interval
+        self.terminal = self.stream.isatty()
+        self._drawn = 0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def for_options(cls, options: JobOptions) -> Reporter:
+        """Return the reporter that the options ask for."""
+        return cls(quiet=options.quiet)
+
+    def note(self, text: str) -> None:
+        """Say something worth knowing."""
+        if not self.quiet:
+            self._line(text)
+
+    def warn(self, text: str) -> None:
+        """Say something that must not be missed."""
+        self._line(f"warning: {text}")
+
+    def _line(self, text: str) -> None:
+        with self._lock:
+            self._clear()
+            print(text, file=self.stream, flush=True)
+
+    def _clear(self) -> None:
+        if self._drawn:
+            print("\r" + " " * self._drawn + "\r", end="", file=self.stream)
+            self._drawn = 0
+
+    def _draw(self, text: str) -> None:
+        with self._lock:
+            self._clear()
+            print(text, end="", file=self.stream, flush=True)
+            self._drawn = len(text)
+
+    @contextmanager
+    def progress(self, what: str, total: int, unit: str = "bytes") -> Iterator[Progress]:
+        """Yield the Progress of a piece of work; its ``update(done)`` may be called as often as convenient."""
+        progress = Progress(self, what, total, unit)
+        try:
+            yield progress
+        finally:
+            with self._lock:
+                self._clear()
+
+
+class Progress:
+    """How far a piece of work is; made by ``Reporter.progress``."""
+
+    def __init__(self, reporter: Reporter, what: str, total: int, unit: str) -> None:
+        self.reporter = reporter
+        self.what = what
+        self.total = total
+        self.unit = unit
+        self.begun = time.monotonic()
+        self._next = self.begun + (0.5 if reporter.terminal else reporter.interval)
+
+    def update(self, done: int, *, now: float | None = None) -> None:
+        """Tell that ``done`` of ``total`` units are done; draws or prints when it is time to."""
+        now = time.monotonic() if now is None else now
+        if self.reporter.quiet or now < self._next:
+            return
+        if self.reporter.terminal:
+            self._next = now + 0.2
+            self.reporter._draw(self.text(done, now))
+        else:
+            self._next = now + self.reporter.interval
+            self.reporter._line(self.text(done, now))
+
+    def text(self, done: int, now: float) -> str:
+        """Return the line: what, share, amount, rate, and the time that is left when the rate so far holds."""
+        seconds = max(now - self.begun, 1e-9)
+        share = done / self.total if self.total else 1.0
+        left = "" if done <= 0 or share >= 1 else f", about {time_text(seconds * (1 - share) / share)} left"
+        amounts = f"{self._amount(done)} of {self._amount(self.total)}, {self._amount(done / seconds)}/s"
+        return f"{self.what}: {share:.0%}, {amounts}{left}"
+
+    def _amount(self, count: float) -> str:
+        return size_text(count) if self.unit == "bytes" else f"{count:,.0f} {self.unit}"
+
+
+def time_text(seconds: float) -> str:
+    """Return a duration as people say it: ``45 s``, ``3 min``, ``2.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the program to end; ``number`` says which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def failure_report(job: str, error: BaseException) -> Report:
+    """Return the report of a run that ended with an exception: status, exit code, and what to print on stderr."""
+    if isinstance(error, KeyboardInterrupt):
+        number = getattr(error, "number", int(signal.SIGINT))
+        report = Report(job, "error", exit_code=128 + number, error=f"interrupted by {signal.Signals(number).name}")
+        report.error_lines = ["interrupted; nothing was left behind"]
+        return report
+    cause = _cause_on_executor(error) or error
+    if isinstance(cause, StoreFormatError):
+        status = "refused" if cause.exit_code == errors.Refused.exit_code else "error"
+        report = Report(job, status, exit_code=cause.exit_code, error=str(cause), offset=cause.offset, path=cause.path)
+        report.error_lines = [f"error: {cause}"] + ([f"  {cause.advice}"] if cause.advice else [])
+    elif isinstance(cause, OSError):
+        report = Report(job, "error", exit_code=errors.WriteFailed.exit_code, error=str(cause), path=cause.filename)
+        place = f" ({cause.filename})" if cause.filename else ""
+        report.error_lines = [f"error: reading or writing failed: {cause.strerror or cause}{place}"]
+    else:
+        first_line = (str(cause).strip().splitlines() or [""])[0]
+        report = Report(job, "error", exit_code=70, error=f"{type(cause).__name__}: {first_line}")
+        report.error_lines = [
+            f"error: a defect of this program: {type(cause).__name__}: {first_line}",
+            "  run it again with --debug for the trace, and report it",
+        ]
+    return report
+
+
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
+_OS_ERROR = re.compile(r"^(?:\[Errno (\d+)\] )(.*?)(?:: '(.*)')?$")
+
+
+def _cause_on_executor(error: BaseException) -> BaseException | None:
+    """Return the exception of ours that a Spark task raised, or None.
+
+    Spark hands the driver the task's Python traceback as text; its last ``module.Class: message`` line names the
+    exception. ``advice`` does not survive the way.
+    """
+    text = str(error)
+    begin = text.rfind("Traceback (most recent call last)")
+    if begin < 0 or isinstance(error, StoreFormatError):
+        return None
+    for name, message in reversed(_RAISED.findall(text, begin)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, StoreFormatError):
+            return kind(message)
+        builtin = getattr(builtins, name, None)
+        if isinstance(builtin, type) and issubclass(builtin, OSError) and (match := _OS_ERROR.match(message)):
+            return OSError(int(match[1]), match[2], match[3])
+    return None

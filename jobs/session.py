@@ -1,0 +1,131 @@
+"""Spark for the length of a job: a SparkContext for jobs on RDDs, a SparkSession for jobs on tables.
+
+Both are context managers. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
+left alone; one that is started here is gone when the block ends, its JVM and its Python workers, too. A job that stages
+files cleans them up *outside* of the block, when no task can write any more.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from jobs import launch
+from jobs.reporting import Progress
+from storeformat.errors import DependencyMissing
+
+if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+# What every JVM says that has an incubator module, and Spark 4.2 always has one.
+NOISE = (b"WARNING: Using incubator modules",)
+
+
+@contextmanager
+def spark_context(app_name: str) -> Iterator[SparkContext]:
+    """Yield a SparkContext; no SQL is set up, which saves two seconds."""
+    from pyspark import SparkConf, SparkContext
+
+    active = SparkContext._active_spark_context
+    if active is not None:
+        yield active
+        return
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        context = SparkContext(conf=SparkConf().setAppName(app_name))
+        try:
+            yield context
+        finally:
+            context.stop()
+        return
+    gateway = start_jvm()
+    try:
+        yield SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
+    finally:
+        end_jvm(gateway)
+
+
+@contextmanager
+def spark_session(app_name: str) -> Iterator[SparkSession]:
+    """Yield a SparkSession."""
+    from pyspark.sql import SparkSession
+
+    with spark_context(app_name):
+        yield SparkSession.builder.appName(app_name).getOrCreate()
+
+
+def start_jvm() -> Any:
+    """Return the py4j gateway to a new JVM, whose every output goes to our stderr."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    if "PYSPARK_SUBMIT_ARGS" not in os.environ:
+        launch.prepare()
+    said, output = os.pipe()
+    pump = threading.Thread(target=forward, args=(os.fdopen(said, "rb"),), name="spark's stderr", daemon=True)
+    pump.start()
+    try:
+        gateway: Any = launch_gateway(popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        raise DependencyMissing("Spark's JVM did not start", advice="--debug shows what it said") from error
+    finally:
+        os.close(output)
+    gateway.pump = pump
+    return gateway
+
+
+def forward(source: BinaryIO) -> None:
+    """Copy lines to stderr until the last writer has gone, without the noise."""
+    with source:
+        for line in source:
+            if not line.startswith(NOISE):
+                sys.stderr.write(line.decode("utf-8", "replace"))
+                sys.stderr.flush()
+
+
+def end_jvm(gateway: Any) -> None:
+    """Let the JVM end, which stops Spark and everything it started, and wait until it has.
+
+    ``SparkContext.stop`` would do the same more slowly: its Python half waits for a server that looks up every half
+    second.
+    """
+    from pyspark import SparkContext
+
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+    gateway.shutdown()
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    gateway.pump.join(timeout=1)
+
+
+@contextmanager
+def watching(context: SparkContext, progress: Progress) -> Iterator[None]:
+    """Within it ``progress`` hears which share of the running stages' tasks is done, as that share of its total."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        tracker = context.statusTracker()
+        while not ended.wait(0.5):
+            stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
+            tasks = sum(stage.numTasks for stage in stages)
+            if tasks:
+                progress.update(progress.total * sum(stage.numCompletedTasks for stage in stages) // tasks)
+
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(timeout=5)
