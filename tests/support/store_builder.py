@@ -37,6 +37,8 @@ TAIL = struct.Struct(">iqi")
 FREE_BEHIND = 8
 CRC_PROPERTY_LENGTH = 20
 
+_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (V1, V2, BLANK))
+
 Host = tuple[str, int]
 
 
@@ -221,6 +223,7 @@ class LogBuilder:
         self.end_offset = base
         self.clock = clock
         self.records: list[Placed] = []
+        self._old: list[Placed] = []
         self.queue_offsets: dict[tuple[str | bytes, int], int] = {}
         self._segments: dict[int, bytearray] = {}
 
@@ -300,12 +303,43 @@ class LogBuilder:
             raise ValueError(f"offset {offset} is not in the log")
         for base in [base for base in self._segments if base > offset]:
             del self._segments[base]
-        for placed in self.records:
-            if placed.offset >= offset and placed.message.takes_a_queue_offset:
-                queue = placed.message.queue
-                self.queue_offsets[queue] = min(self.queue_offsets[queue], placed.message.queue_offset or 0)
+        removed = [placed for placed in self.records if placed.offset >= offset]
+        for placed in reversed(removed):
+            if placed.message.takes_a_queue_offset:
+                self.queue_offsets[placed.message.queue] = placed.message.queue_offset or 0
+        self._old += removed
         self.records = [placed for placed in self.records if placed.offset < offset]
         self.end_offset = offset
+
+    @property
+    def stale_records(self) -> list[Placed]:
+        """Records that a truncation took off the log and that still lie there whole, with the right offsets."""
+        live = {placed.offset for placed in self.records}
+        return [
+            placed
+            for placed in self._old
+            if placed.offset not in live
+            and self._bytes_at(placed.offset, placed.size) == encode_record(placed.message, placed.offset)
+        ]
+
+    def settle(self) -> None:
+        """Appends short records until no old record begins just where the log ends: nobody could tell the two apart."""
+        while self._bytes_at(self.end_offset + 4, 4) in _MAGICS:
+            self.message(body=bytes(len(self.records) % 7))
+
+    def fill(self, left: int, message: Message | None = None) -> Placed | None:
+        """Appends a message with a body that leaves ``left`` bytes in the segment, or would: below 8 the log rolls.
+
+        Nothing is appended (``None``) where even an empty body leaves less, or where no segment is large enough.
+        """
+        message = replace(message or Message(), body=b"", body_length=None)
+        body_length = self.remaining - left - len(encode_record(message, self.end_offset))
+        filled = replace(message, body=bytes(max(body_length, 0)))
+        return self.message(filled) if body_length >= 0 and self.fits([filled]) else None
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        """Whether an empty segment has room for the batch."""
+        return sum(len(encode_record(message, 0)) for message in messages) + FREE_BEHIND <= self.segment_size
 
     def delete_topic(self, topic: str) -> None:
         """Lets the queue offsets of ``topic`` start again at 0, as after its deletion."""
@@ -330,6 +364,10 @@ class LogBuilder:
         for base, data in self.segments.items():
             (directory / f"{base:020d}").write_bytes(data)
         return root
+
+    def _bytes_at(self, offset: int, length: int) -> bytes:
+        base = offset - offset % self.segment_size
+        return bytes(self._segments.get(base, b"")[offset - base : offset - base + length])
 
     def _segment(self, offset: int) -> bytearray:
         base = offset - offset % self.segment_size

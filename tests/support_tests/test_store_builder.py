@@ -167,6 +167,7 @@ def test_truncation_keeps_old_bytes_behind_the_new_end() -> None:
     assert [request.commit_log_offset for request in walk(log.segments, small())] == [
         placed.offset for placed in log.records
     ]
+    assert [stale.offset for stale in log.stale_records] == [p.offset for p in placed[3:] if p.end <= 1024]
     log.blank()
     log.message(topic="A")
     assert [request.consume_queue_offset for request in walk(log.segments, small())] == [0, 1, 2, 3]
@@ -240,6 +241,20 @@ def test_lies_are_seen_by_the_brokers_check(lie: dict[str, object], size_known: 
 
 def test_negative_lengths_count_as_zero() -> None:
     assert check(encode_record(Message(body_length=-4, properties=b"", properties_length=-1), 0)).success
+
+
+def test_a_log_that_ends_where_an_old_record_begins_is_settled() -> None:
+    log = LogBuilder()
+    placed = [log.message(body=bytes(30)) for _ in range(3)]
+    log.truncate(placed[1].offset)
+    assert log.end_offset == placed[1].offset
+    log.settle()
+    assert [request.commit_log_offset for request in walk(log.segments, BrokerSettings())] == [
+        placed.offset for placed in log.records
+    ]
+    assert log.fill(100) is not None
+    assert log.remaining == 100
+    assert log.fill(50) is None
 
 
 def test_heads_preallocation_and_files(tmp_path: Path) -> None:
