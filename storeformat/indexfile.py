@@ -1,0 +1,254 @@
+"""Index files: from the hash of a key to the commit-log offsets of its messages.
+
+==================  ==============  =================================================================
+position            type            what
+==================  ==============  =================================================================
+0                   40 bytes        header, see ``HEADER``
+40                  i32 a slot      number of the newest entry whose key hash modulo slots is this; 0
+40 + 4 * slots      20 bytes each   entries, see ``ENTRY``; number 0 is never used
+==================  ==============  =================================================================
+
+======  =====  ===================      ======  =====  ==================================================
+offset  type   header field             offset  type   entry field
+======  =====  ===================      ======  =====  ==================================================
+0       i64    begin_timestamp          0       i32    key_hash, not negative
+8       i64    end_timestamp            4       i64    phy_offset
+16      i64    begin_phy_offset         12      i32    time_diff, whole seconds since begin_timestamp
+24      i64    end_phy_offset           16      i32    prev_index, the entry before it in the slot, or 0
+32      i32    hash_slot_count
+36      i32    index_count
+======  =====  ===================      ======  =====  ==================================================
+
+All big-endian. ``index_count`` is the number of the next entry and begins at 1, so a file holds ``max_index_num - 1``
+entries. Timestamps are milliseconds; those of the header are the store times of the first and the last entry.
+
+Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order. The
+one thing that crosses files: a new file starts with the end of the previous one as its begin *and* end, the first
+entry's ``time_diff`` is taken against that, and only then the begin becomes the first entry's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+
+HEADER = np.dtype(
+    [
+        ("begin_timestamp", ">i8"),
+        ("end_timestamp", ">i8"),
+        ("begin_phy_offset", ">i8"),
+        ("end_phy_offset", ">i8"),
+        ("hash_slot_count", ">i4"),
+        ("index_count", ">i4"),
+    ]
+)
+SLOT = np.dtype(">i4")
+ENTRY = np.dtype([("key_hash", ">i4"), ("phy_offset", ">i8"), ("time_diff", ">i4"), ("prev_index", ">i4")])
+HEADER_SIZE, SLOT_SIZE, ENTRY_SIZE = HEADER.itemsize, SLOT.itemsize, ENTRY.itemsize
+
+ENTRIES_AT_ONCE = 1 << 16
+"""Entries linked and packed at a time: keeps them in the processor's cache, and memory small."""
+
+Write = Callable[[int, memoryview], object]
+"""Takes a position and bytes of the file; must be done with the bytes when it returns."""
+
+
+@dataclass(frozen=True)
+class IndexHeader:
+    """Header of an index file; the fields are the broker's."""
+
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_phy_offset: int = 0
+    end_phy_offset: int = 0
+    hash_slot_count: int = 0
+    index_count: int = 1
+
+    @property
+    def entries(self) -> int:
+        """Number of entries: numbers 1 to this are used."""
+        return max(self.index_count - 1, 0)
+
+    def to_bytes(self) -> bytes:
+        """The 40 bytes on disk."""
+        return np.array([astuple(self)], dtype=HEADER).tobytes()
+
+
+def parse_header(content: bytes | memoryview) -> IndexHeader:
+    """Header from the first 40 bytes of a file; an index count of 0 or less reads as 1, as the broker's load does.
+
+    Raises NotAStore when there are fewer bytes.
+    """
+    if len(content) < HEADER_SIZE:
+        raise NotAStore("an index file is too short for its header", found=len(content), expected=HEADER_SIZE)
+    fields = np.frombuffer(content, dtype=HEADER, count=1)[0].tolist()
+    header = IndexHeader(*fields)
+    return replace(header, index_count=max(header.index_count, 1))
+
+
+def index_file_size(slots: int, max_index_num: int) -> int:
+    """Length of every index file with ``max_hash_slot_num`` slots and ``max_index_num`` entry places (one unused)."""
+    size = entries_position(slots) + ENTRY_SIZE * max_index_num
+    if slots < 1 or max_index_num < 2 or size > 0x7FFFFFFF:
+        raise WrongSettings(
+            "max_hash_slot_num and max_index_num make no index file",
+            found=f"{slots} and {max_index_num}",
+            expected="at least 1 and 2, and a file below 2 GiB",
+        )
+    return size
+
+
+def entries_position(slots: int) -> int:
+    """Position of entry 0; entry n lies ``ENTRY_SIZE * n`` behind it."""
+    return HEADER_SIZE + SLOT_SIZE * slots
+
+
+def key_slots(key_hashes: Int32Array, slots: int) -> Int32Array:
+    """Slot of each key hash; hashes are the non-negative ones of ``javacompat.index_key_hashes``."""
+    # The quotient first: numpy divides by a constant in vector instructions, its remainder does not.
+    return key_hashes - key_hashes // np.int32(slots) * np.int32(slots)
+
+
+def first_header(previous_end_timestamp: int = 0, previous_end_phy_offset: int = 0) -> IndexHeader:
+    """Header of a file that was just created, with the end of the full one before it (0 and 0 for the very first).
+
+    This is also the whole content of an empty last file, which a broker leaves when a record comes after the last
+    full file and has no keys.
+    """
+    timestamp, phy_offset = max(previous_end_timestamp, 0), max(previous_end_phy_offset, 0)
+    return IndexHeader(timestamp, timestamp, phy_offset, phy_offset)
+
+
+def link_entries(slots: Int32Array, first_number: int, slot_table: Int32Array) -> Int32Array:
+    """``prev_index`` of each entry; ``slot_table`` then holds the newest entry of each slot.
+
+    Entries are numbered from ``first_number`` on, in order. The table (int32, one a slot, 0 for empty) is changed in
+    place, so a file can be linked in pieces of any size.
+    """
+    at = slots.astype(np.intp)
+    numbers = np.arange(first_number, first_number + len(slots), dtype=np.int32)
+    prev: Int32Array = slot_table[at]
+    slot_table[at] = numbers
+    winners = slot_table[at]
+    crowded = winners != numbers
+    if crowded.any():
+        # Few entries share a slot within one piece. They alone are sorted, slot above and place below, which does
+        # not depend on which of them the assignment left in the table.
+        crowded[winners[crowded] - np.int32(first_number)] = True
+        places = np.flatnonzero(crowded)
+        key = at[places] << 32 | places
+        key.sort()
+        slot, place = key >> 32, key & 0xFFFFFFFF
+        same = slot[1:] == slot[:-1]
+        prev[place[1:][same]] = numbers[place[:-1][same]]
+        newest = np.append(~same, True)
+        slot_table[slot[newest]] = numbers[place[newest]]
+    return prev
+
+
+def time_diffs(store_timestamps: Int64Array, begin_timestamp: int) -> Int32Array:
+    """Whole seconds from the begin to each store time, as IndexFile#putKey clamps them into [0, 2**31 - 1]."""
+    if begin_timestamp <= 0:
+        return np.zeros(len(store_timestamps), dtype=np.int32)
+    seconds = (store_timestamps - np.int64(begin_timestamp)) // 1000
+    return np.clip(seconds, 0, 0x7FFFFFFF, out=seconds).astype(np.int32)
+
+
+def build_index_file(
+    chunks: Iterable[tuple[Int32Array, Int64Array, Int64Array]],
+    slots: int,
+    max_index_num: int,
+    write: Write,
+    *,
+    start: IndexHeader | None = None,
+    count_every_put: bool = False,
+) -> IndexHeader:
+    """Header of one index file, after everything in it went to ``write``: entries as they come, then slots and header.
+
+    ``chunks`` hold key hashes (non-negative), commit-log offsets and store times of the file's entries, in commit-log
+    order and in pieces of any size. ``start`` is the ``first_header`` made of the previous file's end.
+    ``count_every_put`` counts slots as brokers before 4.7.1 did. What is not written must read as zero, up to
+    ``index_file_size``. Raises TotalsDisagree for more entries than a file holds.
+    """
+    begin = start or first_header()
+    capacity = max_index_num - 1
+    slot_table = np.zeros(slots, dtype=np.int32)
+    packed = np.empty(min(ENTRIES_AT_ONCE, capacity), dtype=ENTRY)
+    entries_begin = entries_position(slots)
+    begin_timestamp, begin_phy_offset = begin.begin_timestamp, begin.begin_phy_offset
+    end_timestamp, end_phy_offset = begin.end_timestamp, begin.end_phy_offset
+    count = 0
+    for key_hashes, phy_offsets, store_timestamps in _pieces(chunks):
+        size = len(key_hashes)
+        if count + size > capacity:
+            raise TotalsDisagree(
+                "an index file gets too many entries", found=count + size, expected=f"at most {capacity}"
+            )
+        if not count:
+            first_diff = time_diffs(store_timestamps[:1], begin_timestamp)
+            begin_timestamp, begin_phy_offset = int(store_timestamps[0]), int(phy_offsets[0])
+        entries = packed[:size]
+        entries["key_hash"] = key_hashes
+        entries["phy_offset"] = phy_offsets
+        entries["time_diff"] = time_diffs(store_timestamps, begin_timestamp)
+        entries["prev_index"] = link_entries(key_slots(key_hashes, slots), count + 1, slot_table)
+        if not count:
+            entries["time_diff"][:1] = first_diff
+        write(entries_begin + ENTRY_SIZE * (count + 1), entries.view(np.uint8).data)
+        count += size
+        end_timestamp, end_phy_offset = int(store_timestamps[-1]), int(phy_offsets[-1])
+    used_slots = int(np.count_nonzero(slot_table))
+    header = IndexHeader(
+        begin_timestamp,
+        end_timestamp,
+        begin_phy_offset,
+        end_phy_offset,
+        hash_slot_count=count if count_every_put else used_slots,
+        index_count=count + 1,
+    )
+    write(HEADER_SIZE, slot_table.astype(SLOT).view(np.uint8).data)
+    write(0, memoryview(header.to_bytes()))
+    return header
+
+
+def _pieces(
+    chunks: Iterable[tuple[Int32Array, Int64Array, Int64Array]],
+) -> Iterable[tuple[Int32Array, Int64Array, Int64Array]]:
+    """The chunks cut to ``ENTRIES_AT_ONCE``, without empty ones."""
+    for key_hashes, phy_offsets, store_timestamps in chunks:
+        for begin in range(0, len(key_hashes), ENTRIES_AT_ONCE):
+            part = slice(begin, begin + ENTRIES_AT_ONCE)
+            yield key_hashes[part], phy_offsets[part], store_timestamps[part]
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LAST_NAME_MS = int(
+    (datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc) - _EPOCH) / timedelta(milliseconds=1)
+)
+_WESTMOST_ZONE_MS = 12 * 3600 * 1000
+
+
+def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
+    """Names of index files, from the begin timestamp of each: 17 digits yyyyMMddHHmmssSSS, strictly ascending.
+
+    The broker loads the files in order of name, whatever their headers say, and names new ones with the wall clock in
+    its own time zone. So that those come last, wherever it runs, the time is written as the westmost zone (UTC-12)
+    shows it. Times that repeat, go backwards or are no times at all move to the next free millisecond.
+    """
+    names = []
+    previous = -1
+    for number, timestamp in enumerate(begin_timestamps):
+        latest = _LAST_NAME_MS - (len(begin_timestamps) - 1 - number)
+        previous = min(max(timestamp - _WESTMOST_ZONE_MS, previous + 1), latest)
+        moment = _EPOCH + timedelta(milliseconds=previous)
+        names.append(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}")
+    return names
