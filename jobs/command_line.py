@@ -333,7 +333,7 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
         + EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"rocketmq-store-spark {__version__}")
-    chosen = parser.add_subparsers(dest="job", required=True, metavar="JOB", title="jobs")
+    chosen = parser.add_subparsers(prog=PROGRAM, dest="job", required=True, metavar="JOB", title="jobs")
     for name, job in jobs.items():
         one = chosen.add_parser(
             name, help=job.summary, description=job.summary[0].upper() + job.summary[1:] + ".", epilog=EXIT_CODES
@@ -356,10 +356,10 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] | None = None) -> int:
     line).
     """
     jobs = present_jobs() if jobs is None else jobs
-    spark_options, job_arguments = launch.split_command_line(arguments, jobs)
-    as_json, debug = "--json" in job_arguments, "--debug" in job_arguments
+    as_json, debug = "--json" in arguments, "--debug" in arguments
     job_name, options = "", config.JobOptions(json=as_json, debug=debug)
     try:
+        spark_options, job_arguments = launch.split_command_line(arguments, jobs)
         job_name, options = parse(job_arguments or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
             return 0

@@ -37,12 +37,20 @@ VALUED = frozenset({
 })  # fmt: skip
 SWITCHES = frozenset({"--load-spark-defaults", "--supervise", "--usage-error", "--verbose", "-v"})
 
+SETTING_OF_OPTION = {
+    "--master": "spark.master",
+    "--deploy-mode": "spark.submit.deployMode",
+    "--driver-memory": "spark.driver.memory",
+    "--packages": "spark.jars.packages",
+    "--jars": "spark.jars",
+}
+
 # Jobs whose work is Python's: a JVM that never leaves its fast compiler starts sooner and leaves the cores to them.
 BUSY_JVM = frozenset({"load", "report", "demo"})
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return (options for spark-submit, the rest: everything from the job's name on, or anything if no job is named)."""
+    """Return (options for spark-submit, the rest): the rest begins with the job's name, if one is named."""
     at = 0
     while at < len(arguments) and arguments[at] not in jobs:
         word = arguments[at]
@@ -82,7 +90,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def user_settings(options: Sequence[str]) -> dict[str, str]:
     """Return every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads."""
-    settings: dict[str, str] = {}
+    settings = {"spark.master": os.environ["MASTER"]} if os.environ.get("MASTER") else {}
     conf_dir = os.environ.get("SPARK_CONF_DIR")
     named = values_of(options, "--properties-file")
     files = [Path(path) for path in named]
@@ -94,10 +102,7 @@ def user_settings(options: Sequence[str]) -> dict[str, str]:
     for pair in values_of(options, "--conf", "-c"):
         name, _, value = pair.partition("=")
         settings[name] = value
-    for option, name in (
-        ("--master", "spark.master"), ("--deploy-mode", "spark.submit.deployMode"), ("--driver-memory", "spark.driver.memory"),
-        ("--packages", "spark.jars.packages"), ("--jars", "spark.jars"),
-    ):  # fmt: skip
+    for option, name in SETTING_OF_OPTION.items():
         for value in values_of(options, option):
             settings[name] = value
     return settings
@@ -120,12 +125,9 @@ def prepare(
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     chosen = user_settings(options)
-    settings = (
-        {k: v for k, v in read_properties(CONF / "spark-defaults.conf").items() if k not in chosen}
-        if CONF.is_dir()
-        else {}
-    )
-    master = chosen.get("spark.master") or os.environ.get("MASTER") or settings.get("spark.master", "local[*]")
+    defaults = read_properties(CONF / "spark-defaults.conf") if CONF.is_dir() else {"spark.master": "local[*]"}
+    settings = {name: value for name, value in defaults.items() if name not in chosen}
+    master = chosen.get("spark.master") or settings["spark.master"]
     extra: list[str] = []
     if delta or "io.delta" in " ".join(chosen.values()):
         extra += delta_options(chosen, settings)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -220,44 +218,19 @@ def failure_report(job: str, error: BaseException) -> Report:
         report = Report(job, "error", exit_code=128 + number, error=f"interrupted by {signal.Signals(number).name}")
         report.error_lines = ["interrupted; nothing was left behind"]
         return report
-    cause = _cause_on_executor(error) or error
-    if isinstance(cause, StoreFormatError):
-        status = "refused" if cause.exit_code == errors.Refused.exit_code else "error"
-        report = Report(job, status, exit_code=cause.exit_code, error=str(cause), offset=cause.offset, path=cause.path)
-        report.error_lines = [f"error: {cause}"] + ([f"  {cause.advice}"] if cause.advice else [])
-    elif isinstance(cause, OSError):
-        report = Report(job, "error", exit_code=errors.WriteFailed.exit_code, error=str(cause), path=cause.filename)
-        place = f" ({cause.filename})" if cause.filename else ""
-        report.error_lines = [f"error: reading or writing failed: {cause.strerror or cause}{place}"]
+    if isinstance(error, StoreFormatError):
+        status = "refused" if error.exit_code == errors.Refused.exit_code else "error"
+        report = Report(job, status, exit_code=error.exit_code, error=str(error), offset=error.offset, path=error.path)
+        report.error_lines = [f"error: {error}"] + ([f"  {error.advice}"] if error.advice else [])
+    elif isinstance(error, OSError):
+        report = Report(job, "error", exit_code=errors.WriteFailed.exit_code, error=str(error), path=error.filename)
+        place = f" ({error.filename})" if error.filename else ""
+        report.error_lines = [f"error: reading or writing failed: {error.strerror or error}{place}"]
     else:
-        first_line = (str(cause).strip().splitlines() or [""])[0]
-        report = Report(job, "error", exit_code=70, error=f"{type(cause).__name__}: {first_line}")
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        report = Report(job, "error", exit_code=70, error=f"{type(error).__name__}: {first_line}")
         report.error_lines = [
-            f"error: a defect of this program: {type(cause).__name__}: {first_line}",
+            f"error: a defect of this program: {type(error).__name__}: {first_line}",
             "  run it again with --debug for the trace, and report it",
         ]
     return report
-
-
-_RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
-_OS_ERROR = re.compile(r"^(?:\[Errno (\d+)\] )(.*?)(?:: '(.*)')?$")
-
-
-def _cause_on_executor(error: BaseException) -> BaseException | None:
-    """Return the exception of ours that a Spark task raised, or None.
-
-    Spark hands the driver the task's Python traceback as text; its last ``module.Class: message`` line names the
-    exception. ``advice`` does not survive the way.
-    """
-    text = str(error)
-    begin = text.rfind("Traceback (most recent call last)")
-    if begin < 0 or isinstance(error, StoreFormatError):
-        return None
-    for name, message in reversed(_RAISED.findall(text, begin)):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, StoreFormatError):
-            return kind(message)
-        builtin = getattr(builtins, name, None)
-        if isinstance(builtin, type) and issubclass(builtin, OSError) and (match := _OS_ERROR.match(message)):
-            return OSError(int(match[1]), match[2], match[3])
-    return None

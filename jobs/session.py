@@ -7,7 +7,9 @@ files cleans them up *outside* of the block, when no task can write any more.
 
 from __future__ import annotations
 
+import builtins
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from jobs import launch
 from jobs.reporting import Progress
-from storeformat.errors import DependencyMissing
+from storeformat import errors
 
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
@@ -25,6 +27,9 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
 
 # What every JVM says that has an incubator module, and Spark 4.2 always has one.
 NOISE = (b"WARNING: Using incubator modules",)
+
+RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
+OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
 
 
 @contextmanager
@@ -34,18 +39,21 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
 
     active = SparkContext._active_spark_context
     if active is not None:
-        yield active
+        with plain_errors():
+            yield active
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         context = SparkContext(conf=SparkConf().setAppName(app_name))
         try:
-            yield context
+            with plain_errors():
+                yield context
         finally:
             context.stop()
         return
     gateway = start_jvm()
     try:
-        yield SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
+        with plain_errors():
+            yield SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
     finally:
         end_jvm(gateway)
 
@@ -72,7 +80,7 @@ def start_jvm() -> Any:
     try:
         gateway: Any = launch_gateway(popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:
-        raise DependencyMissing("Spark's JVM did not start", advice="--debug shows what it said") from error
+        raise errors.DependencyMissing("Spark's JVM did not start", advice="--debug shows what it said") from error
     finally:
         os.close(output)
     gateway.pump = pump
@@ -96,9 +104,13 @@ def end_jvm(gateway: Any) -> None:
     """
     from pyspark import SparkContext
 
+    server = SparkContext._active_spark_context and SparkContext._active_spark_context._accumulatorServer
+    if server:
+        # It takes the end of its connection for a fault and prints a trace.
+        server.handle_error = lambda *unused: None  # type: ignore[method-assign]
     gateway.proc.stdin.close()
     try:
-        gateway.proc.wait(timeout=20)
+        gateway.proc.wait(timeout=60)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
@@ -107,6 +119,45 @@ def end_jvm(gateway: Any) -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     gateway.pump.join(timeout=1)
+
+
+class SparkError(Exception):
+    """Spark could not do what it was told; the message is Spark's own, first line first."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what Spark raises within it into the exception that a task raised, or into SparkError.
+
+    Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        failure = SparkError(str(error))
+        cause = raised_by_task(str(failure))
+        if cause is None:
+            raise failure from None
+        raise cause from failure
+
+
+def raised_by_task(text: str) -> Exception | None:
+    """Return the exception of ours, or the OSError, that ended a task, or None.
+
+    Spark hands the driver the task's Python traceback as text, whose last ``module.Class: message`` line names it. Its
+    ``advice`` does not survive the way.
+    """
+    begin = text.rfind("Traceback (most recent call last)")
+    for name, message in reversed(RAISED.findall(text, begin)) if begin >= 0 else ():
+        kind = getattr(errors, name, None) or getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, errors.StoreFormatError):
+            return kind(message)
+        if isinstance(kind, type) and issubclass(kind, OSError) and (match := OS_ERROR.match(message)):
+            return OSError(int(match[1]), match[2], match[3])
+    return None
 
 
 @contextmanager
