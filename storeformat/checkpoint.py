@@ -1,0 +1,96 @@
+"""Checkpoint: up to which store times log, queues and index are safe on disk.
+
+======  =======================  ======  ================================================================
+offset  field (all i64)          since   meaning
+======  =======================  ======  ================================================================
+0       physic_msg_timestamp     4.0.0   store time up to which the commit log is flushed; may stay 0
+8       logics_msg_timestamp     4.0.0   store time of the last record in a consume queue
+16      index_msg_timestamp      4.0.0   end timestamp of the last index file that is safe
+24      master_flushed_offset    5.0.0   replication only
+32      confirm_phy_offset       5.1.1   replication only
+40      logics_physical_offset   5.5.0   commit-log offset of the last record in a consume queue
+======  =======================  ======  ================================================================
+
+Big-endian, in one page of 4096 bytes; the rest is zero, and so is a field that is younger than the broker. Mirrors
+StoreCheckpoint. A broker reads it after a crash only: from the times it finds the segment where recovery begins, and it
+deletes the index files that end after ``index_msg_timestamp``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass, fields
+
+from storeformat.errors import NotAStore
+
+PAGE_SIZE = 4096
+FIELDS = struct.Struct(">6q")
+
+_FIELD_SINCE = ((4, 0, 0), (4, 0, 0), (4, 0, 0), (5, 0, 0), (5, 1, 1), (5, 5, 0))
+
+
+@dataclass(frozen=True)
+class StoreCheckpoint:
+    """The fields of a checkpoint file; 0 is "not yet"."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_phy_offset: int = 0
+    logics_physical_offset: int = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        """Store time from which a crash recovery checks the log: the older of log and queues less 3 s, not below 0."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - 3000)
+
+    @property
+    def min_timestamp_index(self) -> int:
+        """The same, and not after the index (``messageIndexSafe``)."""
+        return min(self.min_timestamp, self.index_msg_timestamp)
+
+    def to_bytes(self) -> bytes:
+        """The page on disk."""
+        return FIELDS.pack(*astuple(self)).ljust(PAGE_SIZE, b"\0")
+
+    def fields_of(self, broker_version: tuple[int, ...]) -> StoreCheckpoint:
+        """This checkpoint as a broker of that version writes it: fields that it does not know are 0."""
+        known = {
+            field.name: getattr(self, field.name)
+            for field, since in zip(fields(self), _FIELD_SINCE, strict=True)
+            if broker_version >= since[: len(broker_version)]
+        }
+        return StoreCheckpoint(**known)
+
+
+def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
+    """Checkpoint from the bytes of its file. A file shorter than its fields reads as if zeros followed, as mmap does.
+
+    Raises NotAStore when there is no byte at all.
+    """
+    if not len(content):
+        raise NotAStore("the checkpoint is empty", found=0, expected=f"{PAGE_SIZE} bytes")
+    return StoreCheckpoint(*FIELDS.unpack(bytes(content[: FIELDS.size]).ljust(FIELDS.size, b"\0")))
+
+
+def for_rebuilt_store(
+    broker_version: tuple[int, ...],
+    *,
+    last_store_timestamp: int,
+    last_index_end_timestamp: int,
+    last_queued_phy_offset: int,
+) -> StoreCheckpoint:
+    """Checkpoint to lie beside consume queues and index files that are complete up to the end of the log.
+
+    ``last_store_timestamp`` is that of the last record; ``last_queued_phy_offset`` the start of the last record that is
+    in a consume queue (0 if none: then times decide). The index time is the end of the *last* file, where a broker
+    writes that of the last full one: otherwise a crash right after the first start makes the broker delete the last
+    file, and 5.4.0 and later index at most ten segments again.
+    """
+    return StoreCheckpoint(
+        physic_msg_timestamp=last_store_timestamp,
+        logics_msg_timestamp=last_store_timestamp,
+        index_msg_timestamp=last_index_end_timestamp,
+        logics_physical_offset=last_queued_phy_offset,
+    ).fields_of(broker_version)
