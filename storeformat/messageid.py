@@ -1,0 +1,157 @@
+"""Message ids: where a message lies, and where it came from.
+
+Three kinds of text, all upper-case hexadecimal of big-endian bytes; v6 is for brokers or clients on IPv6:
+
+=====================  ============  ===========================================================================
+id                     bytes         parts
+=====================  ============  ===========================================================================
+offset message id      16 (v6: 28)   store host address 4 (16), port i32, commit-log offset i64
+unique key             16 (v6: 28)   client address 4 (16), pid i16, class loader hash i32, milliseconds since
+                                     the client's month began u32, counter u16
+unique key of gRPC     17            0x01, MAC address 6, pid 2, seconds since 2021-01-01 u32, sequence i32
+clients (5.x)
+=====================  ============  ===========================================================================
+
+The offset message id is not stored: it is derived from STOREHOST and PHYSICALOFFSET. The first two have one length and
+cannot be told apart. Users may set any text as unique key. Mirrors MessageDecoder#createMessageId and
+#decodeMessageId, MessageClientIDSetter, and MessageIdCodec of rocketmq-clients.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from storeformat.javacompat import binary_buffers
+
+_HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().upper().encode(), dtype=np.uint16)
+_HEX_CHARACTERS = frozenset("0123456789abcdefABCDEF")
+_GRPC_EPOCH_MS = 1_609_459_200_000
+_GRPC_VERSION = 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class OffsetMessageId:
+    """A broker's address and a commit-log offset in it."""
+
+    host: bytes
+    port: int
+    commit_log_offset: int
+
+    @property
+    def address(self) -> str:
+        """Host as text, IPv6 without brackets."""
+        return str(ipaddress.ip_address(self.host))
+
+    def __str__(self) -> str:
+        return (self.host + struct.pack(">iq", self.port, self.commit_log_offset)).hex().upper()
+
+
+def parse_offset_message_id(text: str) -> OffsetMessageId | None:
+    """Parts of an offset message id, None where the text has not its form."""
+    raw = _unhex(text, (32, 56))
+    if raw is None:
+        return None
+    port, commit_log_offset = struct.unpack(">iq", raw[-12:])
+    return OffsetMessageId(raw[:-12], port, commit_log_offset)
+
+
+@dataclass(frozen=True)
+class UniqueKey:
+    """What a client puts into a UNIQ_KEY.
+
+    ``address`` is the client's address, of a gRPC client its MAC address (6 bytes). ``span`` is the time in the unit
+    and from the begin that the kind has: milliseconds since the month began in the client's time zone, or seconds
+    since 2021-01-01 for gRPC. ``pid`` is its low 16 bits (4.6.0 and 4.6.1: the high ones); ``class_loader`` is 0 for
+    gRPC.
+    """
+
+    address: bytes
+    pid: int
+    class_loader: int
+    span: int
+    counter: int
+
+    @property
+    def is_grpc(self) -> bool:
+        """True for ids of the gRPC clients, which come through a proxy."""
+        return len(self.address) == 6
+
+    @property
+    def ip(self) -> str | None:
+        """Client address as text, None for gRPC. Four bytes may be invented where the client could not find its own."""
+        return None if self.is_grpc else str(ipaddress.ip_address(self.address))
+
+    def __str__(self) -> str:
+        if self.is_grpc:
+            raw = struct.pack(">B6sHII", _GRPC_VERSION, self.address, self.pid, self.span, self.counter)
+        else:
+            raw = self.address + struct.pack(">HIIH", self.pid, self.class_loader, self.span, self.counter)
+        return raw.hex().upper()
+
+    def timestamp(self, near: int, utc_offset_ms: int = 0) -> int | None:
+        """Milliseconds since the epoch when the client made this id, or None.
+
+        The month is not in the id: of the begins of the months around ``near`` (the message's BORNTIMESTAMP is best)
+        the one is taken that brings the id closest to it. ``utc_offset_ms`` is the client's time zone.
+        """
+        if self.is_grpc:
+            return _GRPC_EPOCH_MS + self.span * 1000
+        try:
+            local = _EPOCH + timedelta(milliseconds=near + utc_offset_ms)
+            months = [local.year * 12 + local.month - 1 + step for step in (-1, 0, 1)]
+            begins = [datetime(month // 12, month % 12 + 1, 1, tzinfo=timezone.utc) for month in months]
+        except (OverflowError, ValueError):  # no date of this calendar
+            return None
+        candidates = [(begin - _EPOCH) // timedelta(milliseconds=1) - utc_offset_ms + self.span for begin in begins]
+        return min(candidates, key=lambda candidate: abs(candidate - near))
+
+
+def parse_unique_key(text: str) -> UniqueKey | None:
+    """Parts of a UNIQ_KEY, None where the text is of no known form. Any 16 or 28 bytes pass for one."""
+    raw = _unhex(text, (32, 34, 56))
+    if raw is None:
+        return None
+    if len(raw) == 17:
+        version, mac, pid, seconds, sequence = struct.unpack(">B6sHII", raw)
+        return UniqueKey(mac, pid, 0, seconds, sequence) if version == _GRPC_VERSION else None
+    return UniqueKey(raw[:-12], *struct.unpack(">HIIH", raw[-12:]))
+
+
+def offset_message_ids(store_hosts: pa.Array, commit_log_offsets: npt.ArrayLike) -> pa.StringArray:
+    """Offset message ids of records, a string array.
+
+    ``store_hosts`` holds STOREHOST as stored, address and port: a binary array with values of 8 bytes (v4) or 20 (v6).
+    Null where the host is null or of another size.
+    """
+    data, begins = binary_buffers(store_hosts.cast(pa.binary()))
+    sizes = np.diff(begins)
+    offsets = np.asarray(commit_log_offsets).astype(">i8").view(np.uint8).reshape(-1, 8)
+    text_sizes = np.select([sizes == 8, sizes == 20], [32, 56], 0)
+    text_begins = np.zeros(len(sizes) + 1, dtype=np.int32)
+    np.cumsum(text_sizes, out=text_begins[1:])
+    text = np.empty(int(text_begins[-1]), dtype=np.uint8)
+    for size in (8, 20):
+        rows = np.flatnonzero(sizes == size)
+        if not len(rows):
+            continue
+        raw = np.empty((len(rows), size + 8), dtype=np.uint8)
+        raw[:, :size] = data[begins[rows, None] + np.arange(size)]
+        raw[:, size:] = offsets[rows]
+        digits = _HEX_PAIRS[raw].view(np.uint8)
+        text[text_begins[rows, None] + np.arange(2 * size + 16)] = digits
+    valid = pa.array(text_sizes > 0)
+    return pa.StringArray.from_buffers(len(sizes), pa.py_buffer(text_begins), pa.py_buffer(text), valid.buffers()[1])
+
+
+def _unhex(text: str, lengths: tuple[int, ...]) -> bytes | None:
+    if len(text) not in lengths or not set(text) <= _HEX_CHARACTERS:
+        return None
+    return bytes.fromhex(text)
