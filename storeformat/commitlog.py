@@ -265,7 +265,6 @@ class ChainReport:
     defect: RecordDefect = RecordDefect.OK
     rest_is_zero: bool = True
     first: Sight | None = None
-    last_store_timestamp: int | None = None
     behind: Sight | None = None
     plausible: bool = False
 

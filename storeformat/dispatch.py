@@ -71,7 +71,9 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         unit = _DELAY_UNITS.get(word[-1:])
         count = javacompat.parse_long(word[:-1])
         if unit is None or count is None:
-            raise WrongSettings("messageDelayLevel cannot be parsed", found=word, expected="a number and one of s, m, h, d")
+            raise WrongSettings(
+                "messageDelayLevel cannot be parsed", found=word, expected="a number and one of s, m, h, d"
+            )
         levels.append(unit * count)
     return tuple(levels)
 
@@ -95,7 +97,9 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
     delay = block.properties[m.DELAY]
     if schedule is not None:
         rows = np.flatnonzero((block.topic_codes == schedule) & (delay.lengths >= 0))
-        levels = np.array([javacompat.parse_int(text) or 0 for text in span_texts(block.buffer, delay, rows)], dtype=np.int64)
+        levels = np.array(
+            [javacompat.parse_int(text) or 0 for text in span_texts(block.buffer, delay, rows)], dtype=np.int64
+        )
         levels = np.minimum(levels, len(rules.delay_millis))
         millis = np.array((_UNKNOWN_LEVEL_MILLIS, *rules.delay_millis), dtype=np.int64)[np.maximum(levels, 0)]
         delayed = levels > 0
@@ -141,7 +145,10 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
         within = np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
         at = begin[rows] + within
         key_hash, length = kernels.hash_spans(block.buffer, spans)
-        heads = np.array([javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint.decode()) for topic in block.topics], np.int32)
+        heads = np.array(
+            [javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint.decode()) for topic in block.topics],
+            np.int32,
+        )
         hashes[at] = javacompat.concat_hashes(heads[block.topic_codes[rows]], key_hash, length)
         owners[at] = rows
         begin += count

@@ -46,9 +46,7 @@ class StoreFormatError(Exception):
         if self.expected is not None or self.found is not None:
             text += f": found {self.found}, expected {self.expected}"
         where = ", ".join(
-            part
-            for part in (self.path, None if self.offset is None else f"offset {self.offset}")
-            if part is not None
+            part for part in (self.path, None if self.offset is None else f"offset {self.offset}") if part is not None
         )
         return f"{text} ({where})" if where else text
 

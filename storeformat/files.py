@@ -156,7 +156,10 @@ class RangeReader:
                 count = self._file.readinto(target[done:])
                 if not count:
                     raise MissingInput(
-                        "the file became shorter while it was read", path=self.path, found=offset + done, expected=offset + len(target)
+                        "the file became shorter while it was read",
+                        path=self.path,
+                        found=offset + done,
+                        expected=offset + len(target),
                     )
                 done += count
 
@@ -166,7 +169,9 @@ class RangeReader:
     def __enter__(self) -> RangeReader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -241,7 +246,9 @@ class FileWriter:
     def __enter__(self) -> FileWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             with writing(self.path):
                 self._file.close()

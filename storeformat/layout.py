@@ -140,12 +140,18 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
     for directory in directories:
         entries = files.list_directory(directory)
         if entries is None:
-            raise MissingInput("there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir")
+            raise MissingInput(
+                "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
+            )
         for entry in entries:
             if entry.is_directory:
                 continue  # tolerated by brokers from 5.1.0 on
             if not is_file_name(entry.name):
-                raise NotAStore("a stray file lies in the commit log", path=entry.path, advice="no broker starts with it; move it away")
+                raise NotAStore(
+                    "a stray file lies in the commit log",
+                    path=entry.path,
+                    advice="no broker starts with it; move it away",
+                )
             found.append(entry)
     found.sort(key=lambda entry: entry.name)
     for first, second in zip(found, found[1:], strict=False):
@@ -165,7 +171,12 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
     segments = [Segment(entry.path, int(entry.name), entry.size) for entry in found]
     for segment in segments:
         if segment.base % size:
-            raise NotAStore("a segment's name is no multiple of the segment size", path=segment.path, found=segment.base, expected=size)
+            raise NotAStore(
+                "a segment's name is no multiple of the segment size",
+                path=segment.path,
+                found=segment.base,
+                expected=size,
+            )
     for before, segment in zip(segments, segments[1:], strict=False):
         if segment.base != before.end:
             raise NotAStore(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from storeformat import javacompat
 from storeformat import message as m
 from storeformat.errors import RecordDefect
+from storeformat.files import RangeReader
 from storeformat.kernels import Bytes, Heads, Int32s, Int64s, Spans, active
 
 DISPATCH_PROPERTIES = (m.UNIQ_KEY, m.KEYS, m.TAGS, m.DELAY, m.INNER_NUM, m.INNER_BASE, m.PROPERTY_CRC)
@@ -83,7 +84,9 @@ class Fault:
     defect: RecordDefect
 
 
-def decode(buffer: Bytes, buffer_offset: int, positions: Int64s, rules: DecodeRules) -> tuple[RecordBlock, Fault | None]:
+def decode(
+    buffer: Bytes, buffer_offset: int, positions: Int64s, rules: DecodeRules
+) -> tuple[RecordBlock, Fault | None]:
     """Returns the records up to the first that fails a check, and that failure.
 
     ``positions`` come from ``walk_sizes``: each record lies inside the data of the buffer. Nothing behind the failure is decoded,
@@ -91,7 +94,9 @@ def decode(buffer: Bytes, buffer_offset: int, positions: Int64s, rules: DecodeRu
     """
     kernels = active()
     heads: Heads = kernels.decode_heads(buffer, positions, buffer_offset)
-    fault = _first_fault((heads.defect != RecordDefect.OK) & (heads.defect != RecordDefect.FOREIGN_OFFSET), heads.defect)
+    fault = _first_fault(
+        (heads.defect != RecordDefect.OK) & (heads.defect != RecordDefect.FOREIGN_OFFSET), heads.defect
+    )
     count = len(positions) if fault is None else fault.row
     if rules.check_crc:
         bad_body = _first_bad_body(buffer, heads, count)
@@ -207,3 +212,13 @@ def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:
     starts = spans.starts[rows]
     ends = starts + spans.lengths[rows]
     return [javacompat.decode_java_utf8(bytes(view[a:b])) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def store_timestamp_at(reader: RangeReader, position: int) -> int:
+    """Returns STORETIMESTAMP of the record whose first byte lies at ``position`` of a segment file."""
+    head = bytearray(m.MAX_HEAD_SIZE)
+    reader.read_into(position, memoryview(head)[: m.FIXED_HEAD + 2 * m.HOST_V4])
+    v4 = np.frombuffer(head, m.head_dtype(m.HOST_V4, m.HOST_V4))
+    if int(v4["sys_flag"][0]) & m.BORN_HOST_V6 == 0:
+        return int(v4["store_timestamp"][0])
+    return int(np.frombuffer(head, m.head_dtype(m.HOST_V6, m.HOST_V4))["store_timestamp"][0])

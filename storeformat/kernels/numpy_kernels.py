@@ -77,7 +77,9 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
     topic_at = body_start + body_length
     _flag(defect, topic_at + topic_length_size + 2 > record_end, RecordDefect.LENGTH_MISMATCH)
     topic_at = np.where(defect == 0, topic_at, 0)
-    topic_length = np.where(topic_length_size == 2, _int16(buffer, topic_at), buffer[topic_at].view(np.int8)).astype(np.int32)
+    topic_length = np.where(topic_length_size == 2, _int16(buffer, topic_at), buffer[topic_at].view(np.int8)).astype(
+        np.int32
+    )
     topic_start = topic_at + topic_length_size
     properties_at = topic_start + topic_length
     _flag(defect, (topic_length < 0) | (properties_at + 2 > record_end), RecordDefect.LENGTH_MISMATCH)
@@ -118,7 +120,9 @@ def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[n
     return np.array(values, dtype=np.uint32)
 
 
-def property_spans(buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[bytes, ...], split_parser: bool) -> list[Spans]:
+def property_spans(
+    buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[bytes, ...], split_parser: bool
+) -> list[Spans]:
     """Returns for each name where its value lies in each property block; length -1 where the property is absent.
 
     A name that occurs twice has its last value. ``split_parser`` selects the grammar of releases up to 4.9.0 (STORE_FORMAT 1.8),
@@ -148,7 +152,9 @@ def property_spans(buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[
     for name, spans in zip(names, result, strict=True):
         head = name[:8]
         mask = np.uint64((1 << (8 * len(head))) - 1)
-        hit = np.flatnonzero(keep & (name_length == len(name)) & ((words & mask) == np.uint64(int.from_bytes(head, "little"))))
+        hit = np.flatnonzero(
+            keep & (name_length == len(name)) & ((words & mask) == np.uint64(int.from_bytes(head, "little")))
+        )
         if len(name) > 8 and hit.size:
             hit = hit[[block[p + 8 : p + len(name)].tobytes() == name[8:] for p in begins[hit].tolist()]]
         row = row_of_piece[hit]
@@ -157,7 +163,9 @@ def property_spans(buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[
     return result
 
 
-def _cut_pieces(cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool) -> tuple[Int64s, Int64s, npt.NDArray[np.bool_]]:
+def _cut_pieces(
+    cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool
+) -> tuple[Int64s, Int64s, npt.NDArray[np.bool_]]:
     """Returns for each piece the position of its first 0x01, the end of its value, and whether the parser keeps it."""
     index = np.searchsorted(cuts, begins)
     cut = np.append(cuts, np.iinfo(np.int64).max)[index]

@@ -1,0 +1,160 @@
+"""Opening a store: settings, segments and rules, checked against what lies in it, before anything heavy starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jobs.config import LogOptions
+from storeformat import files, indexfile
+from storeformat.brokerversion import BrokerRules, Evidence, guess_version, rules_of
+from storeformat.commitlog import Segment
+from storeformat.dispatch import DispatchRules, parse_delay_levels
+from storeformat.errors import MissingInput, WrongSettings
+from storeformat.layout import (
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    INDEX,
+    StoreLayout,
+    apply_settings,
+    find_segments,
+    parse_broker_conf,
+)
+from storeformat.records import DecodeRules
+
+
+@dataclass(frozen=True)
+class OpenedStore:
+    """A store that can be read: where it is, its settings, its segments, and whose rules apply and why."""
+
+    root: str
+    layout: StoreLayout
+    segments: list[Segment]
+    rules: BrokerRules
+    version_reason: str
+    notes: tuple[str, ...] = ()
+
+    def decode_rules(self) -> DecodeRules:
+        """Returns how records are decoded and checked."""
+        return DecodeRules(split_parser=self.rules.split_parser)
+
+    def dispatch_rules(self) -> DispatchRules:
+        """Returns what records become."""
+        return DispatchRules(
+            delay_millis=parse_delay_levels(self.layout.message_delay_level),
+            message_index_enable=self.layout.message_index_enable,
+            index_tags=self.rules.index_tags,
+        )
+
+
+def open_store(options: LogOptions) -> OpenedStore:
+    """Returns the store that the options name; raises what is wrong with it in one line."""
+    root = files.absolute(options.store)
+    if not files.exists(root):
+        raise MissingInput("there is no such store", path=root)
+    layout, given = _configured_layout(options)
+    directories = _commit_log_directories(root, layout, options.commitlog)
+    sized = "mappedFileSizeCommitLog" in given
+    segments = find_segments(directories, layout.mapped_file_size_commit_log if sized else None)
+    layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
+    layout, notes = _fit_to_store(root, layout, given)
+    version, reason = options.broker_version, "as given by --broker-version"
+    if version is None:
+        version, reason = guess_version(_evidence(root, layout))
+    return OpenedStore(root, layout, segments, rules_of(version), reason, tuple(notes))
+
+
+def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
+    """Returns the layout from broker.conf and ``--set``, and the names that were given."""
+    layout, given = StoreLayout(), set()
+    if options.broker_conf is not None:
+        conf = parse_broker_conf(files.read_bytes(options.broker_conf).decode("utf-8", "replace"))
+        layout = apply_settings(layout, conf, strict=False)
+        given |= set(conf)
+    settings = dict(options.settings)
+    return apply_settings(layout, settings, strict=True), given | set(settings)
+
+
+def _commit_log_directories(root: str, layout: StoreLayout, named: Sequence[str]) -> list[str]:
+    """Returns where the segments are: as told, as broker.conf says, or ``ROOT/commitlog``.
+
+    A ``storePathCommitLog`` from another machine's broker.conf often does not exist here; then the store's own folder is meant.
+    """
+    if named:
+        return [files.absolute(path) for path in named]
+    configured = [path for path in layout.store_path_commit_log.split(",") if path]
+    if configured and all(files.exists(path) for path in configured):
+        return [files.absolute(path) for path in configured]
+    return [files.join(root, COMMIT_LOG)]
+
+
+def _fit_to_store(root: str, layout: StoreLayout, given: set[str]) -> tuple[StoreLayout, list[str]]:
+    """Returns the layout with sizes that the store's own files show; a given size that they contradict is an error."""
+    notes: list[str] = []
+    shown = _shown_queue_file_size(root)
+    if shown is not None and shown != layout.consume_queue_file_size:
+        if "mappedFileSizeConsumeQueue" in given:
+            raise WrongSettings(
+                "mappedFileSizeConsumeQueue does not fit the store's own queues",
+                path=files.join(root, CONSUME_QUEUE), found=layout.consume_queue_file_size, expected=shown,
+            )  # fmt: skip
+        layout = replace(layout, mapped_file_size_consume_queue=shown)
+        notes.append(f"consume queue files have {shown} bytes, as the store's own")
+    index_files = files.list_directory(files.join(root, INDEX)) or []
+    sizes = {entry.size for entry in index_files if not entry.is_directory and len(entry.name) == 17}
+    if sizes and layout.message_index_enable and sizes != {layout.index_file_size}:
+        raise WrongSettings(
+            "maxHashSlotNum and maxIndexNum do not fit the store's own index files",
+            path=files.join(root, INDEX), found=layout.index_file_size, expected=" and ".join(map(str, sorted(sizes))),
+            advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N",
+        )  # fmt: skip
+    return layout, notes
+
+
+def _shown_queue_file_size(root: str) -> int | None:
+    """Returns the length of the store's own consume-queue files: all have the same, so one is enough."""
+    for topic in files.list_directory(files.join(root, CONSUME_QUEUE)) or []:
+        for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
+            for entry in (files.list_directory(queue.path) or []) if queue.is_directory else []:
+                if entry.size > 0:
+                    return entry.size
+    return None
+
+
+def _evidence(root: str, layout: StoreLayout) -> Evidence:
+    """Returns what a store root shows of the release that wrote it."""
+    checkpoint = files.join(root, CHECKPOINT)
+    size = files.size_of(checkpoint)
+    tail: tuple[int, ...] = ()
+    if size is not None and size >= 48:
+        with files.RangeReader(checkpoint) as reader:
+            page = bytearray(24)
+            reader.read_into(24, memoryview(page))
+        tail = tuple(int.from_bytes(page[at : at + 8], "big", signed=True) for at in (0, 8, 16))
+    return Evidence(
+        has_rocksdb_store=files.exists(files.join(root, "rocksdbstore")),
+        has_abort_backup=files.exists(files.join(root, "abort.bak")),
+        checkpoint_tail=tail,
+        counts_every_put=_counts_every_put(root, layout.max_hash_slot_num),
+    )
+
+
+def _counts_every_put(root: str, slots: int) -> bool | None:
+    """Returns whether the store's index headers count entries instead of slots; None where they show neither.
+
+    Keys share slots: where many more entries than slots should be in use and the header says they are equal, it counts entries.
+    """
+    for entry in files.list_directory(files.join(root, INDEX)) or []:
+        if entry.is_directory or entry.size < indexfile.HEADER_SIZE:
+            continue
+        with files.RangeReader(entry.path) as reader:
+            page = bytearray(indexfile.HEADER_SIZE)
+            reader.read_into(0, memoryview(page))
+        header = indexfile.parse_header(bytes(page))
+        likely_shared = header.entries - slots * (1 - (1 - 1 / slots) ** header.entries)
+        if header.hash_slot_count < header.entries:
+            return False
+        if likely_shared > 8:
+            return True
+    return None

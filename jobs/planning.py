@@ -1,0 +1,174 @@
+"""From the scans' summaries to the files that will be made: pure functions on small tables, run in the driver.
+
+Queue files follow from the runs (``consumequeue.plan_queues``), index files from prefix sums over the entries: entry number n of the log
+lies in file n // (max_index_num - 1). Nothing here looks at a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from storeformat import consumequeue, files, indexfile
+from storeformat.dispatch import topic_names
+from storeformat.kernels import Int64s
+from storeformat.layout import CONSUME_QUEUE, INDEX, StoreLayout
+from udfs.build import IndexFile, QueueFile
+from udfs.scan import Runs, SplitScan
+
+MOST_NOTES = 1_000
+
+
+@dataclass(frozen=True)
+class QueueNote:
+    """What a queue's records show that a reader of the report should know."""
+
+    topic: str
+    queue_id: int
+    note: str
+    messages: int
+
+    def as_row(self) -> dict[str, object]:
+        return {"topic": self.topic, "queue_id": self.queue_id, "note": self.note, "messages": self.messages}
+
+
+@dataclass(frozen=True)
+class QueuesPlan:
+    """Every consume-queue file to make. ``units`` is what they must hold in all; ``complete`` says that no unit was left out."""
+
+    files: list[QueueFile]
+    queues: int
+    units: int
+    complete: bool
+    offset_sum: int
+    notes: list[QueueNote] = field(default_factory=list)
+
+
+def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
+    """Returns the consume-queue files that the runs of these scans (in log order) make."""
+    topics, names, queue_keys, runs, scan_of_run = _all_runs(scans)
+    order = np.argsort(queue_keys, kind="stable")
+    scan_of_run, queue_keys = scan_of_run[order], queue_keys[order]
+    begins = runs.begins[order]
+    plan = consumequeue.plan_queues(queue_keys, runs.first_queue_offsets[order], runs.counts[order])
+    per_file = consumequeue.plan_files(plan, layout.consume_queue_file_size)
+    sources = [scan.units_path for scan in scans]
+    directories = [files.join(CONSUME_QUEUE, names[key >> 32], str(key & 0xFFFFFFFF)) for key in plan.queues.tolist()]
+    made = []
+    scan_of_slice = scan_of_run[per_file.run]
+    unit_begins = begins[per_file.run] + per_file.run_begin
+    for number in range(len(per_file.queue)):
+        part = slice(int(per_file.slices_begin[number]), int(per_file.slices_end[number]))
+        used, path_of = np.unique(scan_of_slice[part], return_inverse=True)
+        made.append(
+            QueueFile(
+                path=files.join(
+                    directories[per_file.queue[number]],
+                    consumequeue.file_name(int(per_file.first_queue_offset[number])),
+                ),
+                pre_blanks=int(per_file.pre_blanks[number]),
+                sources=tuple(sources[scan] for scan in used.tolist()),
+                path_of=path_of.astype(np.int32),
+                begins=unit_begins[part],
+                counts=per_file.count[part],
+                fillers=per_file.filler[part],
+            )
+        )
+    left_out = int(plan.earlier_lives.sum() + plan.dropped.sum())
+    return QueuesPlan(
+        files=made,
+        queues=int((plan.end > plan.first).sum()),
+        units=int(plan.count.sum() + plan.fill.sum()),
+        complete=left_out == 0 and not plan.fill.any(),
+        offset_sum=sum(scan.offset_sums[0] for scan in scans) % (1 << 64),
+        notes=list(_queue_notes(plan, names)),
+    )
+
+
+def _all_runs(scans: Sequence[SplitScan]) -> tuple[dict[bytes, int], list[str], Int64s, Runs, Int64s]:
+    """Returns topics by number, their names, the queue key (topic number << 32 | queue id) of each run, the runs and their scans."""
+    topics: dict[bytes, int] = {}
+    keys: list[Int64s] = []
+    for scan in scans:
+        codes = np.array([topics.setdefault(topic, len(topics)) for topic in scan.topics], np.int64)
+        keys.append((codes[scan.runs.topic_codes] << 32) | scan.runs.queue_ids)
+    runs = Runs.concatenate([scan.runs for scan in scans])
+    scan_of_run = np.repeat(np.arange(len(scans)), [len(scan.runs.counts) for scan in scans])
+    return topics, topic_names(list(topics)), np.concatenate([*keys, np.zeros(0, np.int64)]), runs, scan_of_run
+
+
+def _queue_notes(plan: consumequeue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:
+    for column, note in (
+        (plan.earlier_lives, "the topic was created anew: messages of its earlier life are left out"),
+        (plan.dropped, "queue offsets that were already taken: the first message wins"),
+        (plan.shifted, "queue offsets are missing before these messages: as in the broker they move up"),
+    ):
+        for queue in np.flatnonzero(column)[:MOST_NOTES].tolist():
+            key = int(plan.queues[queue])
+            yield QueueNote(names[key >> 32], key & 0xFFFFFFFF, note, int(column[queue]))
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """Every index file to make, with the entries it must hold; the names are in order of content."""
+
+    files: list[IndexFile]
+    entries: list[int]
+    offset_sum: int
+
+
+def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]) -> IndexPlan:
+    """Returns the index files that the entries of these scans (in log order) make; ``timestamp_of`` tells a staged entry's store time.
+
+    The broker makes a file when a record is dispatched and the last file is full or missing: so an empty next file follows a full last
+    one if any record comes behind, and a log without a single key has one empty file.
+    """
+    capacity = layout.max_index_num - 1
+    counts = np.array([scan.entries for scan in scans], np.int64)
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    number = -(-total // capacity)
+    last_record = max((scan.last_record for scan in scans), default=-1)
+    last_entry = max((scan.last_entry for scan in scans), default=-1)
+    if last_record >= 0 and (total == 0 or (total % capacity == 0 and last_record > last_entry)):
+        number += 1
+    with_keys = [scan for scan in scans if scan.entries]
+    first_rows = np.array([0, *np.cumsum([scan.entries for scan in with_keys])], np.int64)
+    slices: list[tuple[list[str], list[int], list[int]]] = []
+    for file in range(number):
+        low, high = file * capacity, min((file + 1) * capacity, total)
+        paths, begins, sizes = [], [], []
+        first = int(np.searchsorted(first_rows, low, "right")) - 1
+        while first < len(with_keys) and first_rows[first] < high:
+            begin, end = max(low, int(first_rows[first])), min(high, int(first_rows[first + 1]))
+            paths.append(with_keys[first].entries_path)
+            begins.append(begin - int(first_rows[first]))
+            sizes.append(end - begin)
+            first += 1
+        slices.append((paths, begins, sizes))
+    names = indexfile.index_file_names(_begin_timestamps(slices, timestamp_of))
+    made = []
+    previous: tuple[str, int] | None = None
+    for name, (paths, begins, sizes) in zip(names, slices, strict=True):
+        made.append(IndexFile(files.join(INDEX, name), tuple(paths), tuple(begins), tuple(sizes), previous))
+        if paths:
+            previous = (paths[-1], begins[-1] + sizes[-1] - 1)
+    return IndexPlan(
+        files=made,
+        entries=[sum(file.counts) for file in made],
+        offset_sum=sum(scan.offset_sums[1] for scan in scans) % (1 << 64),
+    )
+
+
+def _begin_timestamps(
+    slices: Sequence[tuple[list[str], list[int], list[int]]], timestamp_of: Callable[[str, int], int]
+) -> list[int]:
+    """Returns the store time of each file's first entry; an empty last file begins when the one before ended."""
+    result, end = [], 0
+    for paths, begins, sizes in slices:
+        result.append(timestamp_of(paths[0], begins[0]) if paths else end)
+        if paths:
+            end = timestamp_of(paths[-1], begins[-1] + sizes[-1] - 1)
+    return result

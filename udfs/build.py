@@ -1,0 +1,241 @@
+"""Packed runs -> consume-queue and index files, inside a Spark task.
+
+Each task gets whole files to make and the slices of staged runs they consist of, so no two tasks touch one file and the bytes do not
+depend on who made them. Every file is read back after it was written: its SHA-256 and the count of what it holds come from the bytes
+on storage, not from what was meant to be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat import consumequeue, files, indexfile
+from storeformat.commitlog import Segment
+from storeformat.errors import TotalsDisagree
+from storeformat.kernels import Int32s, Int64s
+from storeformat.records import store_timestamp_at
+from udfs.scan import ENTRY
+
+_READ_CHUNK = 8 << 20
+_ENTRIES_AT_A_TIME = 1 << 18
+
+
+@dataclass(frozen=True)
+class FileRow:
+    """One written file: path below the output, length, digest, the units or entries its bytes hold, and the sum of their offsets."""
+
+    path: str
+    size: int
+    sha256: str
+    count: int
+    offset_sum: int
+    first_offset: int
+    end_offset: int
+    end_timestamp: int = 0
+
+
+@dataclass(frozen=True)
+class QueueFile:
+    """One consume-queue file to make. Slice i is ``counts[i]`` units from unit ``begins[i]`` of ``sources[path_of[i]]``, or that one
+    unit as often where ``fillers[i]``.
+    """
+
+    path: str
+    pre_blanks: int
+    sources: tuple[str, ...]
+    path_of: Int32s
+    begins: Int64s
+    counts: Int64s
+    fillers: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BuildQueueFiles:
+    """Makes consume-queue files, batch by batch. ``stamped_from`` are the segments to take a file's time of change from (brokers up to 5.1.0 look at
+    it when they search by time); empty where the broker does not care.
+    """
+
+    output: str
+    file_size: int
+    stamped_from: tuple[Segment, ...] = ()
+
+    def __call__(self, batches: Iterator[Sequence[QueueFile]]) -> Iterator[FileRow]:
+        with _Readers() as readers:
+            for batch in batches:
+                for job in batch:
+                    yield self._build(job, readers)
+
+    def _build(self, job: QueueFile, readers: _Readers) -> FileRow:
+        target = files.join(self.output, job.path)
+        content = consumequeue.build_file(self.file_size, job.pre_blanks, _slices(job, readers))
+        with files.FileWriter(target) as writer:
+            writer.write(content)
+            writer.finish(self.file_size)
+        stored = bytearray(self.file_size)
+        with files.RangeReader(target) as reader:
+            reader.read_into(0, memoryview(stored))
+        units = consumequeue.parse_units(stored)
+        written = consumequeue.written_units(units)
+        mine = units[job.pre_blanks : written]
+        if bool(consumequeue.is_pre_blank(mine).any()) or files.size_of(target) != self.file_size:
+            raise TotalsDisagree("a consume-queue file does not hold what was written", path=target)
+        last = int(mine["phy_offset"][-1])
+        if self.stamped_from:
+            files.set_modified(target, self._store_timestamp(last, readers))
+        return FileRow(
+            path=job.path,
+            size=self.file_size,
+            sha256=hashlib.sha256(stored).hexdigest(),
+            count=len(mine),
+            offset_sum=int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64)),
+            first_offset=int(mine["phy_offset"][0]),
+            end_offset=last + int(mine["size"][-1]),
+        )
+
+    def _store_timestamp(self, offset: int, readers: _Readers) -> int:
+        segment = next(segment for segment in self.stamped_from if segment.base <= offset < segment.end)
+        return store_timestamp_at(readers.open(segment.path), offset - segment.base)
+
+
+def _slices(job: QueueFile, readers: _Readers) -> Iterator[memoryview | bytes]:
+    unit = consumequeue.UNIT_SIZE
+    for path, begin, count, filler in zip(
+        job.path_of.tolist(), job.begins.tolist(), job.counts.tolist(), job.fillers.tolist(), strict=True
+    ):
+        reader = readers.open(job.sources[path])
+        piece = memoryview(bytearray(unit if filler else unit * count))
+        reader.read_into(begin * unit, piece)
+        yield consumequeue.filler_units(piece, count) if filler else piece
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """One index file to make: its entries are ``counts[i]`` rows from row ``begins[i]`` of ``sources[i]``, in this order. ``previous``
+    is where the last entry of the file before lies (source and row), None for the first file.
+    """
+
+    path: str
+    sources: tuple[str, ...]
+    begins: tuple[int, ...]
+    counts: tuple[int, ...]
+    previous: tuple[str, int] | None
+
+
+@dataclass(frozen=True)
+class BuildIndexFiles:
+    """Makes index files. ``count_every_put`` is the hashSlotCount of brokers before 4.7.1."""
+
+    output: str
+    slots: int
+    max_index_num: int
+    count_every_put: bool = False
+
+    def __call__(self, jobs: Iterator[IndexFile]) -> Iterator[FileRow]:
+        for job in jobs:
+            with _Readers() as readers:
+                yield self._build(job, readers)
+
+    def _build(self, job: IndexFile, readers: _Readers) -> FileRow:
+        start = indexfile.first_header()
+        if job.previous is not None:
+            source, row = job.previous
+            last = _read_entries(readers.open(source), row, 1)
+            start = indexfile.first_header(int(last["store_timestamp"][0]), int(last["offset"][0]))
+        target = files.join(self.output, job.path)
+        size = indexfile.index_file_size(self.slots, self.max_index_num)
+        with files.FileWriter(target) as writer:
+            header = indexfile.build_index_file(
+                _entry_chunks(job, readers),
+                self.slots,
+                self.max_index_num,
+                writer.write_at,
+                start=start,
+                count_every_put=self.count_every_put,
+            )
+            writer.finish(size)
+        return self._read_back(job.path, target, size, header)
+
+    def _read_back(self, path: str, target: str, size: int, written: indexfile.IndexHeader) -> FileRow:
+        digest, total = hashlib.sha256(), 0
+        # Chunks of whole entries, aligned to where the entries begin, so that no entry lies in two of them.
+        first_entry = indexfile.entries_position(self.slots) + indexfile.ENTRY_SIZE
+        end_entry = first_entry + indexfile.ENTRY_SIZE * written.entries
+        chunk = _READ_CHUNK // indexfile.ENTRY_SIZE * indexfile.ENTRY_SIZE
+        buffer = bytearray(max(chunk, first_entry))
+        position = 0
+        with files.RangeReader(target) as reader:
+            while position < size:
+                length = first_entry if position == 0 else min(chunk, size - position)
+                view = memoryview(buffer)[:length]
+                reader.read_into(position, view)
+                digest.update(view)
+                if position == 0:
+                    header = indexfile.parse_header(view)
+                if position >= first_entry and position < end_entry:
+                    count = min(length, end_entry - position) // indexfile.ENTRY_SIZE
+                    offsets = np.frombuffer(view, indexfile.ENTRY, count)["phy_offset"]
+                    total += int(offsets.astype(np.uint64).sum(dtype=np.uint64))
+                position += length
+        if header != written or files.size_of(target) != size:
+            raise TotalsDisagree(
+                "an index file does not hold what was written", path=target, found=header, expected=written
+            )
+        return FileRow(
+            path=path,
+            size=size,
+            sha256=digest.hexdigest(),
+            count=header.entries,
+            offset_sum=total % (1 << 64),
+            first_offset=header.begin_phy_offset,
+            end_offset=header.end_phy_offset,
+            end_timestamp=header.end_timestamp,
+        )
+
+
+def _read_entries(reader: files.RangeReader, row: int, count: int) -> npt.NDArray[np.void]:
+    data = bytearray(count * ENTRY.itemsize)
+    reader.read_into(row * ENTRY.itemsize, memoryview(data))
+    return np.frombuffer(data, ENTRY)
+
+
+def staged_timestamp(source: str, row: int) -> int:
+    """Returns the store time of one staged index entry."""
+    with files.RangeReader(source) as reader:
+        return int(_read_entries(reader, row, 1)["store_timestamp"][0])
+
+
+def _entry_chunks(job: IndexFile, readers: _Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
+    for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):
+        reader = readers.open(source)
+        for row in range(begin, begin + count, _ENTRIES_AT_A_TIME):
+            rows = _read_entries(reader, row, min(_ENTRIES_AT_A_TIME, begin + count - row))
+            yield rows["key_hash"], rows["offset"], rows["store_timestamp"]
+
+
+class _Readers:
+    """Keeps the files of one task open; a task reads many slices of few files."""
+
+    _MOST = 256
+
+    def __init__(self) -> None:
+        self._open: dict[str, files.RangeReader] = {}
+
+    def open(self, path: str) -> files.RangeReader:
+        """Returns the reader of a file."""
+        if path not in self._open:
+            if len(self._open) >= self._MOST:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[path] = files.RangeReader(path)
+        return self._open[path]
+
+    def __enter__(self) -> _Readers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reader in self._open.values():
+            reader.close()

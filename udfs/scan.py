@@ -1,0 +1,345 @@
+"""Commit-log splits -> packed runs, inside a Spark task.
+
+A scan walks the chain of one split block by block and leaves two files in the staging directory, both in native layout of no reader but
+``udfs.build``:
+
+=============  ============================================================================================
+``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
+               with consecutive queue offsets, in log order
+``*.entries``  index entries in the broker's order of ``putKey``: ``ENTRY`` rows
+=============  ============================================================================================
+
+Only a summary goes back to the driver: what the chain was, and one row a run. Memory is bounded by a block and ``_FLUSH_UNITS`` units.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat import files
+from storeformat.commitlog import (
+    BLOCK_SIZE,
+    BlockWindow,
+    ChainEnd,
+    ChainReport,
+    ChainWalk,
+    Sight,
+    Split,
+    search_certificate,
+)
+from storeformat.consumequeue import pack_units
+from storeformat.dispatch import DispatchRules, QueueUnits, index_entries, queue_units
+from storeformat.errors import RecordDefect
+from storeformat.kernels import Int32s, Int64s
+from storeformat.records import DecodeRules, RecordBlock
+
+ENTRY = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
+_FLUSH_UNITS = 1 << 19
+_SHORT_GROUPS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which queues are wanted: topics, each with one queue id or None for all. Empty means everything."""
+
+    queues: tuple[tuple[str, int | None], ...] = ()
+
+    def wanted(self, topics: list[bytes], topic_codes: Int32s, queue_ids: Int32s) -> npt.NDArray[np.bool_]:
+        """Returns which units are wanted."""
+        keep = np.zeros(len(topic_codes), bool)
+        names = [topic.decode(errors="replace") for topic in topics]
+        for topic, queue_id in self.queues:
+            if topic in names:
+                mine = topic_codes == names.index(topic)
+                keep |= mine if queue_id is None else mine & (queue_ids == queue_id)
+        return keep
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """How to scan: the configuration that goes to every task. An instance is called with an iterator of splits."""
+
+    staging: str
+    decode_rules: DecodeRules
+    dispatch_rules: DispatchRules
+    selection: Selection = Selection()
+    with_units: bool = True
+    with_entries: bool = True
+    block_size: int = BLOCK_SIZE
+
+    def __call__(self, splits: Iterator[Split]) -> Iterator[SplitScan]:
+        for split in splits:
+            yield scan_split(split, self)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from ``first_queue_offsets`` on,
+    which lie from unit ``begin`` on in the units file; ``first_offsets`` is where the first one's record lies in the log.
+    """
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    first_queue_offsets: Int64s
+    counts: Int64s
+    begins: Int64s
+    first_offsets: Int64s
+
+    @staticmethod
+    def concatenate(parts: list[Runs]) -> Runs:
+        """Returns the rows of all parts."""
+        if not parts:
+            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8")))
+        return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class SplitScan:
+    """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``.
+
+    ``last_record`` is the offset of the last record dispatched to anything (ghosts too, as the broker dispatches them), ``last_unit``
+    and ``last_entry`` those of the last one with a unit and an index entry; -1 where there is none. ``offset_sums`` are the sums of
+    commit-log offsets over all units and all entries, modulo 2**64.
+    """
+
+    report: ChainReport
+    records: int = 0
+    record_bytes: int = 0
+    ghosts: tuple[tuple[int, int], ...] = ()
+    topics: tuple[bytes, ...] = ()
+    runs: Runs = field(default_factory=lambda: Runs.concatenate([]))
+    units: int = 0
+    entries: int = 0
+    offset_sums: tuple[int, int] = (0, 0)
+    last_record: int = -1
+    last_unit: int = -1
+    last_unit_timestamp: int = 0
+    last_entry: int = -1
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
+    units_path: str = ""
+    entries_path: str = ""
+
+
+def scan_split(split: Split, task: ScanTask) -> SplitScan:
+    """Returns the summary of one split and leaves its runs in the staging directory."""
+    with files.RangeReader(split.segment.path) as reader:
+        window = BlockWindow(reader, split.segment)
+        start, zero = split.first_record, True
+        if start is None:
+            search = search_certificate(window, split.start, split.stop, split.limit, task.block_size)
+            start, zero = search.first, search.all_zero
+        if start is None:
+            return SplitScan(
+                ChainReport(split, None, split.start, ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC, rest_is_zero=zero)
+            )
+        walk = ChainWalk(window, split, start, task.decode_rules, task.block_size)
+        first: Sight | None = None
+        with _RunWriter(task, split) as writer:
+            for block in walk:
+                first = first or _sight(block)
+                writer.add(block)
+        report = _report(split, start, first, walk, window, task)
+    return writer.summary(report)
+
+
+def _report(
+    split: Split, start: int, first: Sight | None, walk: ChainWalk, window: BlockWindow, task: ScanTask
+) -> ChainReport:
+    behind, rest_is_zero, plausible = None, True, False
+    if walk.ended == ChainEnd.DEFECT:
+        rest = search_certificate(window, walk.position, split.stop, split.limit, task.block_size)
+        plausible = rest.first == walk.position or walk.defect not in (
+            RecordDefect.UNWRITTEN,
+            RecordDefect.ILLEGAL_MAGIC,
+            RecordDefect.TRUNCATED,
+        )
+        rest_is_zero = rest.first is None and rest.all_zero
+        if not rest_is_zero:
+            behind = _next_sight(window, walk.position + 1, split, task)
+    return ChainReport(split, start, walk.position, walk.ended, walk.defect, rest_is_zero, first, behind, plausible)
+
+
+def _sight(block: RecordBlock) -> Sight | None:
+    rows = np.flatnonzero(block.genuine)
+    if not rows.size:
+        return None
+    row = int(rows[0])
+    heads = block.heads
+    return Sight(
+        offset=int(block.offsets[row]),
+        store_timestamp=int(heads.store_timestamp[row]),
+        topic=block.topics[block.topic_codes[row]],
+        queue_id=int(heads.queue_id[row]),
+        queue_offset=int(heads.queue_offset[row]),
+    )
+
+
+def _next_sight(window: BlockWindow, position: int, split: Split, task: ScanTask) -> Sight | None:
+    """Returns the first record from ``position`` on that is certified and decodes without a defect."""
+    while True:
+        found = search_certificate(window, position, split.stop, split.limit, task.block_size).first
+        if found is None:
+            return None
+        walk = ChainWalk(window, Split(0, split.segment, found, found + 1, split.limit), found, task.decode_rules)
+        for block in walk:
+            return _sight(block)
+        position = found + 1
+
+
+class _RunWriter:
+    """Collects dispatched blocks and writes them as runs and entries; a context manager over the two staging files."""
+
+    def __init__(self, task: ScanTask, split: Split) -> None:
+        self._task = task
+        stem = files.join(task.staging, f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}")
+        self._paths = (stem + ".units", stem + ".entries")
+        self._units_file: files.FileWriter | None = None
+        self._entries_file: files.FileWriter | None = None
+        self._topics: dict[bytes, int] = {}
+        self._waiting: list[QueueUnits] = []
+        self._waiting_units = 0
+        self._runs: list[Runs] = []
+        self._totals = {"records": 0, "record_bytes": 0, "units": 0, "entries": 0, "unit_sum": 0, "entry_sum": 0}
+        self._ghosts: list[tuple[int, int]] = []
+        self._last = {"last_record": -1, "last_unit": -1, "last_unit_timestamp": 0, "last_entry": -1}
+        self._times: tuple[int, int] | None = None
+
+    def __enter__(self) -> _RunWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if kind is None:
+                self._flush_units()
+        finally:
+            for file in (self._units_file, self._entries_file):
+                if file is not None:
+                    file.__exit__(kind, error, None)
+
+    def add(self, block: RecordBlock) -> None:
+        """Takes the records of one block."""
+        totals, heads = self._totals, block.heads
+        genuine = block.genuine
+        totals["records"] += int(genuine.sum())
+        totals["record_bytes"] += int(heads.total_size[genuine].sum(dtype=np.int64))
+        ghosts = np.flatnonzero(~genuine)
+        self._ghosts += [(int(block.offsets[row]), int(heads.total_size[row])) for row in ghosts]
+        self._last["last_record"] = int(block.offsets[-1])
+        times = heads.store_timestamp[genuine]
+        if len(times):
+            self._times = (self._times[0] if self._times else int(times[0]), int(times[-1]))
+        if self._task.with_units:
+            self._add_units(block)
+        if self._task.with_entries:
+            self._add_entries(block)
+
+    def _add_units(self, block: RecordBlock) -> None:
+        units = queue_units(block, self._task.dispatch_rules)
+        if len(units.offsets):
+            self._last["last_unit"] = int(units.offsets[-1])
+            self._last["last_unit_timestamp"] = int(
+                block.heads.store_timestamp[np.searchsorted(block.offsets, units.offsets[-1])]
+            )
+        if self._task.selection.queues:
+            keep = self._task.selection.wanted(block.topics, units.topic_codes, units.queue_ids)
+            units = QueueUnits(*(getattr(units, name)[keep] for name in QueueUnits.__dataclass_fields__))
+        codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in block.topics], np.int32)
+        units = QueueUnits(
+            codes[units.topic_codes], *(getattr(units, name) for name in list(QueueUnits.__dataclass_fields__)[1:])
+        )
+        self._waiting.append(units)
+        self._waiting_units += len(units.offsets)
+        if self._waiting_units >= _FLUSH_UNITS:
+            self._flush_units()
+
+    def _flush_units(self) -> None:
+        if not self._waiting_units:
+            return
+        units = QueueUnits(
+            *(
+                np.concatenate([getattr(part, name) for part in self._waiting])
+                for name in QueueUnits.__dataclass_fields__
+            )
+        )
+        self._waiting, self._waiting_units = [], 0
+        order = _by_queue(units)
+        topic_codes, queue_ids = units.topic_codes[order], units.queue_ids[order]
+        queue_offsets, offsets = units.queue_offsets[order], units.offsets[order]
+        begins = np.ones(len(order), bool)
+        begins[1:] = (
+            (topic_codes[1:] != topic_codes[:-1])
+            | (queue_ids[1:] != queue_ids[:-1])
+            | (queue_offsets[1:] != queue_offsets[:-1] + 1)
+        )
+        first = np.flatnonzero(begins)
+        written = self._totals["units"]
+        self._runs.append(
+            Runs(
+                topic_codes=topic_codes[first],
+                queue_ids=queue_ids[first],
+                first_queue_offsets=queue_offsets[first],
+                counts=np.diff(first, append=len(order)),
+                begins=first + written,
+                first_offsets=offsets[first],
+            )
+        )
+        if self._units_file is None:
+            self._units_file = files.FileWriter(self._paths[0])
+        self._units_file.write(pack_units(offsets, units.sizes[order], units.tags_codes[order]).view(np.uint8).data)
+        self._totals["units"] += len(order)
+        self._totals["unit_sum"] += int(offsets.view(np.uint64).sum(dtype=np.uint64))
+
+    def _add_entries(self, block: RecordBlock) -> None:
+        entries = index_entries(block, self._task.dispatch_rules)
+        count = len(entries.offsets)
+        if not count:
+            return
+        rows = np.empty(count, ENTRY)
+        rows["key_hash"], rows["offset"], rows["store_timestamp"] = (
+            entries.key_hashes,
+            entries.offsets,
+            entries.store_timestamps,
+        )
+        if self._entries_file is None:
+            self._entries_file = files.FileWriter(self._paths[1])
+        self._entries_file.write(rows.view(np.uint8).data)
+        self._totals["entries"] += count
+        self._totals["entry_sum"] += int(entries.offsets.view(np.uint64).sum(dtype=np.uint64))
+        self._last["last_entry"] = int(entries.offsets[-1])
+
+    def summary(self, report: ChainReport) -> SplitScan:
+        """Returns what was written, with the report of its chain."""
+        totals = self._totals
+        first, last = self._times or (None, None)
+        return SplitScan(
+            report=report,
+            records=totals["records"],
+            record_bytes=totals["record_bytes"],
+            ghosts=tuple(self._ghosts),
+            topics=tuple(self._topics),
+            runs=Runs.concatenate(self._runs),
+            units=totals["units"],
+            entries=totals["entries"],
+            offset_sums=(totals["unit_sum"] % (1 << 64), totals["entry_sum"] % (1 << 64)),
+            first_timestamp=first,
+            last_timestamp=last,
+            units_path=self._paths[0] if self._units_file else "",
+            entries_path=self._paths[1] if self._entries_file else "",
+            **self._last,
+        )
+
+
+def _by_queue(units: QueueUnits) -> Int64s:
+    """Returns the stable order by queue. Few queues fit 16 bits, which numpy sorts in linear time."""
+    width = int(units.queue_ids.max()) + 1
+    if (int(units.topic_codes.max()) + 1) * width <= _SHORT_GROUPS:
+        group = (units.topic_codes * width + units.queue_ids).astype(np.uint16)
+    else:
+        group = (units.topic_codes.astype(np.int64) << 32) | units.queue_ids
+    return np.argsort(group, kind="stable")
