@@ -1,0 +1,44 @@
+package realstore;
+
+import java.lang.reflect.Constructor;
+import java.util.List;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageExtBrokerInner;
+import org.apache.rocketmq.store.config.BrokerRole;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** What differs in 4.x: the store delivers delayed messages itself, and knows no topic types. */
+final class Release {
+    private Release() {
+    }
+
+    static DefaultMessageStore create(MessageStoreConfig config, List<String> batchTopics, boolean deliverDelayed)
+        throws Exception {
+        if (!batchTopics.isEmpty()) {
+            throw new IllegalArgumentException("4.x has no batch consume queues");
+        }
+        return new DefaultMessageStore(config, stats(), (topic, queueId, offset, tag, time, bits, properties) -> { },
+            new BrokerConfig()) {
+            @Override
+            public void handleScheduleMessageService(BrokerRole role) {
+                if (deliverDelayed) {
+                    super.handleScheduleMessageService(role);
+                }
+            }
+        };
+    }
+
+    /** The store itself moves a message with a delay level to the schedule topic. */
+    static void prepareDelay(MessageExtBrokerInner message) {
+    }
+
+    private static BrokerStatsManager stats() throws Exception {
+        for (Constructor<?> constructor : BrokerStatsManager.class.getConstructors()) {
+            return (BrokerStatsManager) (constructor.getParameterCount() == 1
+                ? constructor.newInstance("test") : constructor.newInstance("test", false));
+        }
+        throw new IllegalStateException("BrokerStatsManager has no constructor");
+    }
+}

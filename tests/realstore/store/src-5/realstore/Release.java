@@ -1,0 +1,46 @@
+package realstore;
+
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** What differs in 5.x: topics have types, and the broker, not the store, handles delayed messages. */
+final class Release {
+    private Release() {
+    }
+
+    static DefaultMessageStore create(MessageStoreConfig config, List<String> batchTopics, boolean deliverDelayed)
+        throws Exception {
+        if (deliverDelayed) {
+            throw new IllegalArgumentException("the store of 5.x does not deliver delayed messages");
+        }
+        ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+        for (String name : batchTopics) {
+            TopicConfig topic = new TopicConfig(name);
+            topic.setAttributes(Collections.singletonMap("queue.type", "BatchCQ"));
+            topics.put(name, topic);
+        }
+        return new DefaultMessageStore(config, new BrokerStatsManager("test", false),
+            (topic, queueId, offset, tag, time, bits, properties) -> { }, new BrokerConfig(), topics);
+    }
+
+    /** Does what the broker's put hook does with a message that has a delay level. */
+    static void prepareDelay(MessageExtBrokerInner message) {
+        int level = message.getDelayTimeLevel();
+        MessageAccessor.putProperty(message, MessageConst.PROPERTY_REAL_TOPIC, message.getTopic());
+        MessageAccessor.putProperty(message, MessageConst.PROPERTY_REAL_QUEUE_ID,
+            String.valueOf(message.getQueueId()));
+        message.setTopic(TopicValidator.RMQ_SYS_SCHEDULE_TOPIC);
+        message.setQueueId(level - 1);
+    }
+}

@@ -1,0 +1,92 @@
+package realstore;
+
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONObject;
+import com.alibaba.fastjson.parser.Feature;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+/**
+ * Runs one job on a batch of stores with the DefaultMessageStore of the release on the class path.
+ *
+ * <p>Arguments: job file, result file, both JSON. The job holds {@code command} and {@code stores}, a list of
+ * {@code {root, settings, ...}}; the result holds {@code stores} in the same order. Stores run side by side, because
+ * most of a store's short life is spent in the sleeps of its own shutdown.
+ */
+public final class StoreDriver {
+    private static final int SIDE_BY_SIDE = 32;
+
+    private interface Command {
+        Map<String, Object> run(JSONObject store) throws Exception;
+    }
+
+    public static void main(String[] args) {
+        // What a store leaves running must not keep the process; and "halt" stores are meant to end without shutdown.
+        try {
+            run(args);
+            Runtime.getRuntime().halt(0);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String[] args) throws Exception {
+        JSONObject job = JSON.parseObject(read(Paths.get(args[0])), Feature.OrderedField);
+        Command command = command(job.getString("command"));
+        ExecutorService pool = Executors.newFixedThreadPool(SIDE_BY_SIDE);
+        List<Future<Map<String, Object>>> running = new ArrayList<>();
+        for (Object store : job.getJSONArray("stores")) {
+            running.add(pool.submit(() -> command.run((JSONObject) store)));
+        }
+        List<Object> done = new ArrayList<>();
+        for (Future<Map<String, Object>> store : running) {
+            done.add(store.get());
+        }
+        Map<String, Object> result = new LinkedHashMap<>();
+        result.put("stores", done);
+        write(Paths.get(args[1]), result);
+    }
+
+    private static Command command(String name) {
+        switch (name) {
+            case "write":
+                return RandomStore::write;
+            case "recover":
+                return StoreDriver::recover;
+            case "open":
+                return Answers::open;
+            case "bench_write":
+                return Bench::write;
+            case "bench_recover":
+                return Bench::recover;
+            default:
+                throw new IllegalArgumentException("no such command: " + name);
+        }
+    }
+
+    /** Lets the store rebuild what is missing, as its own recovery sees fit. */
+    private static Map<String, Object> recover(JSONObject job) throws Exception {
+        try (OpenStore open = OpenStore.load(job, null)) {
+            open.start();
+            return open.describe();
+        }
+    }
+
+    static String read(Path file) throws Exception {
+        return new String(Files.readAllBytes(file), StandardCharsets.UTF_8);
+    }
+
+    static void write(Path file, Object json) throws Exception {
+        Files.write(file, JSON.toJSONString(json).getBytes(StandardCharsets.UTF_8));
+    }
+}

@@ -1,0 +1,332 @@
+"""The real broker's store as judge: drives the published ``DefaultMessageStore`` of one Apache RocketMQ release.
+
+Maven fetches the release's jars and ``javac`` compiles the driver of ``tests/realstore/`` against them, once; both are
+kept under ``tests/realstore/target/<release>/``. Every call is one JVM that works on a batch of stores side by side.
+
+| command         | what the store does                                                                     |
+|-----------------|-----------------------------------------------------------------------------------------|
+| `write`         | random stores: everything in them but the index file names follows from the seed        |
+| `recover`       | loads and starts, and so rebuilds what is missing as its own recovery sees fit          |
+| `open`          | loads, starts, answers every offset, key and time, takes one more message per queue     |
+| `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
+| `bench_recover` | recovers such a log, with the seconds that took                                         |
+
+Differences from a broker: delayed messages are not delivered, no file expires, and index files are spaced out in time
+(two created in one millisecond would get one name). A store is never opened in place by the commands that derive:
+``wiped_copy`` makes what a broker finds after a crash and a lost disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RELEASES = ("4.9.8", "5.1.4", "5.3.3", "5.5.0")
+"""The releases every comparison runs against; 4.6.1 and 5.4.0 work too."""
+
+Settings = Mapping[str, Any]
+
+_HOME = Path(__file__).resolve().parent.parent / "realstore"
+_DERIVED = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "rocksdbstore", "config")
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    # 4.x unmaps its files through the buffers' private cleaner
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    # a disk that is nearly full is no reason to refuse a message or to delete a file
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+    "-Duser.timezone=UTC",
+)
+_BENCH_OPTIONS = ("-Xms1g", "-Xmx2g", *_JAVA_OPTIONS[2:])
+
+
+class RealStoreUnavailable(RuntimeError):
+    """Java 17 or Maven is missing, or the build of the driver failed."""
+
+
+class RealStoreFailed(RuntimeError):
+    """The store, or its driver, ended in an error; the message holds the end of its output."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One consume queue as its store knows it: ``[min_offset, max_offset)`` in units."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """One store directory and what the real store said of it, offsets absolute; ``counts`` is filled by ``write``.
+
+    ``counts``: ``messages`` (records in the log), of these ``prepared`` and ``rolled_back`` (never queued);
+    ``inner_batched`` (messages in the records of batch topics).
+    """
+
+    root: Path
+    release: str
+    settings: Settings
+    loaded: bool
+    min_offset: int
+    end_offset: int
+    loaded_end_offset: int
+    queues: tuple[Queue, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a store said after ``open``: its state, the answers (shaped like those of the golden stores), its puts.
+
+    ``answers["queues"]`` also holds ``commitLogOffsets``, ``queueOffsets`` and ``sizes`` of every message served, and
+    ``notFoundAt`` with ``status`` where a queue could not be read to its end. ``puts`` has ``topic, queueId,
+    queueOffset, commitLogOffset, served``. ``store.end_offset`` is the end of the log before the puts.
+    """
+
+    store: Store
+    answers: Mapping[str, Any]
+    puts: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A bench run: ``seconds`` of the work itself, ``process_seconds`` of the JVM from start to end."""
+
+    store: Store
+    messages: int
+    seconds: float
+    process_seconds: float
+
+
+@dataclass(frozen=True)
+class RealStore:
+    """The store of one release, e.g. ``RealStore("5.3.3")``; built on first use."""
+
+    release: str
+
+    def write(
+        self,
+        directory: Path,
+        count: int = 25,
+        seed: int = 0,
+        *,
+        features: Iterable[str] = (),
+        settings: Settings | None = None,
+        messages: int = 0,
+        halt: bool = False,
+        deliver_delayed: bool = False,
+    ) -> list[Store]:
+        """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
+
+        ``features``: lmq, cq_ext, property_crc, batch_cq, long_topics. ``settings`` win over those drawn from the seed.
+        ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
+        shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver what is due.
+        """
+        jobs = [
+            {
+                "root": str(directory / f"{number:04d}"),
+                "seed": seed + number,
+                "features": list(features),
+                "settings": dict(settings or {}),
+                "messages": messages,
+                "halt": halt,
+                "deliver_delayed": deliver_delayed,
+            }
+            for number in range(count)
+        ]
+        stores = [self._store(entry, entry["settings"]) for entry in self._run("write", jobs)]
+        for store in stores:
+            write_description(store)
+        return stores
+
+    def recover(self, roots: Sequence[Path], settings: Settings | None = None) -> list[Store]:
+        """Returns the stores after the real store has loaded, recovered, dispatched and shut them down.
+
+        ``settings`` are added to those of each store's ``store.json``. From 5.4.0 on recovery is told to go back to
+        the first segment (``commitLogRecoverMaxNum``), which a broker does not do by itself.
+        """
+        jobs = [{"root": str(root), "settings": self._recovery(root, settings)} for root in roots]
+        return [
+            self._store(entry, job["settings"]) for entry, job in zip(self._run("recover", jobs), jobs, strict=True)
+        ]
+
+    def open(
+        self, roots: Sequence[Path], settings: Settings | None = None, *, put: bool = False, ask: bool = True
+    ) -> list[Opened]:
+        """Returns what a broker with these stores would say; with its default recovery settings, unlike ``recover``.
+
+        ``put`` then puts one message more into every queue (light queues apart) and reports the offset it got.
+        """
+        jobs: list[dict[str, Any]] = [
+            {"root": str(root), "settings": {**_described_settings(root), **(settings or {})}, "put": put, "ask": ask}
+            for root in roots
+        ]
+        return [
+            Opened(self._store(entry, job["settings"]), entry.get("answers", {}), entry.get("put", []))
+            for entry, job in zip(self._run("open", jobs), jobs, strict=True)
+        ]
+
+    def bench_write(
+        self,
+        root: Path,
+        size: int,
+        *,
+        message_bytes: int = 1000,
+        topics: int = 10,
+        queues: int = 8,
+        settings: Settings | None = None,
+    ) -> Timing:
+        """Returns a store of at least ``size`` log bytes, its derived files removed; three index entries a message."""
+        settings = {"messageIndexEnable": False, **(settings or {})}
+        job = {"root": str(root), "settings": settings, "bytes": size, "message_bytes": message_bytes}
+        timing = self._timed("bench_write", {**job, "topics": topics, "queues": queues})
+        for name in _DERIVED:
+            shutil.rmtree(root / name, ignore_errors=True)
+        for name in ("checkpoint", "lock", "abort.bak"):
+            (root / name).unlink(missing_ok=True)
+        return timing
+
+    def bench_recover(self, log: Path, target: Path, settings: Settings | None = None) -> Timing:
+        """Returns the time the store needs to rebuild everything in ``target`` from the ``commitlog/`` of ``log``.
+
+        The log is used where it lies, and not changed; ``seconds`` runs from load to all dispatched.
+        """
+        target.mkdir(parents=True)
+        (target / "abort").touch()
+        settings = {
+            **self._recovery(log, settings),
+            "messageIndexEnable": True,
+            "storePathCommitLog": str(log / "commitlog"),
+        }
+        return self._timed("bench_recover", {"root": str(target), "settings": settings})
+
+    def _recovery(self, root: Path, settings: Settings | None) -> dict[str, Any]:
+        whole_log = {"commitLogRecoverMaxNum": 1_000_000} if _number(self.release) >= (5, 4) else {}
+        return {**_described_settings(root), **whole_log, **(settings or {})}
+
+    def _timed(self, command: str, job: dict[str, Any]) -> Timing:
+        began = time.monotonic()
+        (entry,) = self._run(command, [job], _BENCH_OPTIONS)
+        process_seconds = time.monotonic() - began
+        store = self._store(entry, job["settings"])
+        messages = entry.get("messages", sum(queue.max_offset for queue in store.queues))
+        return Timing(store, messages, entry["seconds"], process_seconds)
+
+    def _run(
+        self, command: str, stores: Sequence[Mapping[str, Any]], options: Sequence[str] = _JAVA_OPTIONS
+    ) -> list[dict[str, Any]]:
+        class_path = build(self.release)
+        with tempfile.TemporaryDirectory(prefix="real-store-") as scratch:
+            job, result = Path(scratch, "job.json"), Path(scratch, "result.json")
+            job.write_text(json.dumps({"command": command, "stores": list(stores)}), encoding="utf-8")
+            # Logs and a default store path hang on the home directory.
+            driver = ["java", *options, f"-Duser.home={scratch}", "-cp", class_path, "realstore.StoreDriver"]
+            ran = subprocess.run([*driver, job, result], capture_output=True, text=True, cwd=scratch)
+            if not result.exists():
+                raise RealStoreFailed(f"{command} with {self.release}: {(ran.stdout + ran.stderr)[-4000:]}")
+            return list(json.loads(result.read_text(encoding="utf-8"))["stores"])
+
+    def _store(self, entry: Mapping[str, Any], settings: Settings) -> Store:
+        log = entry["log"]
+        return Store(
+            root=Path(entry["root"]),
+            release=self.release,
+            settings=settings,
+            loaded=entry["loaded"],
+            min_offset=log["min_offset"],
+            end_offset=log["end_offset"],
+            loaded_end_offset=log["loaded_end_offset"],
+            queues=tuple(
+                Queue(queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"])
+                for queue in entry["queues"]
+            ),
+            counts=entry.get("counts", {}),
+        )
+
+
+def write_description(store: Store) -> None:
+    """Writes ``store.json`` into the store: release, settings, counts and log range, as in the golden manifest."""
+    description = {
+        "rocketmq": store.release,
+        "settings": dict(store.settings),
+        "counts": {**store.counts, "queues": len(store.queues)},
+        "log": {"min_offset": store.min_offset, "end_offset": store.end_offset},
+    }
+    (store.root / "store.json").write_text(json.dumps(description, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def wiped_copy(source: Path, target: Path) -> Path:
+    """Returns ``target``, a copy of the log and ``store.json`` alone, marked as crashed (``abort``)."""
+    target.mkdir(parents=True)
+    shutil.copytree(source / "commitlog", target / "commitlog")
+    if (source / "store.json").exists():
+        shutil.copy2(source / "store.json", target)
+    (target / "abort").touch()
+    return target
+
+
+def build(release: str) -> str:
+    """Returns the class path of the driver for ``release``; fetches and compiles what is not there yet."""
+    target = _HOME / "target" / release
+    sources = sorted(
+        path for part in ("src", f"src-{release.split('.')[0]}") for path in (_HOME / "store" / part).rglob("*.java")
+    )
+    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in (_HOME / "pom.xml", *sources))).hexdigest()
+    class_path = f"{target / 'classes'}{os.pathsep}{target / 'jars'}{os.sep}*"
+    with _locked(target):
+        marker = target / "built"
+        if marker.exists() and marker.read_text() == stamp:
+            return class_path
+        for tool in ("java", "javac", "mvn"):
+            if shutil.which(tool) is None:
+                raise RealStoreUnavailable(f"the real store needs Java 17 and Maven, but there is no {tool}")
+        for part in ("jars", "classes"):
+            shutil.rmtree(target / part, ignore_errors=True)
+        fetch = ["mvn", "-q", "-B", "-f", _HOME / "pom.xml", f"-Drocketmq.version={release}", "-DincludeScope=runtime"]
+        _build_step([*fetch, f"-DoutputDirectory={target / 'jars'}", "dependency:copy-dependencies"])
+        (target / "classes").mkdir()
+        compile_ = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", target / "classes", "-cp", f"{target / 'jars'}/*"]
+        _build_step([*compile_, *sources])
+        marker.write_text(stamp)
+    return class_path
+
+
+def _build_step(command: Sequence[str | Path]) -> None:
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise RealStoreUnavailable(f"{command[0]} failed: {(ran.stdout + ran.stderr)[-4000:]}")
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Test processes that start together must not build on top of each other."""
+    target.mkdir(parents=True, exist_ok=True)
+    with open(target / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _described_settings(root: Path) -> dict[str, Any]:
+    description = root / "store.json"
+    return dict(json.loads(description.read_text(encoding="utf-8"))["settings"]) if description.exists() else {}
+
+
+def _number(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
