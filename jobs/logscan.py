@@ -1,13 +1,14 @@
 """Reading a whole commit log: scan the splits, prove the chain, and account for every byte.
 
-``scan_log`` is the front half of every job on a log. It returns the scans that count, in log order, and says of each byte of the log
-what it is: message, ghost, blank, unwritten, stale or damaged.
+``scan_log`` is the front half of every job on a log. It returns the scans that count, in log order, and says of each
+byte of the log what it is: message, ghost, blank, unwritten, stale or damaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jobs.running import Runner
 from storeformat.commitlog import Break, Chain, ChainReport, Segment, Sight, Split, follow_chain, plan_splits
@@ -31,7 +32,9 @@ class Range:
 
 @dataclass(frozen=True)
 class LogReading:
-    """A proven reading of the log. ``scans`` are in log order and hold every record once; the byte counts add up to the log."""
+    """A proven reading of the log. ``scans`` are in log order and hold every record once; the byte counts add up to the
+    log.
+    """
 
     segments: list[Segment]
     scans: list[SplitScan]
@@ -51,7 +54,7 @@ class LogReading:
     def records(self) -> int:
         return sum(scan.records for scan in self.scans)
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, Any]:
         """Returns the part of the report that every job on a log has in common."""
         return {
             "log_begin": self.begin,
@@ -156,7 +159,9 @@ def _check_tiling(reading: LogReading) -> None:
 
 @dataclass(frozen=True)
 class _Tail:
-    """Where the log ends: ``offset``; whether only zeros follow; how far other bytes reach; and the damage, if the end is one."""
+    """Where the log ends: ``offset``; whether only zeros follow; how far other bytes reach; and the damage, if the end
+    is one.
+    """
 
     offset: int
     clean: bool
@@ -167,9 +172,9 @@ class _Tail:
 def _find_tail(splits: Sequence[Split], scans: Sequence[SplitScan], chain: Chain) -> _Tail:
     """Returns where the log ends, judging what lies behind the last proven record.
 
-    Behind the end of a healthy log lie zeros, or bytes of an older log that a truncation left. The older log's records are certified
-    too, but they are older than the last record before them, or their queue offset was used again; a record that is neither shows
-    that the log goes on behind damage.
+    Behind the end of a healthy log lie zeros, or bytes of an older log that a truncation left. The older log's records
+    are certified too, but they are older than the last record before them, or their queue offset was used again; a
+    record that is neither shows that the log goes on behind damage.
     """
     numbers = {report.split.number for report in chain.reports}
     counted = [scan for scan in scans if scan.report.split.number in numbers]

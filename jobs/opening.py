@@ -79,7 +79,8 @@ def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
 def _commit_log_directories(root: str, layout: StoreLayout, named: Sequence[str]) -> list[str]:
     """Returns where the segments are: as told, as broker.conf says, or ``ROOT/commitlog``.
 
-    A ``storePathCommitLog`` from another machine's broker.conf often does not exist here; then the store's own folder is meant.
+    A ``storePathCommitLog`` from another machine's broker.conf often does not exist here; then the store's own folder
+    is meant.
     """
     if named:
         return [files.absolute(path) for path in named]
@@ -143,7 +144,8 @@ def _evidence(root: str, layout: StoreLayout) -> Evidence:
 def _counts_every_put(root: str, slots: int) -> bool | None:
     """Returns whether the store's index headers count entries instead of slots; None where they show neither.
 
-    Keys share slots: where many more entries than slots should be in use and the header says they are equal, it counts entries.
+    Keys share slots: where many more entries than slots should be in use and the header says they are equal, it counts
+    entries.
     """
     for entry in files.list_directory(files.join(root, INDEX)) or []:
         if entry.is_directory or entry.size < indexfile.HEADER_SIZE:

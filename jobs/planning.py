@@ -1,7 +1,7 @@
 """From the scans' summaries to the files that will be made: pure functions on small tables, run in the driver.
 
-Queue files follow from the runs (``consumequeue.plan_queues``), index files from prefix sums over the entries: entry number n of the log
-lies in file n // (max_index_num - 1). Nothing here looks at a message.
+Queue files follow from the runs (``consumequeue.plan_queues``), index files from prefix sums over the entries: entry
+number n of the log lies in file n // (max_index_num - 1). Nothing here looks at a message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class QueueNote:
 
 @dataclass(frozen=True)
 class QueuesPlan:
-    """Every consume-queue file to make. ``units`` is what they must hold in all; ``complete`` says that no unit was left out."""
+    """Every consume-queue file to make. ``units`` is what they must hold in all; ``complete`` says that no unit was
+    left out.
+    """
 
     files: list[QueueFile]
     queues: int
@@ -48,7 +50,7 @@ class QueuesPlan:
 
 def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
     """Returns the consume-queue files that the runs of these scans (in log order) make."""
-    topics, names, queue_keys, runs, scan_of_run = _all_runs(scans)
+    names, queue_keys, runs, scan_of_run = _all_runs(scans)
     order = np.argsort(queue_keys, kind="stable")
     scan_of_run, queue_keys = scan_of_run[order], queue_keys[order]
     begins = runs.begins[order]
@@ -87,8 +89,10 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
     )
 
 
-def _all_runs(scans: Sequence[SplitScan]) -> tuple[dict[bytes, int], list[str], Int64s, Runs, Int64s]:
-    """Returns topics by number, their names, the queue key (topic number << 32 | queue id) of each run, the runs and their scans."""
+def _all_runs(scans: Sequence[SplitScan]) -> tuple[list[str], Int64s, Runs, Int64s]:
+    """Returns the names of the topics, the queue key (topic number << 32 | queue id) of each run, the runs and
+    their scans.
+    """
     topics: dict[bytes, int] = {}
     keys: list[Int64s] = []
     for scan in scans:
@@ -96,7 +100,7 @@ def _all_runs(scans: Sequence[SplitScan]) -> tuple[dict[bytes, int], list[str], 
         keys.append((codes[scan.runs.topic_codes] << 32) | scan.runs.queue_ids)
     runs = Runs.concatenate([scan.runs for scan in scans])
     scan_of_run = np.repeat(np.arange(len(scans)), [len(scan.runs.counts) for scan in scans])
-    return topics, topic_names(list(topics)), np.concatenate([*keys, np.zeros(0, np.int64)]), runs, scan_of_run
+    return topic_names(list(topics)), np.concatenate([*keys, np.zeros(0, np.int64)]), runs, scan_of_run
 
 
 def _queue_notes(plan: consumequeue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:
@@ -120,10 +124,11 @@ class IndexPlan:
 
 
 def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]) -> IndexPlan:
-    """Returns the index files that the entries of these scans (in log order) make; ``timestamp_of`` tells a staged entry's store time.
+    """Returns the index files that the entries of these scans (in log order) make; ``timestamp_of`` tells a staged
+    entry's store time.
 
-    The broker makes a file when a record is dispatched and the last file is full or missing: so an empty next file follows a full last
-    one if any record comes behind, and a log without a single key has one empty file.
+    The broker makes a file when a record is dispatched and the last file is full or missing: so an empty next file
+    follows a full last one if any record comes behind, and a log without a single key has one empty file.
     """
     capacity = layout.max_index_num - 1
     counts = np.array([scan.entries for scan in scans], np.int64)

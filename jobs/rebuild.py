@@ -1,9 +1,10 @@
-"""``rebuild``: consume queues, index files and checkpoint out of the commit log alone, byte for byte as the broker would write them.
+"""``rebuild``: consume queues, index files and checkpoint out of the commit log alone, byte for byte as the broker
+would write them.
 
     segments --scan--> runs in staging --plan--> files --build--> staging --check--> the output, under its final name
 
-The source is never touched. All work happens in a staging directory beside the output; it becomes the output by one rename, after every
-unit and entry was counted a second time, in the bytes of the written files.
+The source is never touched. All work happens in a staging directory beside the output; it becomes the output by one
+rename, after every unit and entry was counted a second time, in the bytes of the written files.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from jobs import planning, session
 from jobs.config import ARTEFACTS, RebuildOptions
@@ -181,7 +183,9 @@ def _manifest(
 
 
 def _fit_selection(options: RebuildOptions) -> RebuildOptions:
-    """Returns the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared by all topics."""
+    """Returns the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared
+    by all topics.
+    """
     if not options.topics:
         return options
     if options.only == ARTEFACTS:
@@ -221,7 +225,7 @@ def _publish(built: Built, output: str) -> None:
 def _report(options: RebuildOptions, store: OpenedStore, built: Built, seconds: float) -> Report:
     reading = built.reading
     status = "damaged" if reading.damaged else "ok"
-    counted = {
+    counted: dict[str, Any] = {
         "queues": built.queues.queues if built.queues else 0,
         "consume_queue_files": len(built.queues.files) if built.queues else 0,
         "consume_queue_units": built.queues.units if built.queues else 0,

@@ -30,7 +30,9 @@ class LocalRunner:
 
 
 class SparkRunner:
-    """Runs items as tasks of a Spark job. RDDs, not DataFrames: the first RDD stage costs 1.5 s, the first SQL query 4."""
+    """Runs items as tasks of a Spark job. RDDs, not DataFrames: the first RDD stage costs 1.5 s, the first SQL query
+    4.
+    """
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -38,6 +40,7 @@ class SparkRunner:
     def map(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
         if not items:
             return []
+        steps: Any = task
         self._context.setJobDescription(what)
-        rows: Any = self._context.parallelize(items, min(len(items), MOST_TASKS)).mapPartitions(task).collect()
+        rows: Any = self._context.parallelize(items, min(len(items), MOST_TASKS)).mapPartitions(steps).collect()
         return list(rows)

@@ -1,6 +1,7 @@
 """Which release's rules apply, and what a store shows of the release that wrote it.
 
-The bytes of queues, index and checkpoint changed at few releases (STORE_FORMAT 0.1), so five names stand for all of them:
+The bytes of queues, index and checkpoint changed at few releases (STORE_FORMAT 0.1), so five names stand for all of
+them:
 
 =======  ==========================================================================================
 name     rules
@@ -42,8 +43,9 @@ def rules_of(version: str) -> BrokerRules:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What lies in a store root. ``checkpoint_tail`` is the checkpoint's first i64 fields from byte 24 on: masterFlushedOffset,
-    confirmPhyOffset, logicsPhysicalOffset. ``counts_every_put`` is None when no index file tells the two countings apart.
+    """What lies in a store root. ``checkpoint_tail`` is the checkpoint's first i64 fields from byte 24 on:
+    masterFlushedOffset, confirmPhyOffset, logicsPhysicalOffset. ``counts_every_put`` is None when no index file tells
+    the two countings apart.
     """
 
     has_rocksdb_store: bool = False

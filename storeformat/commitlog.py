@@ -1,13 +1,14 @@
 """Segments and framing: which bytes of the log are records.
 
 A record exists if the sizes from its segment's first byte lead to it; that is how ``CommitLog#recoverNormally`` and
-``DefaultMessageStore.ReputMessageService#doReput`` read. A certificate (magic at +4, the record's own PHYSICALOFFSET at +28) is
-necessary but not sufficient: old records with the right offset can lie behind a BLANK or behind the true end, and a body can hold a
-copy of a record.
+``DefaultMessageStore.ReputMessageService#doReput`` read. A certificate (magic at +4, the record's own PHYSICALOFFSET at
++28) is necessary but not sufficient: old records with the right offset can lie behind a BLANK or behind the true end,
+and a body can hold a copy of a record.
 
-So a segment is read in *splits*. A split owns the records whose first byte lies in it and finds its first one by certificate; each
-reports where its chain began and where it ended, and ``follow_chain`` walks these reports from each segment's first byte. A split
-whose guess was wrong is read again from the start that the chain proves. The result is the sequential one, for every split size.
+So a segment is read in *splits*. A split owns the records whose first byte lies in it and finds its first one by
+certificate; each reports where its chain began and where it ended, and ``follow_chain`` walks these reports from each
+segment's first byte. A split whose guess was wrong is read again from the start that the chain proves. The result is
+the sequential one, for every split size.
 
 =============  ================================================================
 segment name   20 decimal digits: the log offset of its first byte
@@ -51,8 +52,8 @@ class Segment:
 class Split:
     """The part [start, stop) of a segment: it owns the records that begin there.
 
-    Data ends at ``limit`` (the segment's end, or where the log is cut by ``--until-offset``). ``first_record`` is where the chain is
-    known to stand, None if that is still to be found.
+    Data ends at ``limit`` (the segment's end, or where the log is cut by ``--until-offset``). ``first_record`` is where
+    the chain is known to stand, None if that is still to be found.
     """
 
     number: int
@@ -89,7 +90,9 @@ def plan_splits(segments: Sequence[Segment], split_size: int, until: int | None 
 
 
 class BlockWindow:
-    """One reused, padded buffer over a segment file. Fresh memory is dear; a task reads every block into the same bytes."""
+    """One reused, padded buffer over a segment file. Fresh memory is dear; a task reads every block into the same
+    bytes.
+    """
 
     def __init__(self, reader: RangeReader, segment: Segment) -> None:
         self._reader = reader
@@ -132,7 +135,9 @@ class BlockWindow:
 
 @dataclass(frozen=True)
 class Search:
-    """What lies in a range: the first certified record, if any, and whether all bytes before it (or all at all) are zero."""
+    """What lies in a range: the first certified record, if any, and whether all bytes before it (or all at all) are
+    zero.
+    """
 
     first: int | None
     all_zero: bool
@@ -157,8 +162,8 @@ def search_certificate(window: BlockWindow, start: int, stop: int, limit: int, b
 class ChainWalk:
     """Iterates over the decoded blocks of a chain that begins at ``position`` and belongs to ``split``.
 
-    When the iteration is over, ``position`` is where the next record would begin, ``ended`` says why it stopped, and ``defect`` why
-    the bytes there are no record if that was the reason.
+    When the iteration is over, ``position`` is where the next record would begin, ``ended`` says why it stopped, and
+    ``defect`` why the bytes there are no record if that was the reason.
     """
 
     def __init__(
@@ -195,7 +200,10 @@ class ChainWalk:
             if isinstance(verdict, int) and fault is None:
                 want = max(self._block_size, verdict)
                 continue
-            self.ended, self.defect = (ChainEnd.DEFECT, fault.defect) if isinstance(verdict, int) and fault else verdict
+            if not isinstance(verdict, int):
+                self.ended, self.defect = verdict
+            elif fault is not None:
+                self.ended, self.defect = ChainEnd.DEFECT, fault.defect
             return
 
     def _judge_head(self) -> tuple[ChainEnd, RecordDefect] | int:
@@ -216,8 +224,8 @@ class ChainWalk:
 def judge_head(head: bytes, room: int, allowed: int) -> tuple[ChainEnd, RecordDefect] | int:
     """Returns what TOTALSIZE and MAGICCODE say: the record's size if one can begin here, else how the chain ends.
 
-    ``room`` is what the segment has left, ``allowed`` what may be read of it. A BLANK must reach exactly to the end of its segment:
-    the broker does not look (STORE_FORMAT 1.4), but what a wrong one hides would be lost without a word.
+    ``room`` is what the segment has left, ``allowed`` what may be read of it. A BLANK must reach exactly to the end of
+    its segment: the broker does not look (STORE_FORMAT 1.4), but what a wrong one hides would be lost without a word.
     """
     size = int.from_bytes(head[:4], "big", signed=True)
     magic = int.from_bytes(head[4:8], "big", signed=True)
@@ -240,7 +248,9 @@ def judge_head(head: bytes, room: int, allowed: int) -> tuple[ChainEnd, RecordDe
 
 @dataclass(frozen=True)
 class Sight:
-    """What one certified record says of its time and place; enough to tell a survivor from a leftover of an older log."""
+    """What one certified record says of its time and place; enough to tell a survivor from a leftover of an older
+    log.
+    """
 
     offset: int
     store_timestamp: int
@@ -253,9 +263,10 @@ class Sight:
 class ChainReport:
     """What one split found: the chain from ``start`` to ``end``.
 
-    ``start`` is None if no record was certified in the split; then ``end`` is the split's start. ``rest_is_zero`` speaks of the bytes
-    from ``end`` to the split's stop. ``behind`` is the first certified record behind a defect, inside the split. ``plausible`` says
-    that the bytes at a defect carry a record's magic or their own offset: something was meant to be there.
+    ``start`` is None if no record was certified in the split; then ``end`` is the split's start. ``rest_is_zero``
+    speaks of the bytes from ``end`` to the split's stop. ``behind`` is the first certified record behind a defect,
+    inside the split. ``plausible`` says that the bytes at a defect carry a record's magic or their own offset:
+    something was meant to be there.
     """
 
     split: Split
@@ -296,8 +307,8 @@ class Chain:
 def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: Sequence[ChainReport]) -> Chain:
     """Returns what the sizes prove from each segment's first byte on. ``reports[i]`` belongs to ``splits[i]``.
 
-    If ``rescans`` is not empty, read those splits again, put the new reports in place and call again: each call proves at least one
-    more split of every segment that was not done.
+    If ``rescans`` is not empty, read those splits again, put the new reports in place and call again: each call proves
+    at least one more split of every segment that was not done.
     """
     accepted: list[ChainReport] = []
     rescans: list[Split] = []

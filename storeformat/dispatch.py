@@ -1,7 +1,7 @@
 """What a record becomes: DispatchRequest as columns.
 
-Mirrors ``CommitLog#checkMessageAndReturnSize`` (the request), ``CommitLogDispatcherBuildConsumeQueue``, ``IndexService#buildIndex``
-and ``DefaultMessageStore#computeDeliverTimestamp``.
+Mirrors ``CommitLog#checkMessageAndReturnSize`` (the request), ``CommitLogDispatcherBuildConsumeQueue``,
+``IndexService#buildIndex`` and ``DefaultMessageStore#computeDeliverTimestamp``.
 
 =====================  =============  =================================
 transaction type       consume queue  index
@@ -11,8 +11,8 @@ PREPARED               no             yes
 ROLLBACK               no             no
 =====================  =============  =================================
 
-Index keys of a record, in this order: topic#UNIQ_KEY, topic#key for each non-empty part of KEYS between single spaces, and from 5.4.0
-on topic#T#TAGS.
+Index keys of a record, in this order: topic#UNIQ_KEY, topic#key for each non-empty part of KEYS between single spaces,
+and from 5.4.0 on topic#T#TAGS.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class IndexEntries:
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Returns the milliseconds of each level of ``messageDelayLevel``; raises WrongSettings where the broker would not start."""
+    """Returns the milliseconds of each level of ``messageDelayLevel``; raises WrongSettings where the broker would not
+    start.
+    """
     levels = []
     for word in text.split(" "):
         unit = _DELAY_UNITS.get(word[-1:])

@@ -1,10 +1,11 @@
 """What can go wrong with a store, in two kinds.
 
-*Exceptions* are for files and contracts: a caller can do something about them, and each class is one condition with one exit code of
-the command line. They carry where (path, absolute offset) and what (found, expected); the message is built when it is shown.
+*Exceptions* are for files and contracts: a caller can do something about them, and each class is one condition with one
+exit code of the command line. They carry where (path, absolute offset) and what (found, expected); the message is built
+when it is shown.
 
-*Record defects* are codes in a column, because a vectorised decode cannot raise per row. Each code names the first check that a record
-failed, in the order of ``CommitLog#checkMessageAndReturnSize``.
+*Record defects* are codes in a column, because a vectorised decode cannot raise per row. Each code names the first
+check that a record failed, in the order of ``CommitLog#checkMessageAndReturnSize``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 class StoreFormatError(Exception):
     """Base of everything this package raises on purpose.
 
-    ``path`` is the file or directory, ``offset`` an absolute commit-log offset, ``found`` and ``expected`` the two sides of a check
-    that failed, ``advice`` what a person can do about it. All are optional keyword arguments and picklable, so that an error raised
-    in a Spark task reaches the driver whole.
+    ``path`` is the file or directory, ``offset`` an absolute commit-log offset, ``found`` and ``expected`` the two
+    sides of a check that failed, ``advice`` what a person can do about it. All are optional keyword arguments and
+    picklable, so that an error raised in a Spark task reaches the driver whole.
     """
 
     exit_code = 65
@@ -132,8 +133,10 @@ class RecordDefect(IntEnum):
     BAD_INNER_BATCH = 9
     """INNER_NUM and INNER_BASE both present, one of them no short or long."""
     BAD_NAME = 10
-    """The topic is no file name (empty, '.', '..', holds a slash or NUL) or the queue id is negative: it can have no directory."""
+    """The topic is no file name (empty, '.', '..', holds a slash or NUL) or the queue id is negative: it can have no
+    directory."""
     FOREIGN_OFFSET = 11
-    """The stored PHYSICALOFFSET is not where the record lies. Not a fault of the chain: stepped over, never dispatched."""
+    """The stored PHYSICALOFFSET is not where the record lies. Not a fault of the chain: stepped over, never
+    dispatched."""
     RECORD_TOO_LARGE = 12
     """TOTALSIZE is beyond what this program takes into memory at once."""

@@ -1,7 +1,7 @@
 """The only module that opens anything: paths and URIs to listings, ranges and files.
 
-Storage is ``pyarrow.fs``: a plain path or ``file://`` is local, ``s3://`` (also written ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://``
-are what pyarrow makes of them. Local files are written sparse, object stores get a stream.
+Storage is ``pyarrow.fs``: a plain path or ``file://`` is local, ``s3://`` (also written ``s3a://``), ``hdfs://``,
+``gs://`` and ``abfs://`` are what pyarrow makes of them. Local files are written sparse, object stores get a stream.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs as pafs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 from storeformat.errors import DependencyMissing, MissingInput, StoreFormatError, WriteFailed
 
@@ -148,7 +151,9 @@ class RangeReader:
             self._file = filesystem.open_input_file(inner)
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """Fills ``target`` with the bytes at ``offset`` of the file; a file that ends before is an error, never a short read."""
+        """Fills ``target`` with the bytes at ``offset`` of the file; a file that ends before is an error, never a short
+        read.
+        """
         with reading(self.path):
             self._file.seek(offset)
             done = 0
@@ -166,7 +171,7 @@ class RangeReader:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> RangeReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -243,7 +248,7 @@ class FileWriter:
         else:
             self.skip_to(size)
 
-    def __enter__(self) -> FileWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -310,5 +315,5 @@ def as_store_error(error: BaseException) -> StoreFormatError | None:
     while seen is not None:
         if isinstance(seen, StoreFormatError):
             return seen
-        seen = cast("BaseException | None", seen.__cause__ or seen.__context__)
+        seen = seen.__cause__ or seen.__context__
     return None

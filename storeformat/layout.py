@@ -1,8 +1,8 @@
 """The layout of a store: sizes under their broker.conf names, directories, and file name <-> offset.
 
-Mirrors ``MessageStoreConfig`` (names and defaults), ``StorePathConfigHelper`` and ``UtilAll#offset2FileName``. None of the sizes is
-recorded on disk: they come from broker.conf, from the command line, or from the lengths of files that are already there, and where two
-of these speak they must agree.
+Mirrors ``MessageStoreConfig`` (names and defaults), ``StorePathConfigHelper`` and ``UtilAll#offset2FileName``. None of
+the sizes is recorded on disk: they come from broker.conf, from the command line, or from the lengths of files that are
+already there, and where two of these speak they must agree.
 
 ==========================  ============================================================
 directory or file           holds
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 from storeformat import files
 from storeformat.commitlog import Segment
@@ -39,7 +40,9 @@ _MAX_FILE_SIZE = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """Everything that shapes the files of one store. Each field is the broker.conf name in snake case; sizes are bytes."""
+    """Everything that shapes the files of one store. Each field is the broker.conf name in snake case; sizes are
+    bytes.
+    """
 
     mapped_file_size_commit_log: int = 1 << 30
     mapped_file_size_consume_queue: int = 300_000 * CONSUME_QUEUE_UNIT_SIZE
@@ -84,7 +87,9 @@ def broker_name(field_name: str) -> str:
 
 
 def parse_broker_conf(text: str) -> dict[str, str]:
-    """Returns the name=value pairs of a broker.conf (Java properties without escapes); other lines are comments or blank."""
+    """Returns the name=value pairs of a broker.conf (Java properties without escapes); other lines are comments or
+    blank.
+    """
     pairs = {}
     for line in text.splitlines():
         name, separator, value = line.strip().partition("=")
@@ -94,7 +99,9 @@ def parse_broker_conf(text: str) -> dict[str, str]:
 
 
 def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: bool) -> StoreLayout:
-    """Returns the layout with these settings (broker.conf names). Unknown names are an error if ``strict``, else the broker's own business."""
+    """Returns the layout with these settings (broker.conf names). Unknown names are an error if ``strict``, else the
+    broker's own business.
+    """
     known = {broker_name(field.name): field for field in fields(StoreLayout)}
     changes: dict[str, object] = {}
     for name, text in settings.items():
@@ -133,8 +140,8 @@ def is_file_name(name: str) -> bool:
 def find_segments(directories: Sequence[str], expected_size: int | None) -> list[Segment]:
     """Returns the segments of the commit log in order; raises what is wrong with them, with path and the two values.
 
-    All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A file of length 0
-    at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
+    All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
+    file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
     """
     found: list[files.Entry] = []
     for directory in directories:
@@ -154,22 +161,25 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
                 )
             found.append(entry)
     found.sort(key=lambda entry: entry.name)
-    for first, second in zip(found, found[1:], strict=False):
-        if first.name == second.name:
-            raise NotAStore("a segment is there twice", path=f"{first.path} and {second.path}")
     if found and found[-1].size == 0:
         found.pop()
     if not found:
         raise NotAStore("the commit log is empty", path=", ".join(directories))
-    size = found[0].size if expected_size is None else expected_size
-    for entry in found:
-        if entry.size != size:
-            raise NotAStore(
-                "a segment has the wrong length", path=entry.path, found=entry.size, expected=size,
-                advice="all segments have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied",
-            )  # fmt: skip
     segments = [Segment(entry.path, int(entry.name), entry.size) for entry in found]
+    _check_segments(segments, found[0].size if expected_size is None else expected_size)
+    return segments
+
+
+def _check_segments(segments: Sequence[Segment], size: int) -> None:
     for segment in segments:
+        if segment.size != size:
+            raise NotAStore(
+                "a segment has the wrong length",
+                path=segment.path,
+                found=segment.size,
+                expected=size,
+                advice="all have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied",
+            )
         if segment.base % size:
             raise NotAStore(
                 "a segment's name is no multiple of the segment size",
@@ -177,10 +187,14 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
                 found=segment.base,
                 expected=size,
             )
-    for before, segment in zip(segments, segments[1:], strict=False):
+    for before, segment in pairwise(segments):
+        if segment.base == before.base:
+            raise NotAStore("a segment is there twice", path=f"{before.path} and {segment.path}")
         if segment.base != before.end:
             raise NotAStore(
-                "a segment is missing in the commit log", path=segment.path, found=segment.base, expected=before.end,
+                "a segment is missing in the commit log",
+                path=segment.path,
+                found=segment.base,
+                expected=before.end,
                 advice=f"the file {file_name(before.end)} should come before it",
-            )  # fmt: skip
-    return segments
+            )

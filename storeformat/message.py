@@ -1,7 +1,7 @@
 """The record of the commit log: fixed head, magic codes, flags, separators and property names.
 
-Mirrors ``CommitLog#checkMessageAndReturnSize``, ``MessageExtEncoder#calMsgLength``, ``MessageSysFlag`` and ``MessageConst`` of
-rocketmq-all-4.9.8 to 5.5.0. All integers are big-endian and signed.
+Mirrors ``CommitLog#checkMessageAndReturnSize``, ``MessageExtEncoder#calMsgLength``, ``MessageSysFlag`` and
+``MessageConst`` of rocketmq-all-4.9.8 to 5.5.0. All integers are big-endian and signed.
 
 ====================================  =====  =======================
 field                                 bytes  position (B, S = 8 or 20)
@@ -25,8 +25,8 @@ TOPICLEN, then the topic (UTF-8)        1|2  72+B+S+body
 PROPLEN, then the properties (UTF-8)      2
 ====================================  =====  =======================
 
-B and S are 8 (IPv4) or 20 (IPv6) by bits 0x10 and 0x20 of SYSFLAG; TOPICLEN has one byte with the V1 magic and two with V2.
-A negative BODYLEN or PROPLEN counts as no bytes at all.
+B and S are 8 (IPv4) or 20 (IPv6) by bits 0x10 and 0x20 of SYSFLAG; TOPICLEN has one byte with the V1 magic and two with
+V2. A negative BODYLEN or PROPLEN counts as no bytes at all.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ CERTIFICATE_SIZE = PHYSICAL_OFFSET_POSITION + 8
 """Bytes of a head that are needed to certify it: the magic, and the record's own offset."""
 
 MAX_RECORD_SIZE = 256 << 20
-"""Beyond this a TOTALSIZE is called damage: a task must hold a record whole (the broker's own default limit is 4 MiB a body)."""
+"""Beyond this a TOTALSIZE is called damage: a task must hold a record whole (the broker's own default limit is 4 MiB a
+body)."""
 
 # MessageSysFlag
 COMPRESSED = 0x1
@@ -90,7 +91,9 @@ PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1
 
 
 def head_dtype(born_host: int, store_host: int) -> np.dtype[np.void]:
-    """Returns the big-endian dtype of a record head with host fields of these sizes, padded to ``MAX_HEAD_SIZE`` bytes."""
+    """Returns the big-endian dtype of a record head with host fields of these sizes, padded to ``MAX_HEAD_SIZE``
+    bytes.
+    """
     fields = [
         ("total_size", ">i4", 4),
         ("magic_code", ">i4", 4),

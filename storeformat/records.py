@@ -1,7 +1,8 @@
 """Vectorised decode: (buffer, record starts) -> columns, with the first record that fails a check and why.
 
-The checks are those of ``CommitLog#checkMessageAndReturnSize`` (STORE_FORMAT 1.4) in its order, and three that the broker lacks: the
-record's own PHYSICALOFFSET, the property CRC where there is one, and a topic and queue id that can be a directory.
+The checks are those of ``CommitLog#checkMessageAndReturnSize`` (STORE_FORMAT 1.4) in its order, and three that the
+broker lacks: the record's own PHYSICALOFFSET, the property CRC where there is one, and a topic and queue id that can be
+a directory.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class DecodeRules:
 class RecordBlock:
     """Consecutive records of the chain, decoded from one buffer.
 
-    ``positions`` are relative to the buffer, whose first byte lies at ``buffer_offset`` of the log. ``topic_codes`` index ``topics``
-    (raw bytes). ``properties`` holds the value spans of each name in the rules. Rows whose ``heads.defect`` is FOREIGN_OFFSET are
-    no records of this place and are stepped over.
+    ``positions`` are relative to the buffer, whose first byte lies at ``buffer_offset`` of the log. ``topic_codes``
+    index ``topics`` (raw bytes). ``properties`` holds the value spans of each name in the rules. Rows whose
+    ``heads.defect`` is FOREIGN_OFFSET are no records of this place and are stepped over.
     """
 
     buffer: Bytes
@@ -69,7 +70,7 @@ class RecordBlock:
             self.buffer,
             self.buffer_offset,
             self.positions[:count],
-            Heads(*(column[:count] for column in self.heads)),
+            self.heads.head(count),
             self.topic_codes[:count],
             self.topics,
             {name: Spans(spans.starts[:count], spans.lengths[:count]) for name, spans in self.properties.items()},
@@ -89,8 +90,8 @@ def decode(
 ) -> tuple[RecordBlock, Fault | None]:
     """Returns the records up to the first that fails a check, and that failure.
 
-    ``positions`` come from ``walk_sizes``: each record lies inside the data of the buffer. Nothing behind the failure is decoded,
-    because a size that led there is not to be trusted.
+    ``positions`` come from ``walk_sizes``: each record lies inside the data of the buffer. Nothing behind the failure
+    is decoded, because a size that led there is not to be trusted.
     """
     kernels = active()
     heads: Heads = kernels.decode_heads(buffer, positions, buffer_offset)
@@ -103,7 +104,7 @@ def decode(
         if bad_body is not None:
             fault, count = Fault(bad_body, RecordDefect.BODY_CRC), bad_body
     positions = positions[:count]
-    heads = Heads(*(column[:count] for column in heads))
+    heads = heads.head(count)
     codes, topics = kernels.dictionary(buffer, Spans(heads.topic_start, heads.topic_length))
     spans: dict[bytes, Spans] = {}
     if rules.properties:
@@ -126,7 +127,9 @@ def _first_fault(failed: npt.NDArray[np.bool_], codes: npt.NDArray[np.uint8]) ->
 
 
 def _first_bad_body(buffer: Bytes, heads: Heads, count: int) -> int | None:
-    """Returns the first of ``count`` rows whose body does not have its CRC. Empty bodies are not checked, as in the broker."""
+    """Returns the first of ``count`` rows whose body does not have its CRC. Empty bodies are not checked, as in the
+    broker.
+    """
     rows = np.flatnonzero(heads.body_length[:count] > 0)
     found = active().crc32_spans(buffer, heads.body_start[rows], heads.body_length[rows])
     bad = np.flatnonzero(found != heads.body_crc[rows])
@@ -193,7 +196,7 @@ def _bad_property_crc(block: RecordBlock) -> int | None:
     if spans is None:
         return None
     rows = np.flatnonzero(spans.lengths >= 0)
-    view = memoryview(block.buffer)
+    view = memoryview(block.buffer.data)
     for row in rows.tolist():
         start = int(block.positions[row])
         end = start + int(block.heads.total_size[row])
@@ -208,7 +211,7 @@ def _bad_property_crc(block: RecordBlock) -> int | None:
 
 def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:
     """Returns the text of the spans in these rows, decoded as Java does."""
-    view = memoryview(buffer)
+    view = memoryview(buffer.data)
     starts = spans.starts[rows]
     ends = starts + spans.lengths[rows]
     return [javacompat.decode_java_utf8(bytes(view[a:b])) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]

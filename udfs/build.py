@@ -1,8 +1,8 @@
 """Packed runs -> consume-queue and index files, inside a Spark task.
 
-Each task gets whole files to make and the slices of staged runs they consist of, so no two tasks touch one file and the bytes do not
-depend on who made them. Every file is read back after it was written: its SHA-256 and the count of what it holds come from the bytes
-on storage, not from what was meant to be there.
+Each task gets whole files to make and the slices of staged runs they consist of, so no two tasks touch one file and the
+bytes do not depend on who made them. Every file is read back after it was written: its SHA-256 and the count of what it
+holds come from the bytes on storage, not from what was meant to be there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,18 @@ from storeformat.kernels import Int32s, Int64s
 from storeformat.records import store_timestamp_at
 from udfs.scan import ENTRY
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _READ_CHUNK = 8 << 20
 _ENTRIES_AT_A_TIME = 1 << 18
 
 
 @dataclass(frozen=True)
 class FileRow:
-    """One written file: path below the output, length, digest, the units or entries its bytes hold, and the sum of their offsets."""
+    """One written file: path below the output, length, digest, the units or entries its bytes hold, and the sum of
+    their offsets.
+    """
 
     path: str
     size: int
@@ -41,8 +47,8 @@ class FileRow:
 
 @dataclass(frozen=True)
 class QueueFile:
-    """One consume-queue file to make. Slice i is ``counts[i]`` units from unit ``begins[i]`` of ``sources[path_of[i]]``, or that one
-    unit as often where ``fillers[i]``.
+    """One consume-queue file to make. Slice i is ``counts[i]`` units from unit ``begins[i]`` of
+    ``sources[path_of[i]]``, or that one unit as often where ``fillers[i]``.
     """
 
     path: str
@@ -56,8 +62,8 @@ class QueueFile:
 
 @dataclass(frozen=True)
 class BuildQueueFiles:
-    """Makes consume-queue files, batch by batch. ``stamped_from`` are the segments to take a file's time of change from (brokers up to 5.1.0 look at
-    it when they search by time); empty where the broker does not care.
+    """Makes consume-queue files, batch by batch. ``stamped_from`` are the segments to take a file's time of change from
+    (brokers up to 5.1.0 look at it when they search by time); empty where the broker does not care.
     """
 
     output: str
@@ -115,8 +121,8 @@ def _slices(job: QueueFile, readers: _Readers) -> Iterator[memoryview | bytes]:
 
 @dataclass(frozen=True)
 class IndexFile:
-    """One index file to make: its entries are ``counts[i]`` rows from row ``begins[i]`` of ``sources[i]``, in this order. ``previous``
-    is where the last entry of the file before lies (source and row), None for the first file.
+    """One index file to make: its entries are ``counts[i]`` rows from row ``begins[i]`` of ``sources[i]``, in this
+    order. ``previous`` is where the last entry of the file before lies (source and row), None for the first file.
     """
 
     path: str
@@ -233,7 +239,7 @@ class _Readers:
             self._open[path] = files.RangeReader(path)
         return self._open[path]
 
-    def __enter__(self) -> _Readers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,7 @@
 """Commit-log splits -> packed runs, inside a Spark task.
 
-A scan walks the chain of one split block by block and leaves two files in the staging directory, both in native layout of no reader but
-``udfs.build``:
+A scan walks the chain of one split block by block and leaves two files in the staging directory, both in native layout
+of no reader but ``udfs.build``:
 
 =============  ============================================================================================
 ``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
@@ -9,7 +9,8 @@ A scan walks the chain of one split block by block and leaves two files in the s
 ``*.entries``  index entries in the broker's order of ``putKey``: ``ENTRY`` rows
 =============  ============================================================================================
 
-Only a summary goes back to the driver: what the chain was, and one row a run. Memory is bounded by a block and ``_FLUSH_UNITS`` units.
+Only a summary goes back to the driver: what the chain was, and one row a run. Memory is bounded by a block and
+``_FLUSH_UNITS`` units.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +39,9 @@ from storeformat.dispatch import DispatchRules, QueueUnits, index_entries, queue
 from storeformat.errors import RecordDefect
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import DecodeRules, RecordBlock
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ENTRY = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
 _FLUSH_UNITS = 1 << 19
@@ -79,8 +84,9 @@ class ScanTask:
 
 @dataclass(frozen=True)
 class Runs:
-    """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from ``first_queue_offsets`` on,
-    which lie from unit ``begin`` on in the units file; ``first_offsets`` is where the first one's record lies in the log.
+    """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from
+    ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` is where the first
+    one's record lies in the log.
     """
 
     topic_codes: Int32s
@@ -102,9 +108,9 @@ class Runs:
 class SplitScan:
     """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``.
 
-    ``last_record`` is the offset of the last record dispatched to anything (ghosts too, as the broker dispatches them), ``last_unit``
-    and ``last_entry`` those of the last one with a unit and an index entry; -1 where there is none. ``offset_sums`` are the sums of
-    commit-log offsets over all units and all entries, modulo 2**64.
+    ``last_record`` is the offset of the last record dispatched to anything (ghosts too, as the broker dispatches them),
+    ``last_unit`` and ``last_entry`` those of the last one with a unit and an index entry; -1 where there is none.
+    ``offset_sums`` are the sums of commit-log offsets over all units and all entries, modulo 2**64.
     """
 
     report: ChainReport
@@ -210,7 +216,7 @@ class _RunWriter:
         self._last = {"last_record": -1, "last_unit": -1, "last_unit_timestamp": 0, "last_entry": -1}
         self._times: tuple[int, int] | None = None
 
-    def __enter__(self) -> _RunWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -338,6 +344,7 @@ class _RunWriter:
 def _by_queue(units: QueueUnits) -> Int64s:
     """Returns the stable order by queue. Few queues fit 16 bits, which numpy sorts in linear time."""
     width = int(units.queue_ids.max()) + 1
+    group: npt.NDArray[Any]
     if (int(units.topic_codes.max()) + 1) * width <= _SHORT_GROUPS:
         group = (units.topic_codes * width + units.queue_ids).astype(np.uint16)
     else:

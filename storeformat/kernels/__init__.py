@@ -1,8 +1,9 @@
 """The hot functions on buffers, each with one signature and two implementations that must agree on every input.
 
-``numpy_kernels`` is the reference and always there; ``numba_kernels`` (extra ``fast``) is the same functions compiled. Everything above
-this package is written once and asks ``active()`` for the implementation. ``ROCKETMQ_STORE_SPARK_KERNELS`` may name one
-(``numpy`` or ``numba``); by default numba is taken where it can be imported.
+``numpy_kernels`` is the reference and always there; ``numba_kernels`` (extra ``fast``) is the same functions compiled.
+Everything above this package is written once and asks ``active()`` for the implementation.
+``ROCKETMQ_STORE_SPARK_KERNELS`` may name one (``numpy`` or ``numba``); by default numba is taken where it can be
+imported.
 """
 
 from __future__ import annotations

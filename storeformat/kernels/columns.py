@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,11 @@ class Spans(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """The fixed fields of each record, and where its variable parts lie in the buffer. All columns have one row a record.
+    """The fixed fields of each record, and where its variable parts lie in the buffer. All columns have one row a
+    record.
 
-    ``defect`` holds ``RecordDefect`` codes; the positions of a row with a defect in its frame are only safe to read, not right.
-    Negative lengths are stored as 0.
+    ``defect`` holds ``RecordDefect`` codes; the positions of a row with a defect in its frame are only safe to read,
+    not right. Negative lengths are stored as 0.
     """
 
     total_size: Int32s
@@ -48,3 +49,8 @@ class Heads(NamedTuple):
     properties_start: Int64s
     properties_length: Int32s
     defect: npt.NDArray[np.uint8]
+
+    def head(self, count: int) -> Heads:
+        """Returns the first ``count`` rows."""
+        columns: tuple[Any, ...] = tuple(column[:count] for column in self)
+        return Heads(*columns)

@@ -1,14 +1,15 @@
 """The reference kernels: numpy and pyarrow, always there.
 
-Every function takes a byte buffer (``uint8``, native memory, with at least ``PADDING`` bytes behind its data) and int64 positions in it
-and returns columns. None of them raises on bad bytes. A position outside the data never reaches an index expression: lengths are
-compared before they are used, and rows that fail read position 0 instead.
+Every function takes a byte buffer (``uint8``, native memory, with at least ``PADDING`` bytes behind its data) and int64
+positions in it and returns columns. None of them raises on bad bytes. A position outside the data never reaches an
+index expression: lengths are compared before they are used, and rows that fail read position 0 instead.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +27,13 @@ _SIZE = struct.Struct(">i")
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
     """Returns the positions reached from ``start`` by following TOTALSIZE, and the position after the last of them.
 
-    A position p is taken while p < stop and [p, p + TOTALSIZE) lies below ``limit``; TOTALSIZE below ``BLANK_SIZE`` ends the walk.
+    A position p is taken while p < stop and [p, p + TOTALSIZE) lies below ``limit``; TOTALSIZE below ``BLANK_SIZE``
+    ends the walk.
     """
     positions: list[int] = []
     append = positions.append
     unpack = _SIZE.unpack_from
-    view = memoryview(buffer)
+    view = memoryview(buffer.data)
     position = start
     stop = min(stop, limit - 3)
     while position < stop:
@@ -44,7 +46,8 @@ def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s
 
 
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
-    """Returns the fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame that failed.
+    """Returns the fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame that
+    failed.
 
     Precondition: ``[p, p + TOTALSIZE)`` lies inside the data for every position p, as ``walk_sizes`` guarantees.
     """
@@ -65,7 +68,7 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
                     column[rows] = wide[name]
 
     host_bytes = np.where(born_v6, m.HOST_V6, m.HOST_V4) + np.where(store_v6, m.HOST_V6, m.HOST_V4)
-    body_start = positions + m.FIXED_HEAD + host_bytes
+    body_start = positions + (m.FIXED_HEAD + host_bytes)
     record_end = positions + total_size
     topic_length_size = np.where(magic == m.MAGIC_V2, 2, 1)
 
@@ -80,8 +83,8 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
     topic_length = np.where(topic_length_size == 2, _int16(buffer, topic_at), buffer[topic_at].view(np.int8)).astype(
         np.int32
     )
-    topic_start = topic_at + topic_length_size
-    properties_at = topic_start + topic_length
+    topic_start: Int64s = topic_at + topic_length_size
+    properties_at: Int64s = topic_start + topic_length.astype(np.int64)
     _flag(defect, (topic_length < 0) | (properties_at + 2 > record_end), RecordDefect.LENGTH_MISMATCH)
     properties_at = np.where(defect == 0, properties_at, 0)
     properties_length = np.maximum(_int16(buffer, properties_at), 0).astype(np.int32)
@@ -114,7 +117,7 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
 
 def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.uint32]:
     """Returns the CRC-32 (zlib's) of each span, top bit cleared as ``UtilAll#crc32`` does."""
-    view, crc32, mask = memoryview(buffer), zlib.crc32, m.CRC_MASK
+    view, crc32, mask = memoryview(buffer.data), zlib.crc32, m.CRC_MASK
     ends = starts + lengths
     values = [crc32(view[start:end]) & mask for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     return np.array(values, dtype=np.uint32)
@@ -125,9 +128,9 @@ def property_spans(
 ) -> list[Spans]:
     """Returns for each name where its value lies in each property block; length -1 where the property is absent.
 
-    A name that occurs twice has its last value. ``split_parser`` selects the grammar of releases up to 4.9.0 (STORE_FORMAT 1.8),
-    otherwise ``MessageDecoder#string2messageProperties`` of 4.9.1 and later: pieces between 0x02, cut at the first 0x01, dropped when
-    name or value is empty.
+    A name that occurs twice has its last value. ``split_parser`` selects the grammar of releases up to 4.9.0
+    (STORE_FORMAT 1.8), otherwise ``MessageDecoder#string2messageProperties`` of 4.9.1 and later: pieces between 0x02,
+    cut at the first 0x01, dropped when name or value is empty.
     """
     rows = len(starts)
     result = [Spans(np.zeros(rows, np.int64), np.full(rows, -1, np.int32)) for _ in names]
@@ -189,7 +192,9 @@ def _cut_pieces(
 
 
 def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Spans]:
-    """Returns the non-empty parts of each span between ``separator`` bytes, in order, with the row each one comes from."""
+    """Returns the non-empty parts of each span between ``separator`` bytes, in order, with the row each one comes
+    from.
+    """
     rows = np.flatnonzero(spans.lengths > 0)
     if rows.size == 0:
         return np.zeros(0, np.int64), Spans(np.zeros(0, np.int64), np.zeros(0, np.int32))
@@ -208,7 +213,9 @@ def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Sp
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
-    """Returns Java's ``String.hashCode`` of each span, and its length in UTF-16 units (to append it to another string's hash)."""
+    """Returns Java's ``String.hashCode`` of each span, and its length in UTF-16 units (to append it to another string's
+    hash).
+    """
     if len(spans.starts) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.int32)
     return javacompat.java_hashes_and_lengths(gather_spans(buffer, spans))
@@ -225,8 +232,8 @@ def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
 def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
     """Returns the spans as a packed Arrow binary array. They must be ascending and must not overlap.
 
-    A zero-copy binary array over the whole buffer whose offsets alternate between value and gap, then ``take`` of the values:
-    some 40 times faster than an index gather.
+    A zero-copy binary array over the whole buffer whose offsets alternate between value and gap, then ``take`` of the
+    values: some 40 times faster than an index gather.
     """
     count = len(spans.starts)
     bounds = np.empty(2 * count, np.int32)
@@ -237,7 +244,9 @@ def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
 
 
 def _gather(buffer: Bytes, starts: Int64s, lengths: Int32s, pad: int) -> tuple[Bytes, Int64s]:
-    """Returns the bytes of ascending spans in one array (``pad`` zero bytes behind them) and the n + 1 offsets of the spans in it."""
+    """Returns the bytes of ascending spans in one array (``pad`` zero bytes behind them) and the n + 1 offsets of the
+    spans in it.
+    """
     packed = gather_spans(buffer, Spans(starts, lengths))
     _, offset_buffer, data = packed.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32, len(starts) + 1).astype(np.int64)
@@ -258,7 +267,7 @@ def _fields(heads: npt.NDArray[np.uint8], born_host: int, store_host: int) -> np
     return np.ascontiguousarray(heads).view(m.head_dtype(born_host, store_host))[:, 0]
 
 
-def _native(column: npt.NDArray[np.generic], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def _native(column: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return column.astype(dtype)
 
 
