@@ -29,7 +29,7 @@ entry's ``time_diff`` is taken against that, and only then the begin becomes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta, timezone
 
@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
+from storeformat.javacompat import index_key_hashes, java_hash
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -60,6 +61,9 @@ ENTRIES_AT_ONCE = 1 << 16
 
 Write = Callable[[int, memoryview], object]
 """Takes a position and bytes of the file; must be done with the bytes when it returns."""
+
+Read = Callable[[int, int], bytes | memoryview]
+"""Takes a position and a length, returns these bytes of the file, fewer at its end."""
 
 
 @dataclass(frozen=True)
@@ -252,3 +256,100 @@ def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
         moment = _EPOCH + timedelta(milliseconds=previous)
         names.append(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}")
     return names
+
+
+def key_hash(topic: str, key: str, *, is_tag: bool = False) -> int:
+    """Hash under which a key of a topic is indexed, or the tags of its messages (5.4.0 and later)."""
+    return int(index_key_hashes(java_hash(f"{topic}#T#{key}" if is_tag else f"{topic}#{key}")))
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """One entry of an index file, and its number there."""
+
+    number: int
+    key_hash: int
+    phy_offset: int
+    time_diff: int
+    prev_index: int
+
+
+def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[IndexEntry]:
+    """Entries in the slot of a key hash, newest first, as far as a broker follows them; other keys' entries too.
+
+    The walk ends at a link that is none, points at itself or behind the last entry, and after as many steps as there
+    are entries (a broker would go round a longer circle for ever).
+    """
+    number = _int32(read(HEADER_SIZE + SLOT_SIZE * (hashed % slots), SLOT_SIZE))
+    for _ in range(header.entries):
+        if not 0 < number <= header.index_count:
+            return
+        content = read(entries_position(slots) + ENTRY_SIZE * number, ENTRY_SIZE)
+        if len(content) < ENTRY_SIZE:
+            return
+        entry = IndexEntry(number, *np.frombuffer(content, dtype=ENTRY)[0].tolist())
+        if entry.time_diff < 0:
+            return
+        yield entry
+        if entry.prev_index == number:
+            return
+        number = entry.prev_index
+
+
+def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
+    """True if a query from begin to end (milliseconds, both included) looks into a file (IndexFile#isTimeMatched)."""
+    return (
+        (begin < header.begin_timestamp and end > header.end_timestamp)
+        or header.begin_timestamp <= begin <= header.end_timestamp
+        or header.begin_timestamp <= end <= header.end_timestamp
+    )
+
+
+def select_phy_offsets(
+    read: Read, header: IndexHeader, slots: int, hashed: int, *, max_num: int, begin: int, end: int
+) -> list[int]:
+    """Commit-log offsets of one file's entries with this key hash and a time in [begin, end], newest first.
+
+    At most ``max_num``. Times are whole seconds behind the header's begin, so a message may fall out of tight bounds;
+    other keys with the same hash are in (IndexFile#selectPhyOffset).
+    """
+    found: list[int] = []
+    for entry in chain(read, header, slots, hashed):
+        if len(found) >= max_num:
+            break
+        time = header.begin_timestamp + entry.time_diff * 1000
+        if entry.key_hash == hashed and begin <= time <= end:
+            found.append(entry.phy_offset)
+        if time < begin:
+            break
+    return found
+
+
+def query_offsets(
+    files: Sequence[tuple[IndexHeader, Read]], slots: int, hashed: int, *, max_num: int, begin: int, end: int
+) -> list[int]:
+    """Commit-log offsets over all files, newest first (IndexService#queryOffset).
+
+    ``files`` are in the order of their names; ``max_num`` is also bounded by the broker's ``max_msgs_num_batch`` (64).
+    """
+    found: list[int] = []
+    for header, read in reversed(files):
+        if is_time_matched(header, begin, end):
+            found += select_phy_offsets(read, header, slots, hashed, max_num=max_num - len(found), begin=begin, end=end)
+        if header.begin_timestamp < begin or len(found) >= max_num:
+            break
+    return found
+
+
+def parse_slots(content: bytes | memoryview, slots: int) -> Int32Array:
+    """Slot table of a file, in native byte order: what ``link_entries`` leaves when all entries went through it."""
+    return np.frombuffer(content, dtype=SLOT, count=slots, offset=HEADER_SIZE).astype(np.int32)
+
+
+def parse_entries(content: bytes | memoryview) -> npt.NDArray[np.void]:
+    """Entries in a piece of a file that begins with one: an array of ``ENTRY`` over its bytes (not copied)."""
+    return np.frombuffer(content, dtype=ENTRY, count=len(content) // ENTRY_SIZE)
+
+
+def _int32(content: bytes | memoryview) -> int:
+    return int.from_bytes(content, "big", signed=True) if len(content) == SLOT_SIZE else 0

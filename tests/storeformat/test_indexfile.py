@@ -221,3 +221,97 @@ def test_files_rebuilt_from_the_entries_of_real_brokers(store: golden.GoldenStor
         previous = header
     assert files
     assert differing == []
+
+
+def reader(content: bytes) -> ix.Read:
+    return lambda position, length: content[position : position + length]
+
+
+def test_key_texts_of_a_real_broker() -> None:
+    assert ix.key_hash("TopicT", "U0") == 1902675303
+    assert ix.key_hash("TopicT", "a||b", is_tag=True) == 678982862
+
+
+ENTRIES = [(hashed, 100 * n, 1_700_000_000_000 + 700 * n) for n, hashed in enumerate([7, 4, 1, 7, 7, 4, 7])]
+
+
+def test_walk_of_a_slot_is_newest_first_with_strangers() -> None:
+    header, content = build([columns(ENTRIES)], 3, 9)  # 7, 4 and 1 share slot 1
+    walked = list(ix.chain(reader(content), header, 3, 7))
+    assert [entry.number for entry in walked] == [7, 6, 5, 4, 3, 2, 1]
+    assert [entry.key_hash for entry in walked] == [7, 4, 7, 7, 1, 4, 7]
+    assert list(ix.chain(reader(content), header, 3, 2)) == []
+
+    def select(max_num: int, begin: int, end: int) -> list[int]:
+        return ix.select_phy_offsets(reader(content), header, 3, 7, max_num=max_num, begin=begin, end=end)
+
+    assert select(32, 0, 1 << 62) == [600, 400, 300, 0]
+    assert select(2, 0, 1 << 62) == [600, 400]
+    # the messages of 2.1 s and 2.8 s after the begin both count as 2 s
+    assert select(32, 1_700_000_002_000, 1_700_000_003_999) == [400, 300]
+    assert select(32, 1_700_000_002_001, 1_700_000_003_999) == []
+
+
+def test_walk_ends_where_links_are_broken() -> None:
+    header, content = build([columns(ENTRIES)], 3, 9)
+    entry_7 = ix.entries_position(3) + 20 * 7
+    for prev, numbers in ((7, [7]), (99, [7]), (-1, [7]), (0, [7])):
+        broken = content[: entry_7 + 16] + struct.pack(">i", prev) + content[entry_7 + 20 :]
+        assert [entry.number for entry in ix.chain(reader(broken), header, 3, 7)] == numbers
+    entry_6 = entry_7 - 20
+    circle = content[: entry_6 + 16] + struct.pack(">i", 7) + content[entry_6 + 20 :]
+    assert len(list(ix.chain(reader(circle), header, 3, 7))) == 7
+    before_begin = content[: entry_6 + 12] + struct.pack(">i", -1) + content[entry_6 + 16 :]
+    assert [entry.number for entry in ix.chain(reader(before_begin), header, 3, 7)] == [7]
+    assert list(ix.chain(reader(content[: entry_7 + 3]), header, 3, 7)) == []
+    assert list(ix.chain(reader(content[:41]), header, 3, 7)) == []
+
+
+def test_query_stops_at_the_first_file_older_than_its_begin() -> None:
+    built = [build([columns([(7, 10 + n, 1_700_000_000_000 + n * 60_000)])], 3, 9) for n in range(4)]
+    files = [(header, reader(content)) for header, content in built]
+    ever = {"begin": 0, "end": (1 << 63) - 1}
+    assert ix.query_offsets(files, 3, 7, max_num=64, **ever) == [13, 12, 11, 10]
+    assert ix.query_offsets(files, 3, 7, max_num=2, **ever) == [13, 12]
+    assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_060_000, end=1_700_000_120_000) == [12, 11]
+    # a newer file whose clock was wrong hides all older ones, as in a broker
+    late = build([columns([(7, 14, 5_000)])], 3, 9)
+    files.append((late[0], reader(late[1])))
+    assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_000_000, end=1 << 62) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(min_size=40, max_size=400), st.integers(1, 20), st.integers(0, 100))
+def test_queries_of_any_bytes_end(content: bytes, slots: int, hashed: int) -> None:
+    header = ix.parse_header(content)
+    number_of_entries = len(list(ix.chain(reader(content), header, slots, hashed)))
+    assert number_of_entries <= header.entries
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(lambda store: "answers" in store.entry), ids=str)
+def test_queries_are_answered_as_the_real_broker_did(store: golden.GoldenStore) -> None:
+    slots = int(store.settings["maxHashSlotNum"])
+    contents = [path.read_bytes() for path in sorted((golden.unpack(store) / "index").iterdir())]
+    files = [(ix.parse_header(content), reader(content)) for content in contents]
+    queries = store.entry["answers"]["queries"]
+    assert queries
+    for query in queries:
+        hashed = ix.key_hash(query["topic"], query["key"])
+        max_num = min(query["maxNum"], 64)
+        found = ix.query_offsets(files, slots, hashed, max_num=max_num, begin=query["begin"], end=query["end"])
+        assert sorted(offset for offset in found if offset >= store.min_offset) == query["commitLogOffsets"], query
+
+
+@pytest.mark.golden
+def test_links_of_a_real_file_follow_from_its_hashes() -> None:
+    (store,) = golden.stores("base-larger-5.3.3")
+    slots = int(store.settings["maxHashSlotNum"])
+    for path in sorted((golden.unpack(store) / "index").iterdir()):
+        content = path.read_bytes()
+        header = ix.parse_header(content)
+        entries = ix.parse_entries(content[ix.entries_position(slots) :])[1 : header.index_count]
+        table = np.zeros(slots, dtype=np.int32)
+        links = ix.link_entries(ix.key_slots(entries["key_hash"].astype(np.int32), slots), 1, table)
+        assert links.tolist() == entries["prev_index"].tolist()
+        assert table.tolist() == ix.parse_slots(content, slots).tolist()
