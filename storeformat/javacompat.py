@@ -81,9 +81,9 @@ def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32Array, Int32Array]:
     lengths = np.diff(offsets).astype(np.int32)
     high = data[begin:end] >= 0x80
     if high.any():
-        # The row of a byte is the last that begins at or before it: of rows with one begin only the last is not empty.
-        places = np.flatnonzero(high) + begin
-        rows = np.unique(np.searchsorted(offsets, places, side="right") - 1)
+        high_before = np.zeros(len(high) + 1, dtype=np.int64)
+        np.cumsum(high, out=high_before[1:])
+        rows = np.flatnonzero(np.diff(high_before[offsets - begin]))
         hashes[rows], lengths[rows] = _hash_decoded(values.take(pa.array(rows)))
     return hashes, lengths
 

@@ -142,11 +142,17 @@ def offset_message_ids(store_hosts: pa.Array, commit_log_offsets: npt.ArrayLike)
         rows = np.flatnonzero(sizes == size)
         if not len(rows):
             continue
+        uniform = len(rows) == len(sizes)  # then the values lie in a row, and so do the texts
         raw = np.empty((len(rows), size + 8), dtype=np.uint8)
-        raw[:, :size] = data[begins[rows, None] + np.arange(size)]
-        raw[:, size:] = offsets[rows]
+        raw[:, :size] = (
+            data[begins[0] : begins[-1]].reshape(-1, size) if uniform else data[begins[rows, None] + np.arange(size)]
+        )
+        raw[:, size:] = offsets if uniform else offsets[rows]
         digits = _HEX_PAIRS[raw].view(np.uint8)
-        text[text_begins[rows, None] + np.arange(2 * size + 16)] = digits
+        if uniform:
+            text = digits.reshape(-1)
+        else:
+            text[text_begins[rows, None] + np.arange(2 * size + 16)] = digits
     valid = pa.array(text_sizes > 0)
     return pa.StringArray.from_buffers(len(sizes), pa.py_buffer(text_begins), pa.py_buffer(text), valid.buffers()[1])
 
