@@ -1,0 +1,107 @@
+"""The columns of the table ``messages``: Arrow schema, Spark schema and comments, stated once.
+
+Names are MessageExt's in snake case. The order is the table's; ``body`` comes last and is there only on request. Every column may be
+NULL to Spark (a NOT NULL costs a check a row and forbids ``ALTER TABLE`` later); the comments say which ones are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+PROPERTIES = pa.map_(pa.string(), pa.string())
+BODY = "body"
+
+_COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
+    ("cluster", pa.string(), "Cluster name, as given to load"),
+    ("broker", pa.string(), "Broker name, as given to load"),
+    ("store_date", pa.date32(), "Date of store_timestamp in the table's time zone (partition)"),
+    ("commit_log_offset", pa.int64(), "Where the record begins in the broker's commit log; unique per cluster and broker"),
+    ("size", pa.int32(), "Bytes of the whole record in the commit log"),
+    ("topic", pa.string(), "Topic as stored: %RETRY%, %DLQ%, delay and transaction topics appear under their own names"),
+    ("queue_id", pa.int32(), "Queue of the topic"),
+    ("queue_offset", pa.int64(), "Number of the message in its queue"),
+    ("tags", pa.string(), "Property TAGS; NULL without one"),
+    ("tags_code", pa.int64(), "Consume queue's tagsCode: Java hash of tags, or time of delivery (ms) in SCHEDULE_TOPIC_XXXX"),
+    ("keys", pa.list_(pa.string()), "Keys of property KEYS, split at spaces; empty without one, never NULL"),
+    ("uniq_key", pa.string(), "Property UNIQ_KEY, the client's message id; NULL without one"),
+    ("offset_msg_id", pa.string(), "Id made of store_host and commit_log_offset, as mqadmin queryMsgById takes it"),
+    ("flag", pa.int32(), "Flag of the producer's own"),
+    ("sys_flag", pa.int32(), "MessageSysFlag bits"),
+    ("transaction_type", pa.string(), "none, prepared, commit or rollback; bits 0xC of sys_flag"),
+    ("reconsume_times", pa.int32(), "How often the message was sent back for a retry"),
+    ("prepared_transaction_offset", pa.int64(), "Commit-log offset of the half message, of a committed one; else 0"),
+    ("born_timestamp", TIMESTAMP, "When the producer made it, by the producer's clock; NULL outside of the years 1 to 9999"),
+    ("born_host", pa.string(), "Producer's address:port; IPv6 in brackets"),
+    ("store_timestamp", TIMESTAMP, "When the broker stored it, by the broker's clock; NULL outside of the years 1 to 9999"),
+    ("store_host", pa.string(), "Broker's address:port; IPv6 in brackets"),
+    ("body_crc", pa.int32(), "CRC-32 of the stored body, top bit cleared"),
+    ("body_size", pa.int32(), "Bytes of the body as stored (compressed, if sys_flag has bit 0x1)"),
+    ("properties", PROPERTIES, "All properties; of a name that occurs twice the last value, as the broker reads it"),
+    ("magic_code", pa.int32(), "Record version: -626843481 (V1) or -626843477 (V2)"),
+    ("dispatched", pa.bool_(), "Whether the message goes to a consume queue (not so: prepared and rolled back)"),
+)  # fmt: skip
+
+MESSAGES = pa.schema([pa.field(name, kind, metadata={"comment": text}) for name, kind, text in _COLUMNS])
+"""The columns of the table without bodies."""
+
+MESSAGES_WITH_BODY = MESSAGES.append(
+    pa.field(
+        BODY,
+        pa.binary(),
+        metadata={"comment": "Body as stored (compressed, if sys_flag has bit 0x1); NULL if not loaded"},
+    )
+)
+
+DEFECTS = pa.schema([
+    pa.field("commit_log_offset", pa.int64(), metadata={"comment": "Where a record should begin"}),
+    pa.field("end_offset", pa.int64(), metadata={"comment": "Where the next sound record begins, or the log ends"}),
+    pa.field("segment", pa.string(), metadata={"comment": "File it lies in"}),
+    pa.field("defect", pa.string(), metadata={"comment": "RecordDefect code"}),
+])  # fmt: skip
+"""Places where the chain of records breaks off: what the data source gives for ``records`` = ``defects``."""
+
+PARTITION_COLUMNS = ("store_date",)
+STATISTICS_COLUMNS = (
+    "cluster", "broker", "commit_log_offset", "size", "topic", "queue_id", "queue_offset", "tags", "uniq_key",
+    "born_timestamp", "store_timestamp",
+)  # fmt: skip
+"""What files are skipped by: the columns that filters use. Delta keeps minimum, maximum and NULL count of each."""
+
+
+def select(columns: Sequence[str]) -> pa.Schema:
+    """Returns the Arrow schema of some columns of ``MESSAGES_WITH_BODY``, in the order given; KeyError for another name."""
+    return pa.schema([MESSAGES_WITH_BODY.field(name) for name in columns])
+
+
+def to_spark(schema: pa.Schema) -> spark.StructType:
+    """Returns the Spark schema of an Arrow schema, comments included."""
+    return spark.StructType([
+        spark.StructField(field.name, _spark_type(field.type), nullable=True, metadata=_comment(field)) for field in schema
+    ])  # fmt: skip
+
+
+def _comment(field: pa.Field) -> dict[str, str]:
+    return {"comment": field.metadata[b"comment"].decode()} if field.metadata else {}
+
+
+def _spark_type(kind: pa.DataType) -> spark.DataType:
+    if pa.types.is_map(kind):
+        return spark.MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return spark.ArrayType(_spark_type(kind.value_type))
+    return _SCALARS[kind]()
+
+
+_SCALARS: dict[pa.DataType, type[spark.DataType]] = {
+    pa.bool_(): spark.BooleanType,
+    pa.int32(): spark.IntegerType,
+    pa.int64(): spark.LongType,
+    pa.string(): spark.StringType,
+    pa.binary(): spark.BinaryType,
+    pa.date32(): spark.DateType,
+    TIMESTAMP: spark.TimestampType,
+}
