@@ -174,6 +174,12 @@ def encode_record(message: Message, offset: int) -> bytes:
     return _with_property_crc(record) if message.property_crc else record
 
 
+def _with_properties(message: Message, more: Mapping[str, str]) -> Message:
+    if isinstance(message.properties, bytes):
+        raise TypeError("a property block of bytes takes no further properties")
+    return replace(message, properties={**message.properties, **more})
+
+
 def _or(given: int | None, computed: int) -> int:
     return computed if given is None else given
 
@@ -268,6 +274,24 @@ class LogBuilder:
         else:
             self.clock += 1
         return replace(message, queue_offset=queue_offset, store_timestamp=self.clock)
+
+    def multi_dispatched(self, message: Message, names: Sequence[str]) -> Placed:
+        """Appends a message for several light queues: the broker adds its offset in each (``LmqDispatch``)."""
+        offsets = []
+        for name in names:
+            offsets.append(self.queue_offsets.get((name, 0), 0))
+            self.queue_offsets[name, 0] = offsets[-1] + 1
+        more = {"INNER_MULTI_DISPATCH": ",".join(names), "INNER_MULTI_QUEUE_OFFSET": ",".join(map(str, offsets))}
+        return self.message(_with_properties(message, more))
+
+    def inner_batch(self, message: Message, count: int) -> Placed:
+        """Appends one record for ``count`` messages of a BatchCQ topic; their bodies are the caller's affair."""
+        base = self.queue_offsets.get(message.queue, 0)
+        more = {"INNER_NUM": str(count), "INNER_BASE": str(base)}
+        flags = message.sys_flag | INNER_BATCH | NEED_UNWRAP
+        placed = self.message(_with_properties(message, more), sys_flag=flags, queue_offset=base)
+        self.queue_offsets[message.queue] = base + count
+        return placed
 
     def ghost(self, record: Placed) -> int:
         """Appends a copy of an earlier record, physical offset and all, and returns where it lies.

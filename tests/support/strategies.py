@@ -31,6 +31,8 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 VERSIONS = ("4.6.1", "4.9.8", "5.1.4", "5.3.3", "5.5.0")
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPICS = ("A", "TopicPay", "stock-level_2", "%RETRY%group", "RMQ_SYS_TRANS_HALF_TOPIC", SCHEDULE)
+BATCH_TOPIC = "BatchTopic"
+LIGHT_QUEUES = ("%LMQ%a", "%LMQ%b", "%LMQ%c/d")
 LONG_TOPICS = ("%RETRY%" + "g" * 121, "%RETRY%" + "g" * 180)
 # The last three: hash 0x80000000, non-BMP, and two strings of one hash.
 TAGS = ("TagA", "a||b", " ", "标签", "polygenelubricants", "😀", "Aa", "BB")
@@ -157,6 +159,8 @@ class LogShape:
     ghosts: bool = True
     deleted_topics: bool = True
     removed_head: bool = True
+    light_queues: bool = False
+    inner_batches: bool = False
 
 
 @st.composite
@@ -166,6 +170,7 @@ def logs(draw: Draw, shape: LogShape | None = None, *, max_steps: int = 30) -> L
     size = draw(st.sampled_from([2048, 4096, 8192]))
     log = LogBuilder(size, base=size * draw(st.sampled_from([0, 0, 1, 1_000_000])))
     steps = ["message"] * 8 + ["batch", "embedded", "fill", "clock", "blank"]
+    steps += ["light"] * shape.light_queues + ["inner_batch"] * shape.inner_batches
     steps += ["truncate"] * shape.stale + ["ghost"] * shape.ghosts + ["delete_topic"] * shape.deleted_topics
     for step in draw(st.lists(st.sampled_from(steps), min_size=1, max_size=max_steps)):
         _take_step(draw, log, step, shape)
@@ -183,12 +188,18 @@ def _take_step(draw: Draw, log: LogBuilder, step: str, shape: LogShape) -> None:
         batch = draw(st.lists(one, min_size=1, max_size=3)) if step == "batch" else [draw(one)]
         if log.fits(batch):
             log.batch(batch)
+    elif step in ("light", "inner_batch"):
+        message = replace(draw(messages(v2=shape.v2)), properties={}, topic=draw(st.sampled_from(TOPICS[:3])))
+        if step == "inner_batch":
+            log.inner_batch(replace(message, sys_flag=0, topic=BATCH_TOPIC), draw(st.integers(1, 5)))
+        else:
+            log.multi_dispatched(message, draw(st.lists(st.sampled_from(LIGHT_QUEUES), min_size=1, max_size=3)))
     elif step == "fill":
         log.fill(draw(st.integers(0, 24)), draw(messages(v2=shape.v2)))
     elif step == "clock":
         log.clock += draw(st.sampled_from([-5_000, -1, 999, 1000, 3_600_000, 3_000_000_000_000]))
     elif step == "blank" and log.records:
-        log.blank(draw(st.none() | st.integers(-1, 1 << 20)))
+        log.blank(draw(st.sampled_from([None, None, -1, 0])))  # nobody checks a small size
     elif step == "truncate" and log.records:
         log.truncate(draw(st.sampled_from(log.records)).offset)
     elif step == "ghost" and log.records:
@@ -207,6 +218,10 @@ def broker_settings(log: LogBuilder) -> st.SearchStrategy[BrokerSettings]:
         mapped_file_size_consume_queue=st.sampled_from([20, 41, 100, 1000]),
         max_hash_slot_num=st.sampled_from([1, 7, 100]),
         max_index_num=st.sampled_from([2, 3, 10, 60]),
+        mapper_file_size_batch_consume_queue=st.sampled_from([46, 92, 920]),
+        batch_topics=st.just(frozenset({BATCH_TOPIC})),
+        enable_lmq=st.booleans(),
+        enable_multi_dispatch=st.booleans(),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 from support import golden
-from support.broker_model import Broker, dispatch, read_segments
+from support.broker_model import Broker, IndexFile, dispatch, index_key_hash, read_segments, walk
 from support.broker_settings import BrokerSettings
+from support.store_builder import COMMIT, PREPARED, ROLLBACK, LogBuilder, Message
 
 
 def settings_of(store: golden.GoldenStore) -> BrokerSettings:
@@ -34,3 +36,163 @@ def test_the_model_agrees_with_the_broker(store: golden.GoldenStore, tmp_path: P
     if store.index_begins_at is not None:
         root = model_of(store, index_from=store.index_begins_at).write(tmp_path / "from")
         assert golden.compare_index(golden.unpack(store), root, store, from_begin=False) == []
+
+
+def units(model: Broker, file: str) -> list[tuple[int, int, int]]:
+    found = list(struct.iter_unpack(">qiq", model.files[file]))
+    while found and not any(found[-1]):
+        found.pop()
+    return found
+
+
+def entries(file: bytes, slots: int) -> list[tuple[int, int, int, int]]:
+    """Key hash, offset, seconds and previous entry, from entry 1 on."""
+    count = struct.unpack_from(">i", file, 36)[0]
+    return list(struct.iter_unpack(">iqii", file[40 + 4 * slots + 20 : 40 + 4 * slots + 20 * count]))
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("TopicT#U0", 1902675303),
+        ("TopicT#k1", 1902674620),
+        ("TopicT#T#a||b", 678982862),
+        ("TopicT#T#z", 1146606509),
+        ("polygenelubricants", 0),
+    ],
+)
+def test_hashes_of_index_keys(key: str, expected: int) -> None:
+    assert index_key_hash(key) == expected
+
+
+def test_a_record_of_a_broker_gives_its_unit() -> None:
+    log = LogBuilder()
+    log.message(topic="TopicA", body=b"hello", keys="k1 k2", uniq_key="U0", tags="TagA", trailing_separator=False)
+    (unit,) = (data[:20] for data in dispatch(log.segments).files.values())
+    assert unit.hex() == "0000000000000000000000860000000000" + "27a807"
+
+
+def test_transactions_go_where_the_broker_sends_them() -> None:
+    log = LogBuilder()
+    placed = [log.message(uniq_key=f"U{flag}", sys_flag=flag) for flag in (0, PREPARED, COMMIT, ROLLBACK)]
+    model = dispatch(log.segments)
+    offsets = [record.offset for record in placed]
+    assert [unit[0] for unit in units(model, f"consumequeue/TopicTest/0/{0:020d}")] == [offsets[0], offsets[2]]
+    assert [entry[1] for entry in entries(model.index_files[0], 100)] == offsets[:3]
+
+
+def test_a_queue_begins_anew_when_its_offsets_do() -> None:
+    log = LogBuilder()
+    for _ in range(5):
+        log.message()
+    log.delete_topic("TopicTest")
+    second_life = [log.message().offset for _ in range(3)]
+    assert [unit[0] for unit in units(dispatch(log.segments), f"consumequeue/TopicTest/0/{0:020d}")] == second_life
+
+
+def test_a_gap_shifts_and_a_step_back_is_dropped() -> None:
+    log = LogBuilder()
+    placed = [log.message(queue_offset=offset).offset for offset in (52, 53, 60, 54, 61, 57)]
+    model = dispatch(log.segments)
+    found = units(model, f"consumequeue/TopicTest/0/{1000:020d}")
+    assert list(model.files) == [f"consumequeue/TopicTest/0/{1000:020d}"]
+    # 60 comes too early and takes position 54; 54 itself is then late; 61 takes 55; 57 is early again and takes 56
+    kept = [placed[number] for number in (0, 1, 2, 4, 5)]
+    assert found[:2] == [(0, 0x7FFFFFFF, 0)] * 2
+    assert [unit[0] for unit in found[2:]] == kept
+
+
+def test_delay_levels() -> None:
+    log = LogBuilder()
+    for delay in ("3", "99", "0", "+1"):
+        log.message(topic="SCHEDULE_TOPIC_XXXX", tags="TagA", properties={"DELAY": delay}, store_timestamp=1_000)
+    log.message(topic="Delivered", tags="TagA", properties={"DELAY": "3"}, store_timestamp=1_000)
+    codes = [request.tags_code for request in walk(log.segments, BrokerSettings())]
+    assert codes == [11_000, 7_201_000, 2598919, 2_000, 2598919]
+
+
+def test_an_index_file_measures_time_from_its_first_entry_and_that_one_from_the_file_before() -> None:
+    log = LogBuilder()
+    stamps = [10_000, 12_999, 9_000, 50_000, 50_000 + 1000 * 2**33]
+    for number, stamp in enumerate(stamps):
+        log.message(topic="T", uniq_key=f"U{number}", store_timestamp=stamp)
+    first, second = dispatch(log.segments, BrokerSettings(max_index_num=4)).index_files
+    assert [entry[2] for entry in entries(first, 100)] == [0, 2, 0]
+    assert [entry[2] for entry in entries(second, 100)] == [(50_000 - 9_000) // 1000, 0x7FFFFFFF]
+    assert struct.unpack_from(">qq", second) == (50_000, stamps[4])
+
+
+def test_an_empty_index_file_follows_a_full_one_once_another_record_comes() -> None:
+    log = LogBuilder()
+    placed = [log.message(topic="T", uniq_key="U") for _ in range(3)]
+    rules = BrokerSettings(max_index_num=4)
+    assert len(dispatch(log.segments, rules).index_files) == 1
+    log.message(topic="T", sys_flag=ROLLBACK)
+    last = dispatch(log.segments, rules).index_files[-1]
+    stamp = placed[-1].message.store_timestamp
+    assert struct.unpack_from(">qqqqii", last) == (stamp, stamp, placed[-1].offset, placed[-1].offset, 0, 1)
+    assert not any(last[40:])
+
+
+def test_slots_are_counted_once_from_4_7_1_on() -> None:
+    for version, count in (((4, 7, 0), 3), ((4, 7, 1), 1)):
+        file = IndexFile(slots=[0], max_index_num=10, counts_every_put=version <= (4, 7, 0))
+        for number in range(3):
+            assert file.put_key(f"T#{number}", number, 1)
+        assert file.hash_slot_count == count
+        log = LogBuilder()
+        for _ in range(3):
+            log.message(uniq_key="U")
+        (data,) = dispatch(log.segments, BrokerSettings(version=version, max_hash_slot_num=1)).index_files
+        assert struct.unpack_from(">i", data, 32) == (count,)
+
+
+def test_tags_are_indexed_from_5_4_on() -> None:
+    log = LogBuilder()
+    log.message(topic="TopicT", tags="a||b", keys="k1  k1 ", uniq_key="U0")
+    for version, expected in (
+        ((5, 3, 3), [1902675303, 1902674620, 1902674620]),
+        ((5, 4, 0), [1902675303, 1902674620, 1902674620, 678982862]),
+    ):
+        (data,) = dispatch(log.segments, BrokerSettings(version=version)).index_files
+        assert [entry[0] for entry in entries(data, 100)] == expected
+
+
+def test_a_damaged_record_costs_a_running_broker_the_segment_and_a_recovering_one_the_rest() -> None:
+    log = LogBuilder(segment_size=1024)
+    placed = [log.message(body=bytes(200)).offset for _ in range(7)]
+    assert [offset // 1024 for offset in placed] == [0, 0, 0, 1, 1, 1, 2]
+    rules = BrokerSettings(mapped_file_size_commit_log=1024)
+    segments = {base: bytearray(data) for base, data in log.segments.items()}
+    segments[0][placed[1] + 4] ^= 0xFF
+    damaged = {base: bytes(data) for base, data in segments.items()}
+    assert [request.commit_log_offset for request in walk(damaged, rules)] == [placed[0], *placed[3:]]
+    assert [request.commit_log_offset for request in walk(damaged, rules, recovery=True)] == placed[:1]
+
+
+def test_light_queues_take_their_own_offsets_and_the_plain_tags_code() -> None:
+    log = LogBuilder()
+    log.message(topic="Parent", queue_id=3)
+    first = log.multi_dispatched(Message(topic="Parent", queue_id=3, tags="TagA"), ["%LMQ%a", "%LMQ%b", "plain"])
+    second = log.multi_dispatched(Message(topic="Parent", queue_id=3), ["%LMQ%b"])
+    rules = BrokerSettings(enable_lmq=True, enable_multi_dispatch=True)
+    model = dispatch(log.segments, rules)
+    assert units(model, f"consumequeue/%LMQ%a/0/{0:020d}") == [(first.offset, first.size, 2598919)]
+    assert [unit[0] for unit in units(model, f"consumequeue/%LMQ%b/0/{0:020d}")] == [first.offset, second.offset]
+    assert [unit[0] for unit in units(model, f"consumequeue/plain/3/{0:020d}")] == [first.offset]
+    assert {file.split("/")[1] for file in dispatch(log.segments).files} == {"Parent"}
+
+
+def test_inner_batches_are_one_unit_each() -> None:
+    log = LogBuilder()
+    placed = [log.inner_batch(Message(topic="B"), 3), log.message(topic="B"), log.inner_batch(Message(topic="B"), 2)]
+    rules = BrokerSettings(batch_topics=frozenset({"B"}), mapper_file_size_batch_consume_queue=92)
+    files = dispatch(log.segments, rules).files
+    assert [len(data) for data in files.values()] == [92, 92]
+    assert list(files) == [f"batchconsumequeue/B/0/{base:020d}" for base in (0, 92)]
+    found = list(struct.iter_unpack(">qiqqqhii", b"".join(files.values())))
+    assert [(unit[0], unit[4], unit[5], unit[6]) for unit in found[:3]] == [
+        (placed[0].offset, 0, 3, -1),
+        (placed[1].offset, 3, 1, -1),
+        (placed[2].offset, 4, 2, -1),
+    ]

@@ -11,7 +11,7 @@ from support.broker_model import dispatch, walk
 from support.broker_settings import BrokerSettings
 from support.store_builder import LogBuilder
 
-quick = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def reading(log: LogBuilder, version: tuple[int, ...] = (5, 3, 3)) -> BrokerSettings:
@@ -51,6 +51,19 @@ def test_every_record_has_its_unit_and_every_index_entry_its_record(data: st.Dat
     expected = [p for p in log.records if p.message.takes_a_queue_offset]
     assert sorted(units) == sorted((str(p.message.topic), str(p.message.queue_id), p.offset) for p in expected)
     assert all(len(file) == 40 + 4 * rules.max_hash_slot_num + 20 * rules.max_index_num for file in model.index_files)
+
+
+@quick
+@given(st.data())
+def test_light_queues_and_inner_batches_are_drawn_on_demand(data: st.DataObject) -> None:
+    shape = strategies.LogShape(light_queues=True, inner_batches=True)
+    log = data.draw(strategies.logs(shape))
+    rules = data.draw(strategies.broker_settings(log))
+    model = dispatch(log.segments, rules)
+    assert [request.commit_log_offset for request in model.requests] == [placed.offset for placed in log.records]
+    assert all(topic == strategies.BATCH_TOPIC for topic, _ in model.batch_queues)
+    if not rules.enable_multi_dispatch:
+        assert not any(topic.startswith("%LMQ%") for topic, _ in model.queues)
 
 
 @quick
