@@ -51,6 +51,7 @@ _JAVA_OPTIONS = (
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
     "-Duser.timezone=UTC",
 )
+_TIMEOUT = 1800
 _BENCH_OPTIONS = ("-Xms1g", "-Xmx2g", *_JAVA_OPTIONS[2:])
 
 
@@ -162,10 +163,9 @@ class RealStore:
         ``settings`` are added to those of each store's ``store.json``. From 5.4.0 on recovery is told to go back to
         the first segment (``commitLogRecoverMaxNum``), which a broker does not do by itself.
         """
-        jobs = [{"root": str(root), "settings": self._recovery(root, settings)} for root in roots]
-        return [
-            self._store(entry, job["settings"]) for entry, job in zip(self._run("recover", jobs), jobs, strict=True)
-        ]
+        jobs: list[dict[str, Any]] = [{"root": str(root), "settings": self._recovery(root, settings)} for root in roots]
+        recovered = zip(self._run("recover", jobs), jobs, strict=True)
+        return [self._store(entry, job["settings"]) for entry, job in recovered]
 
     def open(
         self, roots: Sequence[Path], settings: Settings | None = None, *, put: bool = False, ask: bool = True
@@ -238,7 +238,9 @@ class RealStore:
             job.write_text(json.dumps({"command": command, "stores": list(stores)}), encoding="utf-8")
             # Logs and a default store path hang on the home directory.
             driver = ["java", *options, f"-Duser.home={scratch}", "-cp", class_path, "realstore.StoreDriver"]
-            ran = subprocess.run([*driver, job, result], capture_output=True, text=True, cwd=scratch)
+            ran = subprocess.run(
+                [*driver, job, result], check=False, capture_output=True, text=True, cwd=scratch, timeout=_TIMEOUT
+            )
             if not result.exists():
                 raise RealStoreFailed(f"{command} with {self.release}: {(ran.stdout + ran.stderr)[-4000:]}")
             return list(json.loads(result.read_text(encoding="utf-8"))["stores"])
@@ -285,9 +287,8 @@ def wiped_copy(source: Path, target: Path) -> Path:
 def build(release: str) -> str:
     """Returns the class path of the driver for ``release``; fetches and compiles what is not there yet."""
     target = _HOME / "target" / release
-    sources = sorted(
-        path for part in ("src", f"src-{release.split('.')[0]}") for path in (_HOME / "store" / part).rglob("*.java")
-    )
+    parts = ("src", f"src-{_number(release)[0]}")
+    sources = sorted(path for part in parts for path in (_HOME / "store" / part).rglob("*.java"))
     stamp = hashlib.sha256(b"".join(path.read_bytes() for path in (_HOME / "pom.xml", *sources))).hexdigest()
     class_path = f"{target / 'classes'}{os.pathsep}{target / 'jars'}{os.sep}*"
     with _locked(target):
@@ -299,17 +300,34 @@ def build(release: str) -> str:
                 raise RealStoreUnavailable(f"the real store needs Java 17 and Maven, but there is no {tool}")
         for part in ("jars", "classes"):
             shutil.rmtree(target / part, ignore_errors=True)
-        fetch = ["mvn", "-q", "-B", "-f", _HOME / "pom.xml", f"-Drocketmq.version={release}", "-DincludeScope=runtime"]
+        fetch: list[str | Path] = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            _HOME / "pom.xml",
+            f"-Drocketmq.version={release}",
+            "-DincludeScope=runtime",
+        ]
         _build_step([*fetch, f"-DoutputDirectory={target / 'jars'}", "dependency:copy-dependencies"])
         (target / "classes").mkdir()
-        compile_ = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", target / "classes", "-cp", f"{target / 'jars'}/*"]
-        _build_step([*compile_, *sources])
+        compiling: list[str | Path] = [
+            "javac",
+            "-nowarn",
+            "-encoding",
+            "UTF-8",
+            "-d",
+            target / "classes",
+            "-cp",
+            f"{target / 'jars'}/*",
+        ]
+        _build_step([*compiling, *sources])
         marker.write_text(stamp)
     return class_path
 
 
 def _build_step(command: Sequence[str | Path]) -> None:
-    ran = subprocess.run(command, capture_output=True, text=True)
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
     if ran.returncode != 0:
         raise RealStoreUnavailable(f"{command[0]} failed: {(ran.stdout + ran.stderr)[-4000:]}")
 
@@ -318,7 +336,7 @@ def _build_step(command: Sequence[str | Path]) -> None:
 def _locked(target: Path) -> Iterator[None]:
     """Test processes that start together must not build on top of each other."""
     target.mkdir(parents=True, exist_ok=True)
-    with open(target / "lock", "w") as lock:
+    with (target / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
