@@ -1,7 +1,7 @@
 """The columns of the table ``messages``: Arrow schema, Spark schema and comments, stated once.
 
-Names are MessageExt's in snake case. The order is the table's; ``body`` comes last and is there only on request. Every column may be
-NULL to Spark (a NOT NULL costs a check a row and forbids ``ALTER TABLE`` later); the comments say which ones are.
+Names are MessageExt's in snake case. The order is the table's; ``body`` comes last and is there only on request. Every
+column may be NULL to Spark (a NOT NULL costs a check a row and forbids ``ALTER TABLE`` later); comments say which are.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("cluster", pa.string(), "Cluster name, as given to load"),
     ("broker", pa.string(), "Broker name, as given to load"),
     ("store_date", pa.date32(), "Date of store_timestamp in the table's time zone (partition)"),
-    ("commit_log_offset", pa.int64(), "Where the record begins in the broker's commit log; unique per cluster and broker"),
+    ("commit_log_offset", pa.int64(), "Where the record begins in the broker's commit log: unique in a broker"),
     ("size", pa.int32(), "Bytes of the whole record in the commit log"),
-    ("topic", pa.string(), "Topic as stored: %RETRY%, %DLQ%, delay and transaction topics appear under their own names"),
+    ("topic", pa.string(), "Topic as stored: %RETRY%, %DLQ%, delay and transaction topics under their own names"),
     ("queue_id", pa.int32(), "Queue of the topic"),
     ("queue_offset", pa.int64(), "Number of the message in its queue"),
     ("tags", pa.string(), "Property TAGS; NULL without one"),
-    ("tags_code", pa.int64(), "Consume queue's tagsCode: Java hash of tags, or time of delivery (ms) in SCHEDULE_TOPIC_XXXX"),
+    ("tags_code", pa.int64(), "The queue's tagsCode: Java hash of tags, or delivery time (ms) in SCHEDULE_TOPIC_XXXX"),
     ("keys", pa.list_(pa.string()), "Keys of property KEYS, split at spaces; empty without one, never NULL"),
     ("uniq_key", pa.string(), "Property UNIQ_KEY, the client's message id; NULL without one"),
     ("offset_msg_id", pa.string(), "Id made of store_host and commit_log_offset, as mqadmin queryMsgById takes it"),
@@ -34,9 +34,9 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("transaction_type", pa.string(), "none, prepared, commit or rollback; bits 0xC of sys_flag"),
     ("reconsume_times", pa.int32(), "How often the message was sent back for a retry"),
     ("prepared_transaction_offset", pa.int64(), "Commit-log offset of the half message, of a committed one; else 0"),
-    ("born_timestamp", TIMESTAMP, "When the producer made it, by the producer's clock; NULL outside of the years 1 to 9999"),
+    ("born_timestamp", TIMESTAMP, "When it was made, by the producer's clock; NULL outside of years 1 to 9999"),
     ("born_host", pa.string(), "Producer's address:port; IPv6 in brackets"),
-    ("store_timestamp", TIMESTAMP, "When the broker stored it, by the broker's clock; NULL outside of the years 1 to 9999"),
+    ("store_timestamp", TIMESTAMP, "When it was stored, by the broker's clock; NULL outside of years 1 to 9999"),
     ("store_host", pa.string(), "Broker's address:port; IPv6 in brackets"),
     ("body_crc", pa.int32(), "CRC-32 of the stored body, top bit cleared"),
     ("body_size", pa.int32(), "Bytes of the body as stored (compressed, if sys_flag has bit 0x1)"),
@@ -73,15 +73,14 @@ STATISTICS_COLUMNS = (
 
 
 def select(columns: Sequence[str]) -> pa.Schema:
-    """Returns the Arrow schema of some columns of ``MESSAGES_WITH_BODY``, in the order given; KeyError for another name."""
+    """Returns the Arrow schema of some columns, in the order given; KeyError for a name that is none."""
     return pa.schema([MESSAGES_WITH_BODY.field(name) for name in columns])
 
 
 def to_spark(schema: pa.Schema) -> spark.StructType:
     """Returns the Spark schema of an Arrow schema, comments included."""
-    return spark.StructType([
-        spark.StructField(field.name, _spark_type(field.type), nullable=True, metadata=_comment(field)) for field in schema
-    ])  # fmt: skip
+    fields = [spark.StructField(field.name, _spark_type(field.type), True, _comment(field)) for field in schema]
+    return spark.StructType(fields)
 
 
 def _comment(field: pa.Field) -> dict[str, str]:

@@ -136,20 +136,7 @@ def property_spans(
     result = [Spans(np.zeros(rows, np.int64), np.full(rows, -1, np.int32)) for _ in names]
     if rows == 0 or not lengths.any():
         return result
-    # One byte more than each block, so that every block ends in a place that can be marked as a separator.
-    block, offsets = _gather(buffer, starts, lengths + 1, pad=8)
-    last = offsets[1:] - 1
-    is_end = block[: offsets[-1]] == m.PROPERTY_SEPARATOR
-    is_end[last] = True
-    is_cut = block[: offsets[-1]] == m.NAME_VALUE_SEPARATOR
-    is_cut[last] = False
-    ends = np.flatnonzero(is_end)
-    begins = np.empty_like(ends)
-    begins[0] = 0
-    begins[1:] = ends[:-1] + 1
-    piece_of_row_end = np.searchsorted(ends, last)
-    row_of_piece = np.repeat(np.arange(rows), np.diff(piece_of_row_end, prepend=-1))
-    cut, value_end, keep = _cut_pieces(np.flatnonzero(is_cut), begins, ends, split_parser)
+    block, offsets, row_of_piece, begins, cut, value_end, keep = _find_pieces(buffer, starts, lengths, split_parser)
     name_length = cut - begins
     words = sliding_window_view(block, 8)[begins].view("<u8")[:, 0]
     for name, spans in zip(names, result, strict=True):
@@ -164,6 +151,42 @@ def property_spans(
         spans.starts[row] = starts[row] + (cut[hit] + 1 - offsets[row])
         spans.lengths[row] = value_end[hit] - cut[hit] - 1
     return result
+
+
+def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
+    """Returns every property that the parser keeps, in order: its row, and where its name and its value lie.
+
+    A name that occurs twice in a row is there twice; the grammar is that of ``property_spans``.
+    """
+    if len(starts) == 0 or not lengths.any():
+        none = Spans(np.zeros(0, np.int64), np.zeros(0, np.int32))
+        return np.zeros(0, np.int64), none, none
+    _, offsets, row_of_piece, begins, cut, value_end, keep = _find_pieces(buffer, starts, lengths, split_parser)
+    row, begins, cut, value_end = row_of_piece[keep], begins[keep], cut[keep], value_end[keep]
+    shift = starts[row] - offsets[row]
+    names = Spans(begins + shift, (cut - begins).astype(np.int32))
+    return row, names, Spans(cut + 1 + shift, (value_end - cut - 1).astype(np.int32))
+
+
+def _find_pieces(
+    buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool
+) -> tuple[Bytes, Int64s, Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
+    """Returns the packed blocks, their offsets, and each piece's row, begin, cut, end of value, and whether it is kept."""
+    # One byte more than each block, so that every block ends in a place that can be marked as a separator.
+    block, offsets = _gather(buffer, starts, lengths + 1, pad=8)
+    last = offsets[1:] - 1
+    is_end = block[: offsets[-1]] == m.PROPERTY_SEPARATOR
+    is_end[last] = True
+    is_cut = block[: offsets[-1]] == m.NAME_VALUE_SEPARATOR
+    is_cut[last] = False
+    ends = np.flatnonzero(is_end)
+    begins = np.empty_like(ends)
+    begins[0] = 0
+    begins[1:] = ends[:-1] + 1
+    piece_of_row_end = np.searchsorted(ends, last)
+    row_of_piece = np.repeat(np.arange(len(starts)), np.diff(piece_of_row_end, prepend=-1))
+    cut, value_end, keep = _cut_pieces(np.flatnonzero(is_cut), begins, ends, split_parser)
+    return block, offsets, row_of_piece, begins, cut, value_end, keep
 
 
 def _cut_pieces(
