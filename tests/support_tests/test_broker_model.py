@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from support import golden
-from support.broker_model import Broker, IndexFile, dispatch, index_key_hash, read_segments, walk
+from support.broker_index import IndexFile, index_key_hash
+from support.broker_model import Broker, dispatch, read_segments, walk
 from support.broker_settings import BrokerSettings
 from support.store_builder import COMMIT, PREPARED, ROLLBACK, LogBuilder, Message
 
