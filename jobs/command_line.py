@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -363,6 +364,9 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] | None = None) -> int:
         job_name, options = parse(job_arguments or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
             return 0
+        if not debug:
+            # py4j logs a trace for every call that the end of the JVM cuts off.
+            logging.getLogger().addHandler(logging.NullHandler())
         with orderly_signals():
             launch.prepare(spark_options, job_arguments, job_name, delta=jobs[job_name].needs_delta, debug=debug)
             report = importlib.import_module(jobs[job_name].module).run(options, Reporter.for_options(options))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -50,12 +51,15 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
         finally:
             context.stop()
         return
-    gateway = start_jvm()
+    gateway = None
     try:
+        with deferred_signals():
+            gateway = start_jvm()
         with plain_errors():
             yield SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
     finally:
-        end_jvm(gateway)
+        if gateway is not None:
+            end_jvm(gateway)
 
 
 @contextmanager
@@ -65,6 +69,24 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
 
     with spark_context(app_name):
         yield SparkSession.builder.appName(app_name).getOrCreate()
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Let signals that end the program wait for the end of the block: a JVM that nobody holds yet cannot be ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, frame: arrived.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in arrived[:1]:
+            signal.raise_signal(number)
 
 
 def start_jvm() -> Any:
