@@ -48,6 +48,15 @@ def decode_java_utf8(data: bytes) -> str:
         return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
 
 
+def decode_java_texts(values: pa.Array) -> pa.StringArray:
+    """Text of every value of a binary array, as ``decode_java_utf8`` makes it; nulls stay null."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else decode_java_utf8(value) for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
 def java_hash(text: str | bytes) -> int:
     """Signed 32-bit ``String#hashCode`` of a text, or of the text that Java reads from UTF-8 bytes."""
     if isinstance(text, bytes):

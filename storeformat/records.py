@@ -64,16 +64,18 @@ class RecordBlock:
 
     def head(self, count: int) -> RecordBlock:
         """Returns the first ``count`` records."""
-        if count == len(self):
-            return self
+        return self if count == len(self) else self.take(slice(count))
+
+    def take(self, rows: Int64s | slice) -> RecordBlock:
+        """Returns some of the records, of which the topics and the buffer stay whole."""
         return RecordBlock(
             self.buffer,
             self.buffer_offset,
-            self.positions[:count],
-            self.heads.head(count),
-            self.topic_codes[:count],
+            self.positions[rows],
+            Heads._make(column[rows] for column in self.heads),
+            self.topic_codes[rows],
             self.topics,
-            {name: Spans(spans.starts[:count], spans.lengths[:count]) for name, spans in self.properties.items()},
+            {name: Spans(spans.starts[rows], spans.lengths[rows]) for name, spans in self.properties.items()},
         )
 
 

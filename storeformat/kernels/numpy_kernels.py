@@ -171,7 +171,7 @@ def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser
 def _find_pieces(
     buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool
 ) -> tuple[Bytes, Int64s, Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
-    """Returns the packed blocks, their offsets, and each piece's row, begin, cut, end of value, and whether it is kept."""
+    """Returns the packed blocks, their offsets, and each piece's row, begin, cut, end of value, and if it is kept."""
     # One byte more than each block, so that every block ends in a place that can be marked as a separator.
     block, offsets = _gather(buffer, starts, lengths + 1, pad=8)
     last = offsets[1:] - 1

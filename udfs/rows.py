@@ -1,0 +1,250 @@
+"""Decoded records -> rows of the table ``messages``, as Arrow record batches.
+
+Every column is made of whole columns of a ``RecordBlock``; only what is asked for is made, and properties are looked at
+only where a column needs them. Ghosts (records of another place) give no row.
+
+A timestamp is NULL, and ``store_date`` with it, where the stored milliseconds lie outside of the years 1 to 9999: neither
+Spark's dates nor Python's go beyond, and producers may send anything. The offset still leads to the record.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storeformat import javacompat, messageid
+from storeformat import message as m
+from storeformat.dispatch import DispatchRules, dispatched, tags_codes
+from storeformat.kernels import Int32s, Int64s, Spans, active, numpy_kernels
+from storeformat.records import RecordBlock
+from udfs import schemas
+
+DAY = 86_400_000
+FIRST_MILLISECOND = -62_135_596_800_000 + DAY
+LAST_MILLISECOND = 253_402_300_800_000 - DAY
+"""Years 1 to 9999, less a day at both ends, so that the date is inside in every time zone."""
+
+TRANSACTION_TYPES = ("none", "prepared", "commit", "rollback")
+
+PROPERTIES_OF = {
+    "tags": (m.TAGS,),
+    "tags_code": (m.TAGS, m.DELAY),
+    "keys": (m.KEYS,),
+    "uniq_key": (m.UNIQ_KEY,),
+}
+"""The properties that columns are made of; ``properties`` itself is made of all."""
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """Which columns to make, and by whose rules. ``cluster`` and ``broker`` are the same in every row."""
+
+    dispatch_rules: DispatchRules
+    split_parser: bool = False
+    columns: tuple[str, ...] = tuple(schemas.MESSAGES.names)
+    time_zone: str = "UTC"
+    cluster: str | None = None
+    broker: str | None = None
+
+    @property
+    def properties(self) -> tuple[bytes, ...]:
+        """The properties that the columns are made of."""
+        return tuple(dict.fromkeys(name for column in self.columns for name in PROPERTIES_OF.get(column, ())))
+
+    @property
+    def reads_properties(self) -> bool:
+        """Whether any column needs a look at the properties."""
+        return bool(self.properties) or "properties" in self.columns
+
+
+def record_batch(block: RecordBlock, rules: RowRules) -> pa.RecordBatch:
+    """Returns the rows of a block's genuine records, in its order, with the columns of the rules in their order."""
+    genuine = block.genuine
+    if not genuine.all():
+        block = block.take(np.flatnonzero(genuine))
+    wanted = rules.properties
+    if not set(wanted) <= set(block.properties):
+        heads = block.heads
+        spans = active().property_spans(
+            block.buffer, heads.properties_start, heads.properties_length, wanted, rules.split_parser
+        )
+        block = replace(block, properties=dict(zip(wanted, spans, strict=True)))
+    schema = schemas.select(rules.columns)
+    if not len(block):
+        return schema.empty_table().to_batches()[0] if schema.names else pa.RecordBatch.from_arrays([], schema=schema)
+    columns = [_MAKERS[name](block, rules) for name in rules.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def host_text(host: bytes) -> str:
+    """Returns ``address:port`` of a host as stored: 4 or 16 bytes of address, port i32; IPv6 in brackets."""
+    address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)
+    return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
+
+
+_cached_host_text = lru_cache(maxsize=1 << 16)(host_text)
+
+
+def _head(name: str, kind: pa.DataType) -> Callable[[RecordBlock, RowRules], pa.Array]:
+    return lambda block, rules: pa.array(getattr(block.heads, name), kind)
+
+
+def _constant(value: str | None, count: int) -> pa.Array:
+    return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value, pa.string()), count)
+
+
+def _topics(block: RecordBlock, rules: RowRules) -> pa.Array:
+    return _pick([javacompat.decode_java_utf8(topic) for topic in block.topics], block.topic_codes)
+
+
+def _pick(texts: Sequence[str], codes: npt.NDArray[np.integer]) -> pa.Array:
+    return pa.array(texts, pa.string()).take(pa.array(codes))
+
+
+def _value(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
+    """Returns the maker of a column that holds one property's value."""
+
+    def make(block: RecordBlock, rules: RowRules) -> pa.Array:
+        spans = block.properties[name]
+        present = spans.lengths >= 0
+        if not present.any():
+            return pa.nulls(len(block), pa.string())
+        # Absent values are empty spans at the begin of their row's properties: the spans stay ascending.
+        starts = np.where(present, spans.starts, block.heads.properties_start)
+        texts = _texts(block, Spans(starts, np.maximum(spans.lengths, 0)))
+        bitmap = None if present.all() else pa.array(present).buffers()[1]
+        _, offsets, data = texts.buffers()
+        return pa.StringArray.from_buffers(len(block), offsets, data, bitmap)
+
+    return make
+
+
+def _texts(block: RecordBlock, spans: Spans) -> pa.Array:
+    if not len(spans.starts):
+        return pa.array([], pa.string())
+    return javacompat.decode_java_texts(numpy_kernels.gather_spans(block.buffer, spans))
+
+
+def _keys(block: RecordBlock, rules: RowRules) -> pa.Array:
+    rows, spans = active().split_spans(block.buffer, block.properties[m.KEYS], ord(" "))
+    return pa.ListArray.from_arrays(_list_offsets(rows, len(block)), _texts(block, spans))
+
+
+def _list_offsets(rows: Int64s, count: int) -> pa.Array:
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])
+    return pa.array(offsets)
+
+
+def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
+    heads = block.heads
+    rows, names, values = numpy_kernels.property_pieces(
+        block.buffer, heads.properties_start, heads.properties_length, rules.split_parser
+    )
+    if not len(rows):
+        return pa.MapArray.from_arrays(
+            _list_offsets(rows, len(block)), pa.array([], pa.string()), _texts(block, values)
+        )
+    codes, distinct = active().dictionary(block.buffer, names)
+    texts = [javacompat.decode_java_utf8(name) for name in distinct]
+    if len(set(texts)) < len(texts):  # names of different malformed bytes are one name to Java
+        codes = np.array([texts.index(text) for text in texts], np.int32)[codes]
+    keep = _last_of_each(rows * len(texts) + codes)
+    if keep is not None:
+        rows, codes, values = rows[keep], codes[keep], Spans(values.starts[keep], values.lengths[keep])
+    return pa.MapArray.from_arrays(_list_offsets(rows, len(block)), _pick(texts, codes), _texts(block, values))
+
+
+def _last_of_each(marks: Int64s) -> Int64s | None:
+    """Returns the ascending places of the last of equal marks, None where all differ (a sort tells that cheaply)."""
+    ordered = np.sort(marks)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return None
+    order = np.argsort(marks, kind="stable")
+    last = np.append(marks[order][1:] != marks[order][:-1], True)
+    return np.sort(order[last])
+
+
+def _timestamp(name: str) -> Callable[[RecordBlock, RowRules], pa.Array]:
+    return lambda block, rules: _timestamps(getattr(block.heads, name))
+
+
+def _timestamps(milliseconds: Int64s) -> pa.Array:
+    outside = (milliseconds < FIRST_MILLISECOND) | (milliseconds >= LAST_MILLISECOND)
+    micros = np.where(outside, 0, milliseconds) * 1000
+    return pa.array(micros, pa.int64(), mask=outside if outside.any() else None).cast(schemas.TIMESTAMP)
+
+
+def _store_dates(block: RecordBlock, rules: RowRules) -> pa.Array:
+    times = _timestamps(block.heads.store_timestamp)
+    if rules.time_zone != "UTC":
+        times = pc.local_timestamp(times.cast(pa.timestamp("us", rules.time_zone)))
+    return times.cast(pa.date32())
+
+
+def _host_spans(block: RecordBlock, *, store: bool) -> Spans:
+    """Returns where BORNHOST lies, or STOREHOST (message.py's table)."""
+    flags = block.heads.sys_flag
+    born = np.where((flags & m.BORN_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
+    if not store:
+        return Spans(block.positions + 48, born.astype(np.int32))
+    size = np.where((flags & m.STORE_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
+    return Spans(block.positions + 56 + born, size.astype(np.int32))
+
+
+def _hosts(block: RecordBlock, *, store: bool) -> pa.Array:
+    codes, hosts = active().dictionary(block.buffer, _host_spans(block, store=store))
+    return _pick([_cached_host_text(host) for host in hosts], codes)
+
+
+def _offset_msg_ids(block: RecordBlock, rules: RowRules) -> pa.Array:
+    hosts = numpy_kernels.gather_spans(block.buffer, _host_spans(block, store=True))
+    return messageid.offset_message_ids(hosts, block.heads.physical_offset)
+
+
+def _transaction_types(block: RecordBlock, rules: RowRules) -> pa.Array:
+    kinds: Int32s = (block.heads.sys_flag & m.TRANSACTION_MASK) >> 2
+    return _pick(TRANSACTION_TYPES, kinds)
+
+
+def _bodies(block: RecordBlock, rules: RowRules) -> pa.Array:
+    return numpy_kernels.gather_spans(block.buffer, Spans(block.heads.body_start, block.heads.body_length))
+
+
+_MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {
+    "cluster": lambda block, rules: _constant(rules.cluster, len(block)),
+    "broker": lambda block, rules: _constant(rules.broker, len(block)),
+    "store_date": _store_dates,
+    "commit_log_offset": _head("physical_offset", pa.int64()),
+    "size": _head("total_size", pa.int32()),
+    "topic": _topics,
+    "queue_id": _head("queue_id", pa.int32()),
+    "queue_offset": _head("queue_offset", pa.int64()),
+    "tags": _value(m.TAGS),
+    "tags_code": lambda block, rules: pa.array(tags_codes(block, rules.dispatch_rules)),
+    "keys": _keys,
+    "uniq_key": _value(m.UNIQ_KEY),
+    "offset_msg_id": _offset_msg_ids,
+    "flag": _head("flag", pa.int32()),
+    "sys_flag": _head("sys_flag", pa.int32()),
+    "transaction_type": _transaction_types,
+    "reconsume_times": _head("reconsume_times", pa.int32()),
+    "prepared_transaction_offset": _head("prepared_transaction_offset", pa.int64()),
+    "born_timestamp": _timestamp("born_timestamp"),
+    "born_host": lambda block, rules: _hosts(block, store=False),
+    "store_timestamp": _timestamp("store_timestamp"),
+    "store_host": lambda block, rules: _hosts(block, store=True),
+    "body_crc": lambda block, rules: pa.array(block.heads.body_crc.view(np.int32)),
+    "body_size": _head("body_length", pa.int32()),
+    "properties": _properties,
+    "magic_code": _head("magic_code", pa.int32()),
+    "dispatched": lambda block, rules: pa.array(dispatched(block)),
+    "body": _bodies,
+}
