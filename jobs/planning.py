@@ -116,11 +116,12 @@ def _queue_notes(plan: consumequeue.QueuePlan, names: list[str]) -> Iterator[Que
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """Every index file to make, with the entries it must hold; the names are in order of content."""
+    """Every index file to make, with the entries it must hold; ``end_timestamp`` is the store time of the last entry."""
 
     files: list[IndexFile]
     entries: list[int]
     offset_sum: int
+    end_timestamp: int
 
 
 def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]) -> IndexPlan:
@@ -164,6 +165,7 @@ def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Ca
         files=made,
         entries=[sum(file.counts) for file in made],
         offset_sum=sum(scan.offset_sums[1] for scan in scans) % (1 << 64),
+        end_timestamp=timestamp_of(*previous) if previous else 0,
     )
 
 

@@ -1,0 +1,204 @@
+"""What ``rebuild`` says to input that is wrong: one line, the exit code of the contract, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from support import golden
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
+
+from jobs import command_line
+from storeformat.errors import DamagedLog
+
+STORE = "base-clean-5.3.3"
+SIZES = ("--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A copy of a healthy store that the test may break: its log alone."""
+    root = tmp_path / "store"
+    shutil.copytree(golden.unpack(STORE) / "commitlog", root / "commitlog")
+    return root
+
+
+def segments(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def refuse(capsys: pytest.CaptureFixture[str], store: Path, *more: str) -> tuple[int, str]:
+    """Exit code and error text of a rebuild that must not happen; asserts that it left nothing."""
+    output = store.parent / "output"
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(output), "--quiet", *SIZES, *more])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert 1 <= len(said.err.strip().splitlines()) <= 2, said.err
+    assert "Traceback" not in said.err
+    assert not output.exists()
+    assert [path.name for path in store.parent.iterdir() if "staging" in path.name] == []
+    return code, said.err
+
+
+def test_no_such_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refuse(capsys, tmp_path / "nowhere")
+    assert code == 66
+    assert "nowhere" in said
+
+
+def test_store_without_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "store").mkdir()
+    code, said = refuse(capsys, tmp_path / "store")
+    assert code == 66
+    assert "commitlog" in said
+
+
+def test_empty_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    code, said = refuse(capsys, tmp_path / "store")
+    assert code == 65
+    assert "empty" in said
+
+
+def test_stray_file(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "commitlog" / "notes.txt").write_text("do not touch")
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "notes.txt" in said
+
+
+def test_truncated_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.truncate(segments(store)[1], 60_000)
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "60000" in said
+    assert "65536" in said
+
+
+def test_missing_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments(store)[1].unlink()
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "00000000000000065536" in said
+
+
+def test_segment_size_that_is_not_the_configured_one(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refuse(capsys, store, "--set", "mappedFileSizeCommitLog=131072")
+    assert code == 65
+    assert "65536" in said
+    assert "131072" in said
+
+
+def test_unreadable_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() == 0:  # root reads everything; a link to nowhere is unreadable for it too
+        segments(store)[1].unlink()
+        (store / "commitlog" / "00000000000000065536").symlink_to("/nonexistent")
+    else:
+        segments(store)[1].chmod(0)
+    code, _ = refuse(capsys, store)
+    assert code in (65, 66)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "mappedFileSizeConsumeQueue=2147483648",
+        "mappedFileSizeConsumeQueue=-20",
+        "mappedFileSizeConsumeQueue=lots",
+        "maxHashSlotNum=0",
+        "maxIndexNum=2000000000",
+        "messageDelayLevel=1s five",
+        "noSuchSetting=1",
+    ],
+)
+def test_wrong_settings(store: Path, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
+    code, said = refuse(capsys, store, "--set", wrong)
+    assert code == 65
+    assert wrong.partition("=")[0] in said
+
+
+def test_broker_conf_that_does_not_fit_the_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden.unpack(STORE), store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=a\nmappedFileSizeConsumeQueue=6000000\n")
+    code, said = refuse(capsys, store, "--broker-conf", str(conf))
+    assert code == 65
+    assert "6000000" in said
+    assert "1000" in said
+
+
+def test_output_that_is_not_empty(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = store.parent / "output"
+    output.mkdir()
+    (output / "mine").write_text("keep")
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(output), *SIZES])
+    assert code == 2
+    assert "not empty" in capsys.readouterr().err
+    assert [path.name for path in output.iterdir()] == ["mine"]
+
+
+def test_output_inside_the_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(store / "new"), *SIZES])
+    assert code == 2
+    assert not (store / "new").exists()
+
+
+def test_topic_selection_with_shared_artefacts(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = refuse(capsys, store, "--topic", "A", "--only", "index")
+    assert code == 64
+
+
+def damage_second_record(store: Path) -> int:
+    """Flips a bit in the body of the second record; returns its offset."""
+    with segments(store)[0].open("r+b") as file:
+        (first,) = struct.unpack(">i", file.read(4))
+        file.seek(first + 84)
+        (body,) = struct.unpack(">i", file.read(4))
+        assert body > 0
+        byte = file.read(1)
+        file.seek(first + 88)
+        file.write(bytes([byte[0] ^ 1]))
+    return first
+
+
+@pytest.mark.spark
+def test_damage_refused_under_fail(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    offset = damage_second_record(store)
+    code, said = refuse(capsys, store)
+    assert code == 2
+    assert f"offset {offset}" in said
+    assert "BODY_CRC" in said
+
+
+@pytest.mark.spark
+def test_damage_ends_the_log_under_stop(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    offset = damage_second_record(store)
+    output = store.parent / "output"
+    code = command_line.main(
+        ["rebuild", "--store", str(store), "--output", str(output), "--on-damage", "stop", "--json", *SIZES]
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert report["status"] == "damaged"
+    assert report["log_end"] == offset
+    assert report["messages"] == 1
+    assert report["damaged_ranges"][0]["begin"] == offset
+    assert (output / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("topic", ["../../x", "a/b", "a\0b", "..", "."])
+def test_topic_that_is_no_directory(tmp_path: Path, topic: str) -> None:
+    log = LogBuilder(segment_size=65_536)
+    log.message(topic="good", queue_id=0, queue_offset=0, body=b"x")
+    bad = log.message(topic=topic, queue_id=0, queue_offset=0, body=b"x")
+    log.write(tmp_path / "store")
+    with pytest.raises(DamagedLog, match="BAD_NAME") as refusal:
+        rebuild_here(tmp_path / "store", tmp_path / "work", {})
+    assert refusal.value.offset == bad.offset
+    assert not (tmp_path / "x").exists()

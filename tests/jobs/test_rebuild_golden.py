@@ -1,0 +1,89 @@
+"""Stores of real brokers, rebuilt from their logs alone and compared with the brokers' own files."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.golden import GoldenStore
+from support.rebuilding import rebuild_here, rules_of_release
+
+from jobs.running import LocalRunner
+
+pytestmark = pytest.mark.golden
+
+WHOLE = 1 << 30
+SEGMENT = 65_536
+SPLIT_SIZES = (1 << 10, 4 << 10, 64 << 10, WHOLE)
+
+
+def compare(store: GoldenStore, root: Path, built: Path) -> list[str]:
+    differences = golden.compare_queues(root, built, store) + golden.compare_index(root, built, store)
+    return [str(difference) for difference in differences]
+
+
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+@pytest.mark.parametrize("store", golden.stores("plain"), ids=str)
+def test_files_are_the_brokers_own(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    built = rebuild_here(root, tmp_path, store.settings, split_size=split_size, until_offset=store.dispatched_up_to)
+    assert compare(store, root, Path(built.directory)) == []
+    if store.dispatched_up_to is None:
+        assert built.reading.end == store.end_offset
+        assert built.reading.records == store.entry["counts"]["messages"]
+    assert built.reading.damaged == []
+    assert bool(built.reading.stale) == (store.scenario == "stale" and "mid" in store.name)
+
+
+def lost_older_index(store: GoldenStore) -> bool:
+    return store.index_begins_at is not None and store.index_begins_at % SEGMENT == 0
+
+
+@pytest.mark.parametrize("store", golden.stores(lambda s: s.is_plain and lost_older_index(s)), ids=str)
+def test_index_of_the_log_that_the_broker_indexed(store: GoldenStore, tmp_path: Path) -> None:
+    """A broker that recovered indexed only the last segments; cut there, the log gives its index byte for byte."""
+    root = golden.unpack(store)
+    shutil.copytree(root / "commitlog", tmp_path / "store" / "commitlog")
+    for segment in (tmp_path / "store" / "commitlog").iterdir():
+        if int(segment.name) < store.index_begins_at:
+            segment.unlink()
+    version = rules_of_release(store.version)
+    built = rebuild_here(tmp_path / "store", tmp_path, store.settings, broker_version=version, only=("index",))
+    assert golden.compare_index(root, Path(built.directory), store, from_begin=False) == []
+
+
+@pytest.mark.parametrize("store", golden.stores("base"), ids=str)
+def test_the_store_shows_the_release_as_far_as_bytes_depend_on_it(store: GoldenStore, tmp_path: Path) -> None:
+    built = rebuild_here(golden.unpack(store), tmp_path, store.settings)
+    again = tmp_path / "again"
+    named = rebuild_here(golden.unpack(store), again, store.settings, broker_version=rules_of_release(store.version))
+    shown = {row.path: row.sha256 for row in built.rows if row.path != "checkpoint"}
+    assert shown == {row.path: row.sha256 for row in named.rows if row.path != "checkpoint"}
+
+
+class ShuffledRunner:
+    """Runs items in a random order and hands the rows back in theirs, as a cluster does."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def map(self, what: str, task: Callable[[Iterator[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
+        order = list(range(len(items)))
+        self.random.shuffle(order)
+        rows = {number: list(task(iter([items[number]]))) for number in order}
+        return [row for number in range(len(items)) for row in rows[number]]
+
+
+@pytest.mark.parametrize("split_size", [300, 7_919, 65_537])
+def test_bytes_do_not_depend_on_splits_or_order(split_size: int, tmp_path: Path) -> None:
+    (store,) = golden.stores("embedded-5.5.0")
+    root = golden.unpack(store)
+    whole = rebuild_here(root, tmp_path / "whole", store.settings, LocalRunner())
+    cut = rebuild_here(root, tmp_path / "cut", store.settings, ShuffledRunner(split_size), split_size=split_size)
+    assert {row.path: row.sha256 for row in cut.rows} == {row.path: row.sha256 for row in whole.rows}
+    assert len(whole.rows) > 20

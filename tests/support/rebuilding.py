@@ -1,0 +1,39 @@
+"""Rebuilding a store in this process, without Spark, the way every test that compares files does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jobs import opening, rebuilding
+from jobs.config import RebuildOptions
+from jobs.running import LocalRunner, Runner
+
+SETTINGS = (
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "maxHashSlotNum",
+    "maxIndexNum",
+    "messageDelayLevel",
+)
+RULES_OF_RELEASE = {"4.6": "4.6", "4.9": "4.9", "5.1": "5.1", "5.3": "5.3", "5.4": "5.5", "5.5": "5.5"}
+
+
+def options_for(store: Path, output: Path, settings: Mapping[str, Any], **more: Any) -> RebuildOptions:
+    """The options of a rebuild with those settings of the store that the command line takes."""
+    given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
+    return RebuildOptions(store=str(store), output=str(output), settings=given, **more)
+
+
+def rebuild_here(
+    store: Path, work: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any
+) -> rebuilding.Built:
+    """The finished rebuild of a store; its files lie in ``directory``."""
+    options = options_for(store, work / "output", settings, **more)
+    return rebuilding.rebuild(options, opening.open_store(options), str(work), runner or LocalRunner())
+
+
+def rules_of_release(release: str) -> str:
+    """The ``--broker-version`` of a RocketMQ release."""
+    return RULES_OF_RELEASE[release.rpartition(".")[0]]
