@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import golden
+from support.broker_check import string_to_message_properties
 from support.broker_index import IndexFile, index_key_hash
 from support.broker_model import Broker, dispatch, read_segments, walk
 from support.broker_settings import BrokerSettings
@@ -197,3 +198,23 @@ def test_inner_batches_are_one_unit_each() -> None:
         (placed[1].offset, 3, 1, -1),
         (placed[2].offset, 4, 2, -1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "scanned", "split"),
+    [
+        ("a\x01b\x02c\x01d", {"a": "b", "c": "d"}, {"a": "b", "c": "d"}),
+        ("a\x01b\x02", {"a": "b"}, {"a": "b"}),
+        ("a\x01b\x02a\x01c", {"a": "c"}, {"a": "c"}),
+        ("a\x01", {}, {}),
+        ("\x01b", {}, {"": "b"}),
+        ("\x01bb", {}, {"": "bb"}),
+        ("a\x01b\x01c", {"a": "b\x01c"}, {}),
+        ("a\x01b\x01", {"a": "b\x01"}, {"a": "b"}),
+        ("abc\x02a\x01b", {"a": "b"}, {"a": "b"}),
+        ("\x02\x02", {}, {}),
+    ],
+)
+def test_property_parsers_before_and_from_4_9_1(text: str, scanned: dict[str, str], split: dict[str, str]) -> None:
+    for version, expected in (((4, 6, 1), split), ((4, 9, 0), split), ((4, 9, 1), scanned), ((5, 5, 0), scanned)):
+        assert string_to_message_properties(text, version) == expected
