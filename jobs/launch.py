@@ -136,10 +136,11 @@ def prepare(
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             if name not in chosen and "SPARK_LOCAL_IP" not in os.environ:
                 settings[name] = "127.0.0.1"
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     else:
         extra += ["--py-files", ",".join([*values_of(options, "--py-files"), str(application_zip())])]
+    if master.startswith("local"):  # local-cluster, too: everything runs on this machine
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_HOME"] = str(spark_home())

@@ -220,12 +220,13 @@ def failure_report(job: str, error: BaseException) -> Report:
         return report
     if isinstance(error, StoreFormatError):
         status = "refused" if error.exit_code == errors.Refused.exit_code else "error"
-        report = Report(job, status, exit_code=error.exit_code, error=str(error), offset=error.offset, path=error.path)
+        place = {name: value for name, value in (("path", error.path), ("offset", error.offset)) if value is not None}
+        report = Report(job, status, exit_code=error.exit_code, error=str(error), **place)
         report.error_lines = [f"error: {error}"] + ([f"  {error.advice}"] if error.advice else [])
     elif isinstance(error, OSError):
         report = Report(job, "error", exit_code=errors.WriteFailed.exit_code, error=str(error), path=error.filename)
-        place = f" ({error.filename})" if error.filename else ""
-        report.error_lines = [f"error: reading or writing failed: {error.strerror or error}{place}"]
+        where = f" ({error.filename})" if error.filename else ""
+        report.error_lines = [f"error: reading or writing failed: {error.strerror or error}{where}"]
     else:
         first_line = (str(error).strip().splitlines() or [""])[0]
         report = Report(job, "error", exit_code=70, error=f"{type(error).__name__}: {first_line}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
 # What every JVM says that has an incubator module, and Spark 4.2 always has one.
 NOISE = (b"WARNING: Using incubator modules",)
 
+TRACE = "Traceback (most recent call last)"
 RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
 OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
 
@@ -144,7 +145,7 @@ def end_jvm(gateway: Any) -> None:
 
 
 class SparkError(Exception):
-    """Spark could not do what it was told; the message is Spark's own, first line first."""
+    """Spark could not do what it was told; the message is Spark's own."""
 
 
 @contextmanager
@@ -159,21 +160,26 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        failure = SparkError(str(error))
-        cause = raised_by_task(str(failure))
-        if cause is None:
-            raise failure from None
-        raise cause from failure
+        text = str(error)
+        raised = RAISED.findall(text, max(text.rfind(TRACE), 0))
+        by_task = TRACE in text
+        cause = raised_by_task(raised) if by_task else None
+        reason = ": ".join(raised[-1 if by_task else 0]) if raised else text.strip().split("\n", 1)[0]
+        raise cause or SparkError(reason) from SparkError(text)
 
 
-def raised_by_task(text: str) -> Exception | None:
+def raised_by_task(raised: list[tuple[str, str]]) -> Exception | None:
     """Return the exception of ours, or the OSError, that ended a task, or None.
 
     Spark hands the driver the task's Python traceback as text, whose last ``module.Class: message`` line names it. Its
     ``advice`` does not survive the way.
     """
-    begin = text.rfind("Traceback (most recent call last)")
-    for name, message in reversed(RAISED.findall(text, begin)) if begin >= 0 else ():
+    for name, message in reversed(raised):
+        if name == "ModuleNotFoundError":
+            return errors.DependencyMissing(
+                f"the executors' Python cannot run this program: {message}",
+                advice="name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env",
+            )
         kind = getattr(errors, name, None) or getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.StoreFormatError):
             return kind(message)
