@@ -28,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -194,13 +194,14 @@ class RealStore:
         settings: Settings | None = None,
     ) -> Timing:
         """Returns a store of at least ``size`` log bytes, its derived files removed; three index entries a message."""
-        settings = {"messageIndexEnable": False, **(settings or {})}
-        job = {"root": str(root), "settings": settings, "bytes": size, "message_bytes": message_bytes}
-        timing = self._timed("bench_write", {**job, "topics": topics, "queues": queues})
+        sizes = dict(settings or {})
+        job = {"root": str(root), "settings": {"messageIndexEnable": False, **sizes}, "bytes": size}
+        timing = self._timed("bench_write", {**job, "message_bytes": message_bytes, "topics": topics, "queues": queues})
         for name in _DERIVED:
             shutil.rmtree(root / name, ignore_errors=True)
         for name in ("checkpoint", "lock", "abort.bak"):
             (root / name).unlink(missing_ok=True)
+        write_description(replace(timing.store, settings=sizes, counts={"messages": timing.messages}))
         return timing
 
     def bench_recover(self, log: Path, target: Path, settings: Settings | None = None) -> Timing:

@@ -86,7 +86,10 @@ final class OpenStore implements AutoCloseable {
                 throw new IllegalArgumentException("this release has no setting " + setting.getKey());
             }
         }
-        DefaultMessageStore store = Release.create(config, batchTopics, job.getBooleanValue("deliver_delayed"));
+        DefaultMessageStore store;
+        synchronized (OpenStore.class) {  // the constructors fill a static TreeMap (StoreStatsService)
+            store = Release.create(config, batchTopics, job.getBooleanValue("deliver_delayed"));
+        }
         if (clock != null) {
             Field field = DefaultMessageStore.class.getDeclaredField("systemClock");
             field.setAccessible(true);
