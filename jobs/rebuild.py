@@ -58,9 +58,7 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
         raise DependencyMissing("the output must be a local directory for now", path=output)
     if (output + "/").startswith(files.join(store.root, "")):
         raise Refused("the output must not lie inside the store", path=output, advice="rebuild beside it, then publish")
-    entries = files.list_directory(output) if files.exists(output) else None
-    if entries:
-        raise Refused("the output directory is not empty", path=output, found=entries[0].name, expected="nothing")
+    files.refuse_used_directory(output)
 
 
 def _report(options: RebuildOptions, store: OpenedStore, built: Built, seconds: float) -> Report:

@@ -21,7 +21,7 @@ from pyarrow import fs as pafs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-from storeformat.errors import DependencyMissing, MissingInput, StoreFormatError, WriteFailed
+from storeformat.errors import DependencyMissing, MissingInput, Refused, StoreFormatError, WriteFailed
 
 _COPY_CHUNK = 8 << 20
 
@@ -267,6 +267,13 @@ def write_bytes(path: str, data: bytes) -> None:
     """Writes a new file whole."""
     with FileWriter(path) as writer:
         writer.write(data)
+
+
+def refuse_used_directory(path: str) -> None:
+    """Raises Refused unless a directory is absent or empty."""
+    entries = list_directory(path) if exists(path) else None
+    if entries:
+        raise Refused("the output directory is not empty", path=path, found=entries[0].name, expected="nothing")
 
 
 def make_directory(path: str) -> None:
