@@ -205,6 +205,9 @@ def add_publish(parser: Parser) -> None:
     parser.add_argument("--store", required=True, metavar="ROOT", help="the store of the stopped broker")
     parser.add_argument("--from", dest="rebuilt", required=True, metavar="DIR", help="what `rebuild` wrote")
     parser.add_argument(
+        "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
+    )
+    parser.add_argument(
         "--after-crash", action="store_true", help="the broker did not stop cleanly: accept its abort file"
     )
     add_dry_run_argument(parser)

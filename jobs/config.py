@@ -78,6 +78,7 @@ class PublishOptions(JobOptions):
 
     store: str
     rebuilt: str
+    commitlog: tuple[str, ...] = ()
     after_crash: bool = False
     dry_run: bool = False
 

@@ -1,0 +1,88 @@
+"""What ``publish`` and ``restore`` share: the lock, replacements that a crash cut short, and carrying one out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from jobs.reporting import Report
+from storeformat import durable, files, replacement
+from storeformat.brokerversion import rules_of
+from storeformat.errors import DependencyMissing, MissingInput, Refused, StoreFormatError
+from storeformat.layout import find_segments
+from storeformat.logend import check_log_end
+from storeformat.records import DecodeRules
+from storeformat.replacement import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
+
+LOCK = "lock"
+
+
+def local_root(store: str) -> str:
+    """Returns the store's root as an absolute path; raises where it is none or not local."""
+    root = files.absolute(store)
+    if not files.is_local(root):
+        raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)
+    if not files.exists(root):
+        raise MissingInput("there is no such store", path=root)
+    return root
+
+
+@contextmanager
+def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
+    """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
+    with durable.broker_lock(files.join(root, LOCK), create=not dry_run):
+        yield
+
+
+def unfinished(known: Sequence[Replacement]) -> Replacement | None:
+    """Returns the replacement that a crash cut short. There is at most one: every run settles it first."""
+    return next((item for item in reversed(known) if item.journal.state in (STAGING, SWAPPING)), None)
+
+
+def next_sequence(known: Sequence[Replacement]) -> int:
+    """Returns the number of the next replacement."""
+    return 1 + max((item.journal.sequence for item in known), default=0)
+
+
+def would_settle(job: str, item: Replacement, how: str) -> Report:
+    """Returns the report of a dry run that met a replacement cut short."""
+    note = f"the {item.journal.kind} {item.name} was cut short; it would be {how} first"
+    return Report(job, store=item.root, backup=item.name, dry_run=True, notes=[note])
+
+
+def log_trouble(log: LogRange) -> str | None:
+    """Returns why this is no longer the log that a replacement belongs to, or None if it is."""
+    try:
+        segments = find_segments(log.directories, None)
+        if segments[0].base != log.begin:
+            return f"the log begins at {segments[0].base}, not at {log.begin}"
+        rules = DecodeRules(split_parser=rules_of(log.broker_version).split_parser)
+        check_log_end(segments, log.end, rules, past_damage=log.past_damage)
+    except StoreFormatError as error:
+        return str(error)
+    return None
+
+
+def check_places(root: str, places: Sequence[Place]) -> None:
+    """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own."""
+    backup = files.join(root, replacement.BACKUP)
+    names = [files.join(root, place.path) for place in places if place.old]
+    for path in [*names, *([backup] if durable.present(backup) else [])]:
+        if durable.device_of(path) != durable.device_of(root):
+            raise Refused(
+                "this lies on a file system of its own and cannot be swapped in one step", path=path,
+                advice="unmount it, or have the broker's storePathRootDir on one file system",
+            )  # fmt: skip
+
+
+def carry_out(root: str, journal: Journal, advance: Callable[[int], object] = lambda done: None) -> Replacement:
+    """Returns the finished replacement. If anything goes wrong on the way, a signal too, all is as it was before."""
+    item = replacement.begin(root, journal)
+    try:
+        item = replacement.stage(item, advance)
+        return replacement.finish(item)
+    except BaseException:
+        newest = next(one for one in replacement.replacements(root) if one.name == item.name)
+        if newest.journal.state in (STAGING, SWAPPING):
+            replacement.undo(newest)
+        raise

@@ -1,0 +1,126 @@
+"""The manifest of a rebuild: what ``publish`` may put in place, and the check that it is all there and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.config import ARTEFACTS
+from jobs.rebuilding import MANIFEST, MANIFEST_FORMAT
+from jobs.reporting import Reporter
+from storeformat import durable, files
+from storeformat.brokerversion import VERSIONS
+from storeformat.errors import MissingInput, Refused
+from storeformat.layout import CONSUME_QUEUE
+
+QUEUE_ARTEFACTS = (CONSUME_QUEUE, "batchconsumequeue", "consumequeue_ext")
+"""What a rebuild of the queues fills: the first always, the others where the store has them."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest; ``files`` maps each path below DIR to (size, SHA-256 in hex), ``digest`` is that of the manifest."""
+
+    digest: str
+    log_begin: int
+    log_end: int
+    broker_version: str
+    on_damage: str
+    damaged_ranges: int
+    artefacts: tuple[str, ...]
+    topics: tuple[tuple[str, int | None], ...]
+    files: Mapping[str, tuple[int, str]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it covers everything a broker derives from the log, of all topics."""
+        return not self.topics and set(self.artefacts) == set(ARTEFACTS)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, _ in self.files.values())
+
+    def roots(self) -> list[str]:
+        """Returns the paths below the store that this rebuild replaces, whether it has files there or not."""
+        if self.topics:
+            named = [topic if queue is None else f"{topic}/{queue}" for topic, queue in self.topics]
+            kinds = [kind for kind in QUEUE_ARTEFACTS if kind == CONSUME_QUEUE or self._fills(kind)]
+            return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
+        filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
+        return [*self.artefacts, *filled]
+
+    def _fills(self, kind: str) -> bool:
+        return any(path.startswith(f"{kind}/") for path in self.files)
+
+
+def read_manifest(directory: str) -> Manifest:
+    """Returns the manifest of a finished rebuild; raises Refused if DIR is none."""
+    path = files.join(directory, MANIFEST)
+    if not files.exists(directory):
+        raise MissingInput("there is no such directory", path=directory)
+    if not files.exists(path):
+        raise Refused("this is no finished rebuild: it has no manifest", path=path, advice="run rebuild --output first")
+    data = files.read_bytes(path)
+    try:
+        facts: dict[str, Any] = json.loads(data)
+        if facts["format"] != MANIFEST_FORMAT:
+            raise Refused(
+                "another program wrote this manifest", path=path, found=facts["format"], expected=MANIFEST_FORMAT
+            )
+        manifest = Manifest(
+            digest=hashlib.sha256(data).hexdigest(),
+            log_begin=int(facts["log_begin"]),
+            log_end=int(facts["log_end"]),
+            broker_version=str(facts["broker_version"]),
+            on_damage=str(facts["on_damage"]),
+            damaged_ranges=len(facts["damaged_ranges"]),
+            artefacts=tuple(facts["artefacts"]),
+            topics=tuple(_topic(text) for text in facts["topics"]),
+            files={str(row["path"]): (int(row["size"]), str(row["sha256"])) for row in facts["files"]},
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
+    if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(ARTEFACTS):
+        raise Refused("the manifest names what this program does not know", path=path, advice="run rebuild again")
+    roots = manifest.roots()
+    for name in manifest.files:
+        if not (_is_inside(name) and any(name == root or name.startswith(root + "/") for root in roots)):
+            raise Refused("the manifest names a file that does not belong to its artefacts", path=path, found=name)
+    return manifest
+
+
+def _topic(text: str) -> tuple[str, int | None]:
+    topic, colon, queue = text.rpartition(":")
+    return (topic, int(queue)) if colon and queue.isascii() and queue.isdigit() else (text, None)
+
+
+def _is_inside(path: str) -> bool:
+    return not any(part in ("", ".", "..") for part in path.split("/"))
+
+
+def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
+    """Raises Refused unless DIR holds the manifest's files, byte for byte, and no others; they are on disk then."""
+    base = len(files.join(files.local_path(directory), ""))
+    directories, others = durable.tree(directory)
+    found = {path[base:]: path for path in others}
+    found.pop(MANIFEST, None)
+    for name in sorted(found.keys() | manifest.files.keys()):
+        if name not in found:
+            raise Refused("a file of the manifest is missing", path=files.join(directory, name))
+        if name not in manifest.files or not durable.is_plain_file(found[name]):
+            raise Refused("this file is not in the manifest", path=found[name], advice="move it away")
+    names = sorted(manifest.files)
+    with reporter.progress("check the rebuild", manifest.size) as progress:
+        rows = durable.digests([found[name] for name in names], progress.update)
+    for name, row in zip(names, rows, strict=True):
+        if row != manifest.files[name]:
+            raise Refused(
+                "a file is not as the rebuild wrote it", path=found[name],
+                found="{} bytes, SHA-256 {}".format(*row), expected="{} bytes, {}".format(*manifest.files[name]),
+                advice="run rebuild again",
+            )  # fmt: skip
+    durable.sync_all(directories)

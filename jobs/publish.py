@@ -1,0 +1,192 @@
+"""``publish``: a finished rebuild takes the place of a store's own artefacts, all or nothing.
+
+Everything that can be wrong is found before the first file moves: the store is not live, the rebuild is whole and on
+disk, and it belongs to this log up to its last byte. Then ``storeformat.replacement`` swaps. The broker's lock is held
+throughout, so that neither a broker nor a second ``publish`` comes in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from jobs import backups
+from jobs.config import PublishOptions
+from jobs.manifest import Manifest, check_files, read_manifest
+from jobs.rebuilding import MANIFEST
+from jobs.reporting import Report, Reporter, size_text
+from storeformat import durable, files, replacement
+from storeformat.errors import Refused
+from storeformat.layout import COMMIT_LOG, CONSUME_QUEUE
+from storeformat.replacement import ABORT, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
+
+_PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
+
+
+def run(options: PublishOptions, reporter: Reporter) -> Report:
+    """Returns the report of one publish; the new files are in place when it returns."""
+    begun = time.monotonic()
+    root, source = backups.local_root(options.store), files.absolute(options.rebuilt)
+    with backups.stopped_store(root, dry_run=options.dry_run):
+        report = _publish(root, source, options, reporter)
+    report["seconds"] = round(time.monotonic() - begun, 3)
+    return report
+
+
+def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter) -> Report:
+    known = replacement.replacements(root)
+    open_one = backups.unfinished(known)
+    undone = None
+    if open_one is not None:
+        if _same_publish(open_one, source) and backups.log_trouble(open_one.journal.log) is None:
+            return _finish_earlier(open_one, options, reporter)
+        if options.dry_run:
+            return backups.would_settle("publish", open_one, "undone")
+        reporter.note(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
+        replacement.undo(open_one)
+        undone = open_one.name
+    elif (done := _published_before(known, source)) is not None:
+        return _report(done, dry_run=options.dry_run, notes=["this rebuild had been published already"])
+    manifest = read_manifest(source)
+    notes = _check_store(root, manifest, options)
+    log = _check_log(root, manifest, options.commitlog)
+    check_files(source, manifest, reporter)
+    places = _places(root, source, manifest)
+    backups.check_places(root, places)
+    _check_space(root, source, manifest)
+    number = backups.next_sequence(known)
+    journal = Journal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
+    if options.dry_run:
+        done = Replacement(root, "", journal)
+    else:
+        with reporter.progress("copy the rebuild", manifest.size) as progress:
+            done = backups.carry_out(root, journal, progress.update)
+    return _report(done, dry_run=options.dry_run, undone=undone, notes=notes, manifest=manifest)
+
+
+# ------------------------------------------------------------------------------------------- after a publish cut short
+def _same_publish(item: Replacement, source: str) -> bool:
+    """Returns whether this publish can be finished: it was swapping in what lies, or lay, in ``source``."""
+    journal = item.journal
+    if journal.kind != PUBLISH or journal.state != SWAPPING or journal.source != source:
+        return False
+    return not files.exists(files.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
+
+
+def _finish_earlier(item: Replacement, options: PublishOptions, reporter: Reporter) -> Report:
+    if options.dry_run:
+        return backups.would_settle("publish", item, "finished")
+    reporter.note(f"finishing the publish {item.name} that was cut short")
+    return _report(replacement.finish(item), finished=item.name)
+
+
+def _published_before(known: Sequence[Replacement], source: str) -> Replacement | None:
+    """Returns the newest replacement if it published ``source``, which has been emptied by that."""
+    newest = known[-1] if known else None
+    if newest is None or newest.journal.state != FINISHED or newest.journal.kind != PUBLISH:
+        return None
+    emptied = files.exists(source) and not files.list_directory(source)
+    return newest if newest.journal.source == source and emptied else None
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list[str]:
+    """Returns notes on what lies in the store beside the artefacts; raises Refused where it forbids a publish."""
+    notes = []
+    if durable.present(files.join(root, ABORT)):
+        if not options.after_crash:
+            raise Refused(
+                "the store is live, or its broker did not stop cleanly: abort exists", path=files.join(root, ABORT),
+                advice="make sure that no broker runs on it, then publish --after-crash",
+            )  # fmt: skip
+        if not manifest.whole:
+            notes.append(_PARTIAL)
+    if durable.present(files.join(root, CONSUME_QUEUE, "CURRENT")):
+        raise Refused(
+            "this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files",
+            path=files.join(root, CONSUME_QUEUE),
+        )
+    if durable.present(files.join(root, "consumequeue_rocksdb", "CURRENT")):
+        notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
+    rocksdb = files.list_directory(files.join(root, "rocksdbstore")) or []
+    if any(entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size > 0) for entry in rocksdb):
+        notes.append(
+            "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
+            "is shorter than it once was, move rocksdbstore/ away before the broker starts"
+        )
+    if manifest.damaged_ranges:
+        notes.append(
+            f"the log is damaged in {manifest.damaged_ranges} places (--on-damage {manifest.on_damage}): a broker that "
+            "starts on it may cut it at the first of them and delete what follows; keep a copy of commitlog/"
+        )
+    return notes
+
+
+def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
+    """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
+    directories = tuple(files.absolute(path) for path in named) or (files.join(root, COMMIT_LOG),)
+    log = LogRange(
+        manifest.log_begin, manifest.log_end, directories, manifest.broker_version, manifest.on_damage == "salvage"
+    )
+    trouble = backups.log_trouble(log)
+    if trouble is not None:
+        raise Refused(
+            f"the rebuild is not of this log as it is now: {trouble}", advice="run rebuild again, then publish"
+        )
+    return log
+
+
+def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
+    """Returns what is swapped: whole artefacts, or queue directories; where the store lacks a parent, that parent."""
+    paths = []
+    for path in manifest.roots():
+        parts = path.split("/")
+        grown = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+        paths.append(next((item for item in grown if not durable.present(files.join(root, item))), path))
+    places = [
+        Place(path, durable.present(files.join(root, path)), durable.present(files.join(source, path)))
+        for path in dict.fromkeys(paths)
+    ]
+    if manifest.whole and durable.present(files.join(root, ABORT)):
+        places.append(Place(ABORT, old=True, new=False))
+    return tuple(place for place in places if place.old or place.new)
+
+
+def _check_space(root: str, source: str, manifest: Manifest) -> None:
+    """Raises Refused if the rebuild has to be copied and does not fit."""
+    free = files.free_space(root)
+    if durable.device_of(source) != durable.device_of(root) and free is not None and free < manifest.size:
+        raise Refused(
+            "the rebuild lies on another file system and does not fit beside the store", path=root,
+            found=f"{size_text(free)} free", expected=size_text(manifest.size),
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+def _report(
+    done: Replacement,
+    *,
+    dry_run: bool = False,
+    finished: str | None = None,
+    undone: str | None = None,
+    notes: Sequence[str] = (),
+    manifest: Manifest | None = None,
+) -> Report:
+    journal = done.journal
+    facts: dict[str, Any] = {"files": len(manifest.files), "file_bytes": manifest.size} if manifest else {}
+    return Report(
+        "publish",
+        store=done.root,
+        source=journal.source,
+        log_begin=journal.log.begin,
+        log_end=journal.log.end,
+        replaced=[place.path for place in journal.places if place.new],
+        backup=done.name or None,
+        backed_up=[place.path for place in journal.places if place.old],
+        **facts,
+        finished_earlier_run=finished,
+        undone_earlier_run=undone,
+        dry_run=dry_run,
+        notes=list(notes),
+    )

@@ -1,0 +1,56 @@
+"""Whether a log still ends where somebody found its end: told by the last segment, without reading the log again.
+
+Queues, index and checkpoint fit a log only up to one offset. A broker that finds fewer units than records never queues
+the rest, or queues it with a gap, depending on its release (STORE_FORMAT 6.7). So the offset must be exact: the sizes
+of the segment's records lead to it, and no record begins there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split, search_certificate
+from storeformat.errors import NotAStore
+from storeformat.files import RangeReader
+from storeformat.records import DecodeRules
+
+
+def check_log_end(segments: Sequence[Segment], end: int, rules: DecodeRules, *, past_damage: bool = False) -> None:
+    """Raises NotAStore, which says why, unless the log's records lead to ``end`` and go on from there no more.
+
+    With ``past_damage`` the chain may break and begin again at the next certified record, as in a salvage.
+    """
+    if not segments[0].base <= end <= segments[-1].end:
+        raise NotAStore("the log does not reach to the offset where it ended", path=segments[-1].path, offset=end)
+    reached = next(segment for segment in segments if end <= segment.end)
+    with RangeReader(reached.path) as reader:
+        _walk_to(BlockWindow(reader, reached), reached, end, rules, past_damage)
+    following = next((segment for segment in segments if segment.base <= end < segment.end), None)
+    if following is None:
+        return
+    with RangeReader(following.path) as reader:
+        if _goes_on(BlockWindow(reader, following), following, end, rules):
+            raise NotAStore("the log goes on behind the offset where it ended", path=following.path, offset=end)
+
+
+def _walk_to(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules, past_damage: bool) -> None:
+    position = segment.base
+    while position < end:
+        walk = ChainWalk(window, Split(0, segment, position, end, segment.end, position), position, rules)
+        for _ in walk:
+            pass
+        position = segment.end if walk.ended == ChainEnd.BLANK else walk.position
+        if walk.ended == ChainEnd.DEFECT:
+            found = search_certificate(window, position + 1, end, segment.end).first if past_damage else end + 1
+            position = end if found is None else found
+            if position > end:
+                raise NotAStore(
+                    "the log ends before the offset where it ended", path=segment.path, offset=walk.position
+                )
+    if position != end:
+        raise NotAStore("a record reaches over the offset where the log ended", path=segment.path, offset=end)
+
+
+def _goes_on(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules) -> bool:
+    walk = ChainWalk(window, Split(0, segment, end, min(end + 1, segment.end), segment.end, end), end, rules)
+    return any(len(block) for block in walk) or walk.ended == ChainEnd.BLANK
