@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
+import sys
+import zlib
 from functools import lru_cache
+from pathlib import Path
 from types import ModuleType
 
+from storeformat import __version__
 from storeformat.kernels import numpy_kernels
 from storeformat.kernels.columns import PADDING, Bytes, Heads, Int32s, Int64s, Spans
 
 __all__ = ["PADDING", "Bytes", "Heads", "Int32s", "Int64s", "Spans", "active"]
+
+_COMPILED = ("machine_words.py", "message.py", "numba_crc.py", "numba_kernels.py")
 
 
 @lru_cache(maxsize=1)
@@ -25,9 +32,36 @@ def active() -> ModuleType:
     choice = os.environ.get("ROCKETMQ_STORE_SPARK_KERNELS", "auto")
     if choice == "numpy":
         return numpy_kernels
+    if "NUMBA_CACHE_DIR" not in os.environ and (directory := cache_directory()) is not None:
+        os.environ["NUMBA_CACHE_DIR"] = directory
     try:
         return importlib.import_module("storeformat.kernels.numba_kernels")
-    except ImportError:
+    except (ImportError, RuntimeError):  # the second is numba's, when it finds no place for its cache
         if choice == "numba":
             raise
         return numpy_kernels
+
+
+def cache_directory() -> str | None:
+    """Returns a writable place for compiled kernels, or None: in the virtual environment, else in the user's cache.
+
+    numba sees only that a function's own file changed, so the name holds the version and a digest of all the sources.
+    """
+    digest = 0
+    for name in _COMPILED:
+        package = "storeformat" if name == "message.py" else "storeformat.kernels"
+        digest = zlib.crc32(pkgutil.get_data(package, name) or b"", digest)
+    checked = "-checked" if os.environ.get("NUMBA_BOUNDSCHECK", "0") != "0" else ""
+    name = f"{__version__}-{digest:08x}{checked}"
+    homes = [Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache"), "rocketmq-store-spark", "kernels")]
+    if sys.prefix != sys.base_prefix:
+        homes.insert(0, Path(sys.prefix, "kernels"))
+    for home in homes:
+        try:
+            directory = home.expanduser() / name
+            directory.mkdir(parents=True, exist_ok=True)
+        except (OSError, RuntimeError):  # no home directory
+            continue
+        if os.access(directory, os.W_OK):
+            return str(directory)
+    return None
