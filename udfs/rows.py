@@ -3,7 +3,7 @@
 Every column is made of whole columns of a ``RecordBlock``; only what is asked for is made, and properties are looked at
 only where a column needs them. Ghosts (records of another place) give no row.
 
-A timestamp is NULL, and ``store_date`` with it, where the stored milliseconds lie outside of the years 1 to 9999: neither
+A timestamp is NULL, and ``store_date`` with it, where the stored milliseconds lie outside of years 1 to 9999: neither
 Spark's dates nor Python's go beyond, and producers may send anything. The offset still leads to the record.
 """
 
