@@ -75,13 +75,15 @@ def scan_log(
     *,
     split_size: int = DEFAULT_SPLIT_SIZE,
     until: int | None = None,
+    begin: int | None = None,
     on_damage: str = "fail",
 ) -> LogReading:
     """Returns the proven reading of the log; raises DamagedLog where it is damaged and ``on_damage`` is ``fail``.
 
+    ``begin`` is where a record is known to begin: what lies before it is not read.
     With ``stop`` the log ends at the first damage, as the broker's recovery ends it.
     """
-    splits = plan_splits(segments, split_size, until)
+    splits = plan_splits(segments, split_size, until, begin)
     scans = runner.map("scan the commit log", task, splits)
     if [scan.report.split.number for scan in scans] != [split.number for split in splits]:
         raise TotalsDisagree("scans were lost", found=len(scans), expected=len(splits))
@@ -132,7 +134,7 @@ def _account(
     reading = LogReading(
         segments=list(segments),
         scans=accepted,
-        begin=segments[0].base,
+        begin=splits[0].start if splits else segments[0].base,
         end=end,
         damaged=damaged,
         stale=stale,

@@ -77,14 +77,20 @@ class ChainEnd(IntEnum):
     """The bytes there are no record."""
 
 
-def plan_splits(segments: Sequence[Segment], split_size: int, until: int | None = None) -> list[Split]:
-    """Returns the splits of all segments below ``until``, in log order; ``split_size`` may be smaller than a record."""
+def plan_splits(
+    segments: Sequence[Segment], split_size: int, until: int | None = None, begin: int | None = None
+) -> list[Split]:
+    """Returns the splits of all segments in [begin, until), in log order; ``split_size`` may be smaller than a record.
+
+    ``begin`` must be a place to which the sizes are known to lead: where a record begins, or the log ends.
+    """
     splits: list[Split] = []
     for segment in segments:
         limit = segment.end if until is None else min(segment.end, until)
-        for start in range(segment.base, limit, split_size):
+        known = segment.base if begin is None else max(segment.base, begin)
+        for start in range(known, limit, split_size):
             stop = min(start + split_size, limit)
-            first = start if start == segment.base else None
+            first = start if start == known else None
             splits.append(Split(len(splits), segment, start, stop, limit, first))
     return splits
 
@@ -305,7 +311,7 @@ class Chain:
 
 
 def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: Sequence[ChainReport]) -> Chain:
-    """Returns what the sizes prove from each segment's first byte on. ``reports[i]`` belongs to ``splits[i]``.
+    """Returns what the sizes prove from each segment's first split on. ``reports[i]`` belongs to ``splits[i]``.
 
     If ``rescans`` is not empty, read those splits again, put the new reports in place and call again: each call proves
     at least one more split of every segment that was not done.
@@ -317,10 +323,11 @@ def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: 
     by_segment: dict[int, list[int]] = {segment.base: [] for segment in segments}
     for index, split in enumerate(splits):
         by_segment[split.segment.base].append(index)
-    end = segments[0].base if segments else 0
+    end = splits[0].start if splits else segments[0].base if segments else 0
     for segment in segments:
-        position = segment.base
-        for index in by_segment[segment.base]:
+        own = by_segment[segment.base]
+        position = known = splits[own[0]].start if own else segment.base
+        for index in own:
             split, report = splits[index], reports[index]
             if position >= split.stop:
                 continue
@@ -336,6 +343,6 @@ def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: 
                 breaks.append(Break(segment, position, report.defect, report))
             if report.ended != ChainEnd.STOP:
                 break
-        if position > segment.base:
+        if position > known:
             end = position
     return Chain(accepted, rescans, breaks, blanks, end)

@@ -67,7 +67,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """How to scan: the configuration that goes to every task. An instance is called with an iterator of splits."""
+    """How to scan: the configuration that goes to every task. An instance is called with an iterator of splits.
+
+    Without a ``staging`` directory runs are only summed up, not written.
+    """
 
     staging: str
     decode_rules: DecodeRules
@@ -295,9 +298,10 @@ class _RunWriter:
                 first_offsets=offsets[first],
             )
         )
-        if self._units_file is None:
-            self._units_file = files.FileWriter(self._paths[0])
-        self._units_file.write(pack_units(offsets, units.sizes[order], units.tags_codes[order]).view(np.uint8).data)
+        if self._task.staging:
+            if self._units_file is None:
+                self._units_file = files.FileWriter(self._paths[0])
+            self._units_file.write(pack_units(offsets, units.sizes[order], units.tags_codes[order]).view(np.uint8).data)
         self._totals["units"] += len(order)
         self._totals["unit_sum"] += int(offsets.view(np.uint64).sum(dtype=np.uint64))
 
