@@ -114,7 +114,7 @@ Its consume queues and index files were set aside and rebuilt from the commit lo
 {reading.unwritten_bytes:,} unwritten, {sum(r.end - r.begin for r in reading.damaged)} damaged
 """
     if options.output is not None:
-        text += f"\nThe rebuilt files are in {options.output}/rebuilt, the broker's in {options.output}/store/original.\n"
+        text += f"\nThe rebuilt files: {options.output}/rebuilt; the broker's: {options.output}/store/original.\n"
     text += "\nYour own store:  ./spark-submit.sh rebuild --store ROOT --output DIR   (it only reads ROOT)\n"
     return Report(
         "demo",
