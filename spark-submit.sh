@@ -1,5 +1,6 @@
 #!/bin/sh
 # spark-submit.sh [spark-submit options] JOB [options]: sets up .venv on the first start, then runs the job with Spark.
+# spark-submit.sh --setup: only sets up.
 # Environment: ROCKETMQ_STORE_SPARK_VENV (where .venv is), ROCKETMQ_STORE_SPARK_PYTHON (the Python that makes it), JAVA_HOME.
 set -eu
 
@@ -31,6 +32,7 @@ fi
 if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/pyproject.toml" -nt "$stamp" ] &&
     ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/jobs/environment.py" -nt "$stamp" ] &&
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ]; then
+    [ "${1:-}" != --setup ] || exit 0
     exec "$venv/bin/python" "$main" "$@"
 fi
 
@@ -49,7 +51,11 @@ for argument in "$@"; do
     case $argument in -h | --help | --version) exec "$python" "$main" "$@" ;; esac
 done
 [ $# -gt 0 ] || exec "$python" "$main"
-ROCKETMQ_STORE_SPARK_CHECK=1 "$python" "$main" "$@" || exit $?
+if [ "$1" = --setup ]; then
+    shift
+else
+    ROCKETMQ_STORE_SPARK_CHECK=1 "$python" "$main" "$@" || exit $?
+fi
 
 [ -x "$java" ] || unavailable "Java 17 or later is needed; install it, or set JAVA_HOME"
 exec "$python" "$root/jobs/environment.py" --venv "$venv" --java "$java" -- "$@"

@@ -9,6 +9,7 @@ work:
 | virtual environment | ``.venv``, or ROCKETMQ_STORE_SPARK_VENV | ``python -m venv`` |
 | dependencies | in it | pyproject.toml; with the extra ``fast`` where numba has a wheel |
 | Delta's jars | ``jars/`` in it | conf/delta-pom.xml with Maven; without Maven every start asks for ``--packages`` |
+| compiled kernels | ``kernels/`` in it | numba, if it is there |
 | class archive | ``spark.jsa`` in it | the JVM itself: classes of Spark as it wants them, 1.5 s less at every start |
 | stamp | ``ready`` in it, last of all | path of java, digest of the sources of all this |
 
@@ -111,23 +112,26 @@ def create_venv(venv: Path) -> None:
         )
 
 
-def requirements() -> tuple[list[str], list[str]]:
-    """Return the dependencies in pyproject.toml and those of its extra ``fast``. Runs inside the environment."""
+def requirements(*extras: str) -> list[str]:
+    """Return the dependencies in pyproject.toml and those of the extras, also of extras that they name."""
     # Python 3.10 has no tomllib, but its pip carries the same.
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "pip._vendor.tomli")
     project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return project["dependencies"], project["optional-dependencies"]["fast"]
+    wanted = list(project["dependencies"])
+    for extra in extras:
+        for requirement in project["optional-dependencies"][extra]:
+            nested = re.fullmatch(rf"{project['name']}\[(.*)\]", requirement)
+            wanted += requirements(*nested[1].split(",")) if nested else [requirement]
+    return list(dict.fromkeys(wanted))
 
 
-def install(log: IO[str]) -> None:
-    """Install the dependencies into the environment that runs this, with numba where it has a wheel."""
-    needed, fast = requirements()
+def install(log: IO[str], *extras: str) -> None:
+    """Install the dependencies and those of extras here, inside the environment; with numba where it has a wheel."""
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     wheels_only = ["--only-binary", "numba,llvmlite"]
-    if run([*pip, *wheels_only, *needed, *fast], log):
+    if run([*pip, *wheels_only, *requirements("fast", *extras)], log):
         return
-    if not run([*pip, *needed], log):
-        log.flush()
+    if not run([*pip, *requirements(*extras)], log):
         errors = [line for line in Path(log.name).read_text(encoding="utf-8").splitlines() if line.startswith("ERROR")]
         fail(
             f"the dependencies could not be installed: {errors[-1][7:] if errors else 'pip failed'}",
@@ -144,8 +148,9 @@ def fetch_delta_jars(venv: Path, log: IO[str]) -> None:
     spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
     jars = Path(tempfile.mkdtemp(prefix="jars.", dir=venv))
     command = [
-        maven, "--batch-mode", "--quiet", "--file", str(ROOT / "conf" / "delta-pom.xml"), "dependency:copy-dependencies",
-        "-DincludeScope=runtime", "-DincludeGroupIds=io.delta,io.unitycatalog", f"-DoutputDirectory={jars}",
+        maven, "--batch-mode", "--quiet", "--file", str(ROOT / "conf" / "delta-pom.xml"),
+        "dependency:copy-dependencies", "-DincludeScope=runtime", "-DincludeGroupIds=io.delta,io.unitycatalog",
+        f"-DoutputDirectory={jars}",
         f"-Dspark.minor={spark}", f"-Ddelta.version={importlib.metadata.version('delta-spark')}",
     ]  # fmt: skip
     home = os.environ.get("HOME", "")
@@ -161,7 +166,7 @@ def fetch_delta_jars(venv: Path, log: IO[str]) -> None:
 
 
 def archive_classes(venv: Path, log: IO[str]) -> None:
-    """Make the class archive by a short run of Spark; without it everything works, later."""
+    """Make the class archive by a short run of Spark; where the path has blanks, the JVM ignores most of it."""
     target, draft = venv / "spark.jsa", venv / "spark.jsa.draft"
     target.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
@@ -176,10 +181,23 @@ def fill(venv: Path, java: str) -> None:
     with (venv / "setup.log").open("w", encoding="utf-8") as log:
         install(log)
         fetch_delta_jars(venv, log)
+        # Without either everything works; the first jobs start later.
+        run([sys.executable, "-m", "storeformat.kernels.compile"], log, PYTHONPATH=str(ROOT))
         archive_classes(venv, log)
     draft = venv / "ready.draft"
     draft.write_text(f"{java}\n{digest()}\n", encoding="utf-8")
     draft.replace(stamp)
+
+
+def install_extra(venv: Path, extra: str) -> None:
+    """Install an extra, unless that has been done since its description changed."""
+    stamp = venv / f"ready-{extra}"
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest():
+        return
+    say(f"installing what the extra {extra} needs (once)")
+    with (venv / f"setup-{extra}.log").open("w", encoding="utf-8") as log:
+        install(log, extra)
+    stamp.write_text(digest(), encoding="utf-8")
 
 
 def is_ready(venv: Path, java: str) -> bool:
@@ -226,13 +244,17 @@ def split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
 def main() -> NoReturn:
     """Set up what ``--venv`` names and become the job whose command line follows ``--``."""
     parser = argparse.ArgumentParser(description="makes the environment; run by spark-submit.sh")
-    parser.add_argument("--venv", type=Path, required=True)
-    parser.add_argument("--java", required=True)
+    parser.add_argument("--venv", type=Path, default=sys.prefix)
+    parser.add_argument("--java")
     parser.add_argument("--fill", action="store_true", help="the part that runs inside the environment")
+    parser.add_argument("--extra", help="only install an extra of pyproject.toml; inside the environment")
     own, job = (sys.argv[1:], []) if "--" not in sys.argv else split_at_dashes(sys.argv[1:])
     arguments = parser.parse_args(own)
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(128 + signal.SIGTERM))
     try:
+        if arguments.extra:
+            install_extra(arguments.venv, arguments.extra)
+            sys.exit(0)
         if arguments.fill:
             fill(arguments.venv, arguments.java)
             sys.exit(0)

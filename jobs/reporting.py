@@ -45,7 +45,7 @@ class Report(dict[str, Any]):
         """Return the report for a person: one line a fact, in the order the job stated them."""
         if self.text is not None:
             return self.text
-        facts = {name: value for name, value in self.items() if value is not None and value not in ([], {}, ())}
+        facts = {name: value for name, value in self.items() if value or (value == 0 and value is not False)}
         width = max(map(len, facts))
         lines: list[str] = []
         for name, value in facts.items():
@@ -220,7 +220,9 @@ def failure_report(job: str, error: BaseException) -> Report:
         return report
     if isinstance(error, StoreFormatError):
         status = "refused" if error.exit_code == errors.Refused.exit_code else "error"
-        place = {name: value for name, value in (("path", error.path), ("offset", error.offset)) if value is not None}
+        place: dict[str, Any] = {
+            name: value for name, value in (("path", error.path), ("offset", error.offset)) if value is not None
+        }
         report = Report(job, status, exit_code=error.exit_code, error=str(error), **place)
         report.error_lines = [f"error: {error}"] + ([f"  {error.advice}"] if error.advice else [])
     elif isinstance(error, OSError):
