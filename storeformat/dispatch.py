@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -92,9 +93,7 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
     codes = np.zeros(len(block), np.int64)
     rows = np.flatnonzero(spans.lengths > 0)
     if rows.size:
-        index, values = active().dictionary(block.buffer, Spans(spans.starts[rows], spans.lengths[rows]))
-        hashes = np.array([javacompat.java_hash(value) for value in values], dtype=np.int64)
-        codes[rows] = hashes[index]
+        codes[rows] = active().hash_spans(block.buffer, Spans(spans.starts[rows], spans.lengths[rows]))[0]
     schedule = block.topics.index(m.SCHEDULE_TOPIC.encode()) if m.SCHEDULE_TOPIC.encode() in block.topics else None
     delay = block.properties[m.DELAY]
     if schedule is not None:
@@ -127,43 +126,29 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
     """Returns the index entries that the records of the block become, in the broker's order."""
     if not rules.message_index_enable:
         return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
-    kernels = active()
+    properties = block.properties
     indexable = block.genuine & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
-    parts = [_whole_values(block.properties[m.UNIQ_KEY], indexable, minimum=0)]
-    keys = block.properties[m.KEYS]
-    parts.append(kernels.split_spans(block.buffer, Spans(keys.starts, np.where(indexable, keys.lengths, -1)), ord(" ")))
-    joints = [b"#", b"#"]
-    if rules.index_tags:
-        parts.append(_whole_values(block.properties[m.TAGS], indexable, minimum=1))
-        joints.append(b"#T#")
-    counts = [np.bincount(rows, minlength=len(block)) for rows, _ in parts]
-    place = np.zeros(len(block) + 1, np.int64)
-    np.cumsum(sum(counts[1:], counts[0]), out=place[1:])
-    total = int(place[-1])
-    hashes, owners = np.zeros(total, np.int32), np.zeros(total, np.int64)
-    begin = place[:-1].copy()
-    for (rows, spans), count, joint in zip(parts, counts, joints, strict=True):
-        # Rows are ascending, so an entry's place is its row's begin plus its number within the row.
-        within = np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
-        at = begin[rows] + within
-        key_hash, length = kernels.hash_spans(block.buffer, spans)
-        heads = np.array(
-            [javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint.decode()) for topic in block.topics],
-            np.int32,
-        )
-        hashes[at] = javacompat.concat_hashes(heads[block.topic_codes[rows]], key_hash, length)
-        owners[at] = rows
-        begin += count
+    joined_topics = np.array(
+        [[_joined_hash(topic, joint) for topic in block.topics] for joint in ("#", "#T#")], np.int32
+    )
+    owners, key_hashes = active().index_keys(
+        block.buffer,
+        indexable,
+        (properties[m.UNIQ_KEY], properties[m.TAGS]) if rules.index_tags else (properties[m.UNIQ_KEY],),
+        properties[m.KEYS],
+        block.topic_codes,
+        joined_topics,
+    )
     return IndexEntries(
-        key_hashes=javacompat.index_key_hashes(hashes),
+        key_hashes=key_hashes,
         offsets=block.heads.physical_offset[owners],
         store_timestamps=block.heads.store_timestamp[owners],
     )
 
 
-def _whole_values(spans: Spans, wanted: npt.NDArray[np.bool_], minimum: int) -> tuple[Int64s, Spans]:
-    rows = np.flatnonzero(wanted & (spans.lengths >= minimum))
-    return rows, Spans(spans.starts[rows], spans.lengths[rows])
+@lru_cache(maxsize=1 << 12)
+def _joined_hash(topic: bytes, joint: str) -> int:
+    return javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint)
 
 
 def topic_names(topics: Sequence[bytes]) -> list[str]:

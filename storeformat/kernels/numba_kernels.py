@@ -18,6 +18,7 @@ from numba import njit, types
 from storeformat import javacompat
 from storeformat import message as m
 from storeformat.errors import RecordDefect
+from storeformat.kernels import numpy_kernels
 from storeformat.kernels.columns import Bytes, Heads, Int32s, Int64s, Spans
 from storeformat.kernels.machine_words import load32, load64, swap32, swap64, trailing_zeros
 from storeformat.kernels.numba_crc import TABLES, crc32
@@ -29,6 +30,7 @@ __all__ = [
     "dictionary",
     "gather_spans",
     "hash_spans",
+    "index_keys",
     "property_spans",
     "split_spans",
     "walk_sizes",
@@ -341,29 +343,122 @@ def _hash_word(word):  # type: ignore[no-untyped-def]
     return np.uint32(fours) * np.uint32(31**4) + np.uint32(fours >> np.uint64(32))
 
 
+@njit
+def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
+    """Returns the hash of a text with hash ``value`` and ``left`` bytes behind it, and all the bytes ored."""
+    seen = np.uint64(0)
+    while left >= 8:
+        word = load64(buffer, at)
+        seen |= word
+        value = np.uint32(value * _POWERS[8] + _hash_word(word))
+        at += 8
+        left -= 8
+    if left > 0:
+        # Zeros in front add nothing to a hash.
+        word = load64(buffer, at) << np.uint64(8 * (8 - left))
+        seen |= word
+        value = np.uint32(value * _POWERS[left] + _hash_word(word))
+    return value, seen
+
+
 @njit(types.int64(_BYTES, _INT64S, _INT32S, _result(types.int32), _result(types.int32)), cache=True)
 def _hash(buffer, starts, lengths, hashes, units):  # type: ignore[no-untyped-def]
     """Hashes the values of ASCII alone; of the others, which it counts, ``units`` becomes -1."""
     odd = 0
     for row in range(len(starts)):
-        at, left = starts[row], lengths[row]
-        value, seen = np.uint32(0), np.uint64(0)
-        while left >= 8:
-            word = load64(buffer, at)
-            seen |= word
-            value = value * _POWERS[8] + _hash_word(word)
-            at += 8
-            left -= 8
-        if left > 0:
-            # Zeros in front add nothing to a hash.
-            word = load64(buffer, at) << np.uint64(8 * (8 - left))
-            seen |= word
-            value = value * _POWERS[left] + _hash_word(word)
+        value, seen = _hash_ascii(buffer, starts[row], lengths[row], np.uint32(0))
         hashes[row] = np.int32(value)
         if seen & _HIGH_BITS:
             units[row] = -1
             odd += 1
     return odd
+
+
+def index_keys(
+    buffer: Bytes,
+    indexable: npt.NDArray[np.bool_],
+    whole: tuple[Spans, ...],
+    keys: Spans,
+    topic_codes: Int32s,
+    joined_topics: npt.NDArray[np.int32],
+) -> tuple[Int64s, Int32s]:
+    """See ``numpy_kernels.index_keys``."""
+    uniq_keys, tags = whole[0], whole[-1]
+    owners, hashes, odd = _index_keys(
+        buffer, indexable, *uniq_keys, *keys, len(whole) > 1, *tags, topic_codes, joined_topics
+    )
+    if odd:
+        return numpy_kernels.index_keys(buffer, indexable, whole, keys, topic_codes, joined_topics)
+    return owners, hashes
+
+
+@njit
+def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
+    """Returns the hash of a key behind a topic's as an index file stores it, or -1 where the key is not ASCII."""
+    value, seen = _hash_ascii(buffer, at, length, np.uint32(head))
+    if seen & _HIGH_BITS:
+        return np.int32(-1)
+    stored = abs(np.int64(np.int32(value)))
+    return np.int32(0) if stored > 0x7FFFFFFF else np.int32(stored)
+
+
+_SPACES = np.uint64(ord(" ")) * _EVERY_BYTE
+
+
+@njit
+def _next_space(buffer, at, end):  # type: ignore[no-untyped-def]
+    """Position of the next space in [at, end), or end."""
+    while at < end:
+        word = load64(buffer, at) ^ _SPACES
+        marks = (word - _EVERY_BYTE) & ~word & _HIGH_BITS
+        if marks:
+            return min(at + (trailing_zeros(marks) >> 3), end)
+        at += 8
+    return end
+
+
+@njit(
+    _tuple(_result(types.int64), _result(types.int32), types.boolean)(
+        _BYTES,
+        _column(types.boolean),
+        *(_INT64S, _INT32S),
+        *(_INT64S, _INT32S),
+        *(types.boolean, _INT64S, _INT32S),
+        _INT32S,
+        _column(types.int32, 2),
+    ),
+    cache=True,
+)
+def _index_keys(  # type: ignore[no-untyped-def]
+    buffer, indexable, uniq_at, uniq_size, keys_at, keys_size, with_tags, tags_at, tags_size, topic_codes, joined
+):
+    owners, hashes = np.empty(4 * len(topic_codes) + 8, np.int64), np.empty(4 * len(topic_codes) + 8, np.int32)
+    count, odd = 0, False
+    for row in range(len(topic_codes)):
+        if not indexable[row]:
+            continue
+        # A row makes at most one entry for each second byte of its keys, and two more.
+        while count + max(keys_size[row], 0) // 2 + 3 > len(owners):
+            owners, hashes = np.concatenate((owners, owners)), np.concatenate((hashes, hashes))
+        head = joined[0, topic_codes[row]]
+        first = count
+        if uniq_size[row] >= 0:
+            hashes[count] = _key_hash(buffer, uniq_at[row], uniq_size[row], head)
+            count += 1
+        begin, stop = keys_at[row], keys_at[row] + keys_size[row]
+        while begin < stop:
+            end = _next_space(buffer, begin, stop)
+            if end > begin:
+                hashes[count] = _key_hash(buffer, begin, end - begin, head)
+                count += 1
+            begin = end + 1
+        if with_tags and tags_size[row] > 0:
+            hashes[count] = _key_hash(buffer, tags_at[row], tags_size[row], joined[1, topic_codes[row]])
+            count += 1
+        for entry in range(first, count):
+            owners[entry] = row
+            odd = odd or hashes[entry] < 0
+    return owners[:count], hashes[:count], odd
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:

@@ -244,6 +244,43 @@ def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
     return javacompat.java_hashes_and_lengths(gather_spans(buffer, spans))
 
 
+def index_keys(
+    buffer: Bytes,
+    indexable: npt.NDArray[np.bool_],
+    whole: tuple[Spans, ...],
+    keys: Spans,
+    topic_codes: Int32s,
+    joined_topics: npt.NDArray[np.int32],
+) -> tuple[Int64s, Int32s]:
+    """Returns the entries that records make in an index, in the broker's order: the row of each, and its stored hash.
+
+    A row makes one entry of its value in ``whole[0]`` (also an empty one), one of each part of ``keys`` that is not empty, between
+    spaces, and one of its value in ``whole[1]`` if that is given and not empty. ``joined_topics[k, c]`` is the hash of
+    topic c with what stands between it and the keys (k = 0) or the value of ``whole[1]`` (k = 1).
+    """
+    parts = [_whole_values(whole[0], indexable, minimum=0)]
+    parts.append(split_spans(buffer, Spans(keys.starts, np.where(indexable, keys.lengths, -1)), ord(" ")))
+    parts += [_whole_values(values, indexable, minimum=1) for values in whole[1:]]
+    counts = [np.bincount(rows, minlength=len(topic_codes)) for rows, _ in parts]
+    place = np.zeros(len(topic_codes) + 1, np.int64)
+    np.cumsum(sum(counts[1:], counts[0]), out=place[1:])
+    hashes, owners = np.zeros(int(place[-1]), np.int32), np.zeros(int(place[-1]), np.int64)
+    begin = place[:-1].copy()
+    for (rows, spans), count, heads in zip(parts, counts, joined_topics[[0, 0, 1]], strict=False):
+        # Rows are ascending, so an entry's place is its row's begin plus its number within the row.
+        at = begin[rows] + np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
+        key_hash, length = hash_spans(buffer, spans)
+        hashes[at] = javacompat.concat_hashes(heads[topic_codes[rows]], key_hash, length)
+        owners[at] = rows
+        begin += count
+    return owners, javacompat.index_key_hashes(hashes)
+
+
+def _whole_values(spans: Spans, wanted: npt.NDArray[np.bool_], minimum: int) -> tuple[Int64s, Spans]:
+    rows = np.flatnonzero(wanted & (spans.lengths >= minimum))
+    return rows, Spans(spans.starts[rows], spans.lengths[rows])
+
+
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
     """Returns a code for each span and the distinct values in the order of their first occurrence."""
     if len(spans.starts) == 0:
