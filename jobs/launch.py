@@ -213,7 +213,7 @@ def application_zip() -> Path:
         path
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.is_file() and path.suffix in {".py", ".typed"}
+        if path.is_file() and path.parent.name != "__pycache__"
     )
     target = Path(sys.prefix, "build", f"rocketmq-store-spark-{__version__}.zip")
     if target.is_file() and target.stat().st_mtime >= max(path.stat().st_mtime for path in sources):
