@@ -1,0 +1,53 @@
+"""Drawn logs, rebuilt for any split size, against the sequential model of the broker."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import broker_model
+from support.broker_settings import BrokerSettings
+from support.rebuilding import rebuild_here, rules_of_release
+from support.store_builder import LogBuilder
+from support.strategies import LogShape, broker_settings, logs, split_sizes
+
+SHAPE = LogShape(odd_blanks=False)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[LogBuilder, BrokerSettings, int]:
+    log = draw(logs(SHAPE))
+    return log, draw(broker_settings(log)), draw(split_sizes(log.segment_size))
+
+
+def files_below(root: Path, part: str) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in (root / part).rglob("*") if path.is_file()}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, int]) -> None:
+    log, rules, split_size = case
+    if not log.segments:
+        return
+    model = broker_model.dispatch(log.segments, rules)
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        log.write(root / "store")
+        sizes = {
+            "mappedFileSizeConsumeQueue": rules.mapped_file_size_consume_queue,
+            "maxHashSlotNum": rules.max_hash_slot_num,
+            "maxIndexNum": rules.max_index_num,
+        }
+        version = rules_of_release(".".join(map(str, rules.version)))
+        built = rebuild_here(root / "store", root / "work", sizes, broker_version=version, split_size=split_size)
+        made = Path(built.directory)
+        plain = {name: data for name, data in model.files.items() if name.startswith("consumequeue/")}
+        assert files_below(made, "consumequeue") == plain
+        index = [data for _, data in sorted(files_below(made, "index").items())]
+        assert index == model.index_files
+    assert built.reading.records == len(log.records)
+    stale = {placed.offset for placed in log.stale_records}
+    assert not stale & {placed.offset for placed in log.records}
