@@ -254,9 +254,9 @@ def index_keys(
 ) -> tuple[Int64s, Int32s]:
     """Returns the entries that records make in an index, in the broker's order: the row of each, and its stored hash.
 
-    A row makes one entry of its value in ``whole[0]`` (also an empty one), one of each part of ``keys`` that is not empty, between
-    spaces, and one of its value in ``whole[1]`` if that is given and not empty. ``joined_topics[k, c]`` is the hash of
-    topic c with what stands between it and the keys (k = 0) or the value of ``whole[1]`` (k = 1).
+    A row makes one entry of its value in ``whole[0]`` (also an empty one), one of each part of ``keys`` that is not
+    empty, between spaces, and one of its value in ``whole[1]`` if that is given and not empty. ``joined_topics[k, c]``
+    is the hash of topic c with what stands between it and the keys (k = 0) or the value of ``whole[1]`` (k = 1).
     """
     parts = [_whole_values(whole[0], indexable, minimum=0)]
     parts.append(split_spans(buffer, Spans(keys.starts, np.where(indexable, keys.lengths, -1)), ord(" ")))
