@@ -1,0 +1,119 @@
+"""Proven ranges of the commit log -> rows, inside a Spark task.
+
+A first pass (``udfs.scan``) proved which bytes are records and checked every one; here they are read again and become rows,
+without checking bodies a second time. That both passes saw the same records is asserted by their number.
+
+Rows leave in chunks sorted by (topic, queue, queue offset): what is filtered and shown together lies together in a file,
+and pages carry narrow statistics. No row moves between tasks for it, so files keep narrow ranges of offsets and times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storeformat import files
+from storeformat.commitlog import BLOCK_SIZE, BlockWindow, ChainReport, ChainWalk, Split
+from storeformat.errors import WriteFailed
+from storeformat.records import DecodeRules
+from udfs.rows import RowRules, record_batch
+from udfs.scan import Selection
+
+_CHUNK_ROWS = 1 << 18
+_CHUNK_BYTES = 128 << 20
+_BATCH_ROWS = 10_000
+_SHORT_GROUPS = 1 << 16
+"""So few groups fit 16 bits, which numpy sorts in linear time."""
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True)
+class ProvenRange:
+    """Bytes [begin, end) of the log that are ``records`` records (and ghosts), all in one segment."""
+
+    split: Split
+    records: int
+
+    @staticmethod
+    def of(report: ChainReport, records: int) -> ProvenRange:
+        """Returns the range that a split's report proved."""
+        split, start, end = report.split, report.start or 0, report.end
+        return ProvenRange(Split(split.number, split.segment, start, end, end, start), records)
+
+
+@dataclass(frozen=True)
+class ReadRanges:
+    """A mapper for ``mapInArrow`` over numbers of ranges. Records before ``from_offset`` give no rows."""
+
+    ranges: tuple[ProvenRange, ...]
+    rules: RowRules
+    from_offset: int = 0
+    selection: Selection = EVERYTHING
+    block_size: int = BLOCK_SIZE
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self.read(self.ranges[number])
+
+    def read(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one range, in sorted chunks."""
+        chunk: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in self._batches(wanted):
+            chunk.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                yield from sorted_chunk(chunk)
+                chunk, rows, size = [], 0, 0
+        yield from sorted_chunk(chunk)
+
+    def _batches(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
+        split, found = wanted.split, 0
+        rules = DecodeRules(check_crc=False, split_parser=self.rules.split_parser, properties=self.rules.properties)
+        with files.RangeReader(split.segment.path) as reader:
+            walk = ChainWalk(BlockWindow(reader, split.segment), split, split.start, rules, self.block_size)
+            for block in walk:
+                genuine = block.genuine
+                found += int(genuine.sum())
+                keep = genuine & (block.offsets >= self.from_offset)
+                if self.selection.queues:
+                    keep &= self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
+                yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
+        if walk.position != split.stop or found != wanted.records:
+            raise WriteFailed(
+                "the log changed while it was read",
+                path=split.segment.path, offset=walk.position, found=f"{found} records", expected=wanted.records,
+            )  # fmt: skip
+
+
+def sorted_chunk(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of some batches by topic and queue, otherwise in their order: in the log that is the queue's."""
+    if not batches:
+        return
+    table = pa.Table.from_batches(batches).combine_chunks()
+    if {"topic", "queue_id"} <= set(table.column_names) and table.num_rows:
+        order = _by_queue(table["topic"].combine_chunks(), np.asarray(table["queue_id"]))
+        if order is not None:
+            table = table.take(pa.array(order))
+    yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _by_queue(topics: pa.Array, queue_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64] | None:
+    """Returns the stable order by topic and queue, None where it is the order they have."""
+    encoded = topics.dictionary_encode()
+    ranks = np.empty(len(encoded.dictionary), np.int64)
+    ranks[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(len(ranks))
+    width = int(queue_ids.max()) + 1
+    groups = ranks[np.asarray(encoded.indices)] * width + queue_ids
+    if (groups[1:] >= groups[:-1]).all():
+        return None
+    if len(ranks) * width <= _SHORT_GROUPS:
+        groups = groups.astype(np.uint16)
+    return np.argsort(groups, kind="stable")
