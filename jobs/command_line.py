@@ -272,8 +272,14 @@ def add_load(parser: Parser) -> None:
     parser.add_argument("--cluster", required=True, metavar="C", help="value of the table's column cluster")
     parser.add_argument("--broker", required=True, metavar="B", help="value of the table's column broker")
     add_topic_argument(parser)
-    parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (default UTC)")
+    parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (a new table's default: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
+    parser.add_argument(
+        "--allow-gap", action="store_true", help="go on where retention deleted records that were never loaded"
+    )
+    parser.add_argument(
+        "--repair-from", type=natural, metavar="N", help="replace all rows of this broker from commit-log offset N on"
+    )
     add_dry_run_argument(parser)
 
 

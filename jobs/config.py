@@ -131,14 +131,16 @@ class InspectOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions(LogOptions):
-    """``load``."""
+    """``load``; without ``time_zone`` the table's own, UTC for a new one."""
 
     table: str
     cluster: str
     broker: str
     topics: tuple[TopicFilter, ...] = ()
-    time_zone: str = "UTC"
+    time_zone: str | None = None
     with_bodies: bool = False
+    allow_gap: bool = False
+    repair_from: int | None = None
     dry_run: bool = False
 
 
