@@ -1,0 +1,44 @@
+-- When was each delayed message due, and when did it come? One row a message in a delay queue or timer.
+-- A delivered message is a new record in its real topic with the same unique key and number of retries; where several
+-- have one key, the first due is matched with the first delivered.
+CREATE OR REPLACE TEMPORARY VIEW delays (
+  cluster, broker,
+  level COMMENT 'Delay level; NULL for the timer of 5.x',
+  topic COMMENT 'Where it is to be delivered',
+  uniq_key,
+  commit_log_offset COMMENT 'Of the record that waits',
+  scheduled, due, delivered,
+  late_ms COMMENT 'From due to delivered',
+  state COMMENT 'delivered; waiting: not due when the log ends; overdue: due, but not in the log'
+) AS
+WITH scheduled AS (
+  SELECT *,
+         CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN queue_id + 1 END AS level,
+         properties['REAL_TOPIC'] AS real_topic,
+         timestamp_millis(
+           CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN tags_code ELSE try_cast(properties['TIMER_OUT_MS'] AS BIGINT) END
+         ) AS due
+    FROM messages
+   WHERE topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer') AND properties['REAL_TOPIC'] <> topic
+),
+waiting AS (
+  SELECT *, row_number() OVER (PARTITION BY cluster, broker, real_topic, uniq_key, reconsume_times
+                               ORDER BY due, commit_log_offset) AS turn
+    FROM scheduled
+),
+delivered AS (
+  SELECT *, row_number() OVER (PARTITION BY cluster, broker, topic, uniq_key, reconsume_times
+                               ORDER BY commit_log_offset) AS turn
+    FROM messages
+   WHERE (properties['DELAY'] IS NOT NULL OR properties['TIMER_OUT_MS'] IS NOT NULL)
+     AND properties['REAL_TOPIC'] = topic AND dispatched
+),
+log_end AS (SELECT cluster, broker, max(store_timestamp) AS stored FROM messages GROUP BY cluster, broker)
+SELECT w.cluster, w.broker, w.level, w.real_topic, w.uniq_key, w.commit_log_offset, w.store_timestamp, w.due,
+       d.store_timestamp,
+       unix_millis(d.store_timestamp) - unix_millis(w.due),
+       CASE WHEN d.turn IS NOT NULL THEN 'delivered' WHEN w.due > e.stored THEN 'waiting' ELSE 'overdue' END
+  FROM waiting w
+  JOIN log_end e ON e.cluster = w.cluster AND e.broker = w.broker
+  LEFT JOIN delivered d ON d.cluster = w.cluster AND d.broker = w.broker AND d.topic = w.real_topic
+                       AND d.uniq_key <=> w.uniq_key AND d.reconsume_times = w.reconsume_times AND d.turn = w.turn;

@@ -1,0 +1,18 @@
+-- What kinds of messages fill a topic?
+CREATE OR REPLACE TEMPORARY VIEW storage_by_tag (
+  cluster, broker, topic, tags COMMENT 'NULL: messages without',
+  messages COMMENT 'Records in the log',
+  bytes COMMENT 'Bytes of whole records',
+  body_bytes COMMENT 'Bytes of their bodies, as stored',
+  share COMMENT 'Part of all bytes of this broker',
+  first_stored, last_stored
+) AS
+SELECT cluster, broker, topic, tags,
+       count(*),
+       sum(size),
+       sum(body_size),
+       sum(size) / sum(sum(size)) OVER (PARTITION BY cluster, broker),
+       min(store_timestamp),
+       max(store_timestamp)
+  FROM messages
+ GROUP BY cluster, broker, topic, tags;

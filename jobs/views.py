@@ -1,0 +1,51 @@
+"""The views over the table ``messages``, by one call: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
+
+Each view is a file in ``jobs/sql/views``: a question, a CREATE VIEW with comments, and nothing that needs Python (except
+``traces``). In ``spark-sql`` a file is run as it is, after ``CREATE TEMPORARY VIEW messages AS SELECT * FROM ...``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs import functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VIEWS = (
+    "storage_by_topic",
+    "storage_by_queue",
+    "storage_by_tag",
+    "storage_by_host",
+    "storage_by_hour",
+    "storage_by_date",
+    "throughput",
+    "size_buckets",
+    "retry_ageing",
+    "duplicates",
+    "duplicates_by_topic",
+    "transactions",
+    "transaction_outcomes",
+    "delays",
+    "delay_accuracy",
+    "queue_gaps",
+    "clock_steps",
+    "clock_skew_by_host",
+)
+"""Each reads ``messages`` and views before it."""
+TRACE_VIEWS = ("traces", "consumptions")
+"""Views that need bodies and the functions of ``jobs.functions``."""
+
+
+def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
+    """Make ``messages`` and the views over it temporary views of this session; a table without bodies gets empty ones."""
+    if "body" not in messages.columns:
+        messages = messages.selectExpr("*", "CAST(NULL AS BINARY) AS body")
+    messages.createOrReplaceTempView("messages")
+    if set(names) & set(TRACE_VIEWS):
+        functions.register(spark)
+    for name in names:
+        for statement in functions.statements(functions.sql_text("views", f"{name}.sql")):
+            spark.sql(statement)
