@@ -138,7 +138,8 @@ class RealStore:
 
         ``features``: lmq, cq_ext, property_crc, batch_cq, long_topics. ``settings`` win over those drawn from the seed.
         ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
-        shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver what is due.
+        shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver delayed messages, which are
+        all due; ``counts`` leaves these out, and the log no longer follows from the seed alone.
         """
         jobs = [
             {
