@@ -1,0 +1,26 @@
+"""What tests of all folders share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import launch, session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of a test run, with Delta, as the command line would start it."""
+    if not any(Path(sys.prefix, "jars").glob("delta-spark*.jar")):
+        pytest.skip("Delta's jars are not there: ./spark-submit.sh sets them up")
+    options = ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2"]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYTHONPATH", "SPARK_SUBMIT_OPTS"):
+            patch.delenv(name, raising=False)
+        launch.prepare(options, job="load", delta=True)
+        with session.spark_session("tests") as found:
+            yield found
