@@ -146,6 +146,15 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
     )
 
 
+def from_tags(block: RecordBlock, entries: IndexEntries) -> npt.NDArray[np.bool_]:
+    """Returns which index entries of the block are those of TAGS, which brokers before 5.4.0 do not write: the last one
+    of each record that has tags.
+    """
+    last = np.append(entries.offsets[1:] != entries.offsets[:-1], True)[: len(entries.offsets)]
+    tagged = block.heads.physical_offset[block.genuine & (block.properties[m.TAGS].lengths > 0)]
+    return last & np.isin(entries.offsets, tagged)
+
+
 @lru_cache(maxsize=1 << 12)
 def _joined_hash(topic: bytes, joint: str) -> int:
     return javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint)

@@ -35,7 +35,7 @@ from storeformat.commitlog import (
     search_certificate,
 )
 from storeformat.consumequeue import pack_units
-from storeformat.dispatch import DispatchRules, QueueUnits, index_entries, queue_units
+from storeformat.dispatch import DispatchRules, QueueUnits, from_tags, index_entries, queue_units
 from storeformat.errors import RecordDefect
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import DecodeRules, RecordBlock
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ENTRY = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
+TAG_MARK = -(1 << 31)
+"""Set in the key hash of a staged entry that comes from TAGS, where that is asked for; stored hashes are not negative."""
+
 _FLUSH_UNITS = 1 << 19
 _SHORT_GROUPS = 1 << 16
 
@@ -78,6 +81,7 @@ class ScanTask:
     selection: Selection = Selection()
     with_units: bool = True
     with_entries: bool = True
+    mark_tag_entries: bool = False
     block_size: int = BLOCK_SIZE
 
     def __call__(self, splits: Iterator[Split]) -> Iterator[SplitScan]:
@@ -131,6 +135,8 @@ class SplitScan:
     last_entry: int = -1
     first_timestamp: int | None = None
     last_timestamp: int | None = None
+    latest_timestamp: int = 0
+    """The highest store timestamp, which is not the last one where the clock was set back."""
     units_path: str = ""
     entries_path: str = ""
 
@@ -218,6 +224,7 @@ class _RunWriter:
         self._ghosts: list[tuple[int, int]] = []
         self._last = {"last_record": -1, "last_unit": -1, "last_unit_timestamp": 0, "last_entry": -1}
         self._times: tuple[int, int] | None = None
+        self._latest = 0
 
     def __enter__(self) -> Self:
         return self
@@ -243,6 +250,7 @@ class _RunWriter:
         times = heads.store_timestamp[genuine]
         if len(times):
             self._times = (self._times[0] if self._times else int(times[0]), int(times[-1]))
+            self._latest = max(self._latest, int(times.max()))
         if self._task.with_units:
             self._add_units(block)
         if self._task.with_entries:
@@ -316,6 +324,8 @@ class _RunWriter:
             entries.offsets,
             entries.store_timestamps,
         )
+        if self._task.mark_tag_entries:
+            rows["key_hash"] |= np.where(from_tags(block, entries), np.int32(TAG_MARK), np.int32(0))
         if self._entries_file is None:
             self._entries_file = files.FileWriter(self._paths[1])
         self._entries_file.write(rows.view(np.uint8).data)
@@ -339,6 +349,7 @@ class _RunWriter:
             offset_sums=(totals["unit_sum"] % (1 << 64), totals["entry_sum"] % (1 << 64)),
             first_timestamp=first,
             last_timestamp=last,
+            latest_timestamp=self._latest,
             units_path=self._paths[0] if self._units_file else "",
             entries_path=self._paths[1] if self._entries_file else "",
             **self._last,
