@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 
 ENTRY = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
 TAG_MARK = -(1 << 31)
-"""Set in the key hash of a staged entry that comes from TAGS, where that is asked for; stored hashes are not negative."""
+"""Set in the key hash of a staged entry that comes from TAGS, where that is asked for; stored hashes are never
+negative.
+"""
 
 _FLUSH_UNITS = 1 << 19
 _SHORT_GROUPS = 1 << 16
