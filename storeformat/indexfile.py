@@ -38,6 +38,7 @@ import numpy.typing as npt
 
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.javacompat import index_key_hashes, java_hash
+from storeformat.kernels import active, numpy_kernels
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -58,6 +59,8 @@ HEADER_SIZE, SLOT_SIZE, ENTRY_SIZE = HEADER.itemsize, SLOT.itemsize, ENTRY.items
 
 ENTRIES_AT_ONCE = 1 << 16
 """Entries linked and packed at a time: keeps them in the processor's cache, and memory small."""
+
+key_slots, link_entries, time_diffs = numpy_kernels.key_slots, numpy_kernels.link_entries, numpy_kernels.time_diffs
 
 Write = Callable[[int, memoryview], object]
 """Takes a position and bytes of the file; must be done with the bytes when it returns."""
@@ -116,12 +119,6 @@ def entries_position(slots: int) -> int:
     return HEADER_SIZE + SLOT_SIZE * slots
 
 
-def key_slots(key_hashes: Int32Array, slots: int) -> Int32Array:
-    """Slot of each key hash; hashes are the non-negative ones of ``javacompat.index_key_hashes``."""
-    # The quotient first: numpy divides by a constant in vector instructions, its remainder does not.
-    return key_hashes - key_hashes // np.int32(slots) * np.int32(slots)
-
-
 def first_header(previous_end_timestamp: int = 0, previous_end_phy_offset: int = 0) -> IndexHeader:
     """Header of a file that was just created, with the end of the full one before it (0 and 0 for the very first).
 
@@ -130,41 +127,6 @@ def first_header(previous_end_timestamp: int = 0, previous_end_phy_offset: int =
     """
     timestamp, phy_offset = max(previous_end_timestamp, 0), max(previous_end_phy_offset, 0)
     return IndexHeader(timestamp, timestamp, phy_offset, phy_offset)
-
-
-def link_entries(slots: Int32Array, first_number: int, slot_table: Int32Array) -> Int32Array:
-    """``prev_index`` of each entry; ``slot_table`` then holds the newest entry of each slot.
-
-    Entries are numbered from ``first_number`` on, in order. The table (int32, one a slot, 0 for empty) is changed in
-    place, so a file can be linked in pieces of any size.
-    """
-    at = slots.astype(np.intp)
-    numbers = np.arange(first_number, first_number + len(slots), dtype=np.int32)
-    prev: Int32Array = slot_table[at]
-    slot_table[at] = numbers
-    winners = slot_table[at]
-    crowded = winners != numbers
-    if crowded.any():
-        # Few entries share a slot within one piece. They alone are sorted, slot above and place below, which does
-        # not depend on which of them the assignment left in the table.
-        crowded[winners[crowded] - np.int32(first_number)] = True
-        places = np.flatnonzero(crowded)
-        key = at[places] << 32 | places
-        key.sort()
-        slot, place = key >> 32, key & 0xFFFFFFFF
-        same = slot[1:] == slot[:-1]
-        prev[place[1:][same]] = numbers[place[:-1][same]]
-        newest = np.append(~same, True)
-        slot_table[slot[newest]] = numbers[place[newest]]
-    return prev
-
-
-def time_diffs(store_timestamps: Int64Array, begin_timestamp: int) -> Int32Array:
-    """Whole seconds from the begin to each store time, as IndexFile#putKey clamps them into [0, 2**31 - 1]."""
-    if begin_timestamp <= 0:
-        return np.zeros(len(store_timestamps), dtype=np.int32)
-    seconds = (store_timestamps - np.int64(begin_timestamp)) // 1000
-    return np.clip(seconds, 0, 0x7FFFFFFF, out=seconds).astype(np.int32)
 
 
 def build_index_file(
@@ -190,7 +152,7 @@ def build_index_file(
     entries_begin = entries_position(slots)
     begin_timestamp, begin_phy_offset = begin.begin_timestamp, begin.begin_phy_offset
     end_timestamp, end_phy_offset = begin.end_timestamp, begin.end_phy_offset
-    count = 0
+    count, put_entries = 0, active().put_entries
     for key_hashes, phy_offsets, store_timestamps in _pieces(chunks):
         size = len(key_hashes)
         if count + size > capacity:
@@ -201,10 +163,7 @@ def build_index_file(
             first_diff = time_diffs(store_timestamps[:1], begin_timestamp)
             begin_timestamp, begin_phy_offset = int(store_timestamps[0]), int(phy_offsets[0])
         entries = packed[:size]
-        entries["key_hash"] = key_hashes
-        entries["phy_offset"] = phy_offsets
-        entries["time_diff"] = time_diffs(store_timestamps, begin_timestamp)
-        entries["prev_index"] = link_entries(key_slots(key_hashes, slots), count + 1, slot_table)
+        put_entries(key_hashes, phy_offsets, store_timestamps, begin_timestamp, count + 1, slot_table, entries)
         if not count:
             entries["time_diff"][:1] = first_diff
         write(entries_begin + ENTRY_SIZE * (count + 1), entries.view(np.uint8).data)

@@ -32,6 +32,7 @@ __all__ = [
     "hash_spans",
     "index_keys",
     "property_spans",
+    "put_entries",
     "split_spans",
     "walk_sizes",
 ]
@@ -459,6 +460,45 @@ def _index_keys(  # type: ignore[no-untyped-def]
             owners[entry] = row
             odd = odd or hashes[entry] < 0
     return owners[:count], hashes[:count], odd
+
+
+def put_entries(
+    key_hashes: Int32s,
+    phy_offsets: Int64s,
+    store_timestamps: Int64s,
+    begin_timestamp: int,
+    first_number: int,
+    slot_table: Int32s,
+    packed: npt.NDArray[np.void],
+) -> None:
+    """See ``numpy_kernels.put_entries``."""
+    key_hashes = np.ascontiguousarray(key_hashes, np.int32)
+    phy_offsets = np.ascontiguousarray(phy_offsets, np.int64)
+    store_timestamps = np.ascontiguousarray(store_timestamps, np.int64)
+    words = packed.view(np.uint32).reshape(len(packed), 5)
+    _put_entries(key_hashes, phy_offsets, store_timestamps, begin_timestamp, first_number, slot_table, words)
+
+
+@njit(
+    types.void(_INT32S, _INT64S, _INT64S, types.int64, types.int64, _result(types.int32), _result(types.uint32, 2)),
+    cache=True,
+)
+def _put_entries(  # type: ignore[no-untyped-def]
+    key_hashes, phy_offsets, store_timestamps, begin_timestamp, first_number, slot_table, packed
+):
+    slots = np.uint64(len(slot_table))
+    for row in range(len(key_hashes)):
+        key_hash, phy_offset = key_hashes[row], np.uint64(phy_offsets[row])
+        slot = np.uint64(key_hash) % slots
+        seconds = np.int64(0)
+        if begin_timestamp > 0:
+            seconds = min(max((store_timestamps[row] - begin_timestamp) // 1000, 0), 0x7FFFFFFF)
+        packed[row, 0] = swap32(np.uint32(key_hash))
+        packed[row, 1] = swap32(np.uint32(phy_offset >> np.uint64(32)))
+        packed[row, 2] = swap32(np.uint32(phy_offset))
+        packed[row, 3] = swap32(np.uint32(seconds))
+        packed[row, 4] = swap32(np.uint32(slot_table[slot]))
+        slot_table[slot] = first_number + row
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:

@@ -281,6 +281,67 @@ def _whole_values(spans: Spans, wanted: npt.NDArray[np.bool_], minimum: int) -> 
     return rows, Spans(spans.starts[rows], spans.lengths[rows])
 
 
+def key_slots(key_hashes: Int32s, slots: int) -> Int32s:
+    """Slot of each key hash; hashes are the non-negative ones of ``javacompat.index_key_hashes``."""
+    # The quotient first: numpy divides by a constant in vector instructions, its remainder does not.
+    return key_hashes - key_hashes // np.int32(slots) * np.int32(slots)
+
+
+def link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32s:
+    """``prev_index`` of each entry; ``slot_table`` then holds the newest entry of each slot.
+
+    Entries are numbered from ``first_number`` on, in order. The table (int32, one a slot, 0 for empty) is changed in
+    place, so a file can be linked in pieces of any size.
+    """
+    at = slots.astype(np.intp)
+    numbers = np.arange(first_number, first_number + len(slots), dtype=np.int32)
+    prev: Int32s = slot_table[at]
+    slot_table[at] = numbers
+    winners = slot_table[at]
+    crowded = winners != numbers
+    if crowded.any():
+        # Few entries share a slot within one piece. They alone are sorted, slot above and place below, which does
+        # not depend on which of them the assignment left in the table.
+        crowded[winners[crowded] - np.int32(first_number)] = True
+        places = np.flatnonzero(crowded)
+        key = at[places] << 32 | places
+        key.sort()
+        slot, place = key >> 32, key & 0xFFFFFFFF
+        same = slot[1:] == slot[:-1]
+        prev[place[1:][same]] = numbers[place[:-1][same]]
+        newest = np.append(~same, True)
+        slot_table[slot[newest]] = numbers[place[newest]]
+    return prev
+
+
+def time_diffs(store_timestamps: Int64s, begin_timestamp: int) -> Int32s:
+    """Whole seconds from the begin to each store time, as IndexFile#putKey clamps them into [0, 2**31 - 1]."""
+    if begin_timestamp <= 0:
+        return np.zeros(len(store_timestamps), dtype=np.int32)
+    seconds = (store_timestamps - np.int64(begin_timestamp)) // 1000
+    return np.clip(seconds, 0, 0x7FFFFFFF, out=seconds).astype(np.int32)
+
+
+def put_entries(
+    key_hashes: Int32s,
+    phy_offsets: Int64s,
+    store_timestamps: Int64s,
+    begin_timestamp: int,
+    first_number: int,
+    slot_table: Int32s,
+    packed: npt.NDArray[np.void],
+) -> None:
+    """Fills ``packed`` (of ``indexfile.ENTRY``) with entries numbered from ``first_number`` on, and links them.
+
+    ``slot_table`` is that of ``link_entries``; ``begin_timestamp`` is what ``time_diffs`` count from. Only timestamps may
+    be negative.
+    """
+    packed["key_hash"] = key_hashes
+    packed["phy_offset"] = phy_offsets
+    packed["time_diff"] = time_diffs(store_timestamps, begin_timestamp)
+    packed["prev_index"] = link_entries(key_slots(key_hashes, len(slot_table)), first_number, slot_table)
+
+
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
     """Returns a code for each span and the distinct values in the order of their first occurrence."""
     if len(spans.starts) == 0:

@@ -21,6 +21,7 @@ from support.strategies import ODD_PIECES, apply_damages, damages, logs, texts
 from storeformat import javacompat, kernels
 from storeformat import message as m
 from storeformat.errors import RecordDefect
+from storeformat.indexfile import ENTRY
 from storeformat.kernels import PADDING, Spans, numpy_kernels
 from storeformat.records import DISPATCH_PROPERTIES
 
@@ -165,6 +166,24 @@ def test_hashes_are_javas(values: list[bytes]) -> None:
         assert hashes.tolist() == [javacompat.java_hash(value) for value in values]
         units = [len(javacompat.decode_java_utf8(value).encode("utf-16-le")) // 2 for value in values]
         assert lengths.tolist() == units
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.integers(0, 300), st.sampled_from([1, 7, 100]), st.sampled_from([-1, 0, 1, 1_700_000_000_000]))
+def test_index_entries_are_linked_and_packed_alike(data: st.DataObject, count: int, slots: int, begin: int) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    key_hashes = rng.choice(np.array([0, 5, 0x7FFFFFFF, 12, 1 << 20], np.int32), count)
+    phy_offsets = rng.integers(0, 1 << 62, count)
+    timestamps = begin + rng.choice(np.array([-1, 0, 999, 1000, 1 << 41, 1 << 42]), count)
+    results = []
+    for implementation in (numpy_kernels, numba_kernels):
+        table, packed = np.zeros(slots, np.int32), np.zeros(count, ENTRY)
+        for part in (slice(0, count // 3), slice(count // 3, count)):
+            columns = (key_hashes[part], phy_offsets[part], timestamps[part])
+            implementation.put_entries(*columns, begin, part.start + 1, table, packed[part])
+        results.append((packed.tobytes(), table.tolist()))
+    assert results[0] == results[1]
+    assert np.frombuffer(results[0][0], ENTRY)["prev_index"].max(initial=0) < max(count, 1)
 
 
 @pytest.mark.parametrize("distinct", [1, 127, 128, 129, 5000])
