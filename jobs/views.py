@@ -1,6 +1,6 @@
-"""The views over the table ``messages``, by one call: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
+"""The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
 
-Each view is a file in ``jobs/sql/views``: a question, a CREATE VIEW with comments, and nothing that needs Python (except
+Each is a file in ``jobs/sql/views``: a question, a CREATE VIEW with comments, and nothing that needs Python (except
 ``traces``). In ``spark-sql`` a file is run as it is, after ``CREATE TEMPORARY VIEW messages AS SELECT * FROM ...``.
 """
 
@@ -40,7 +40,7 @@ TRACE_VIEWS = ("traces", "consumptions")
 
 
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
-    """Make ``messages`` and the views over it temporary views of this session; a table without bodies gets empty ones."""
+    """Make ``messages`` and views over it temporary views of this session; a table without bodies gets empty ones."""
     if "body" not in messages.columns:
         messages = messages.selectExpr("*", "CAST(NULL AS BINARY) AS body")
     messages.createOrReplaceTempView("messages")
