@@ -59,8 +59,9 @@ def fail(what: str, advice: str = "") -> NoReturn:
 
 
 def digest() -> str:
-    """Return a digest of everything that describes the environment."""
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in DESCRIBED_BY)).hexdigest()
+    """Return a digest of everything that describes the environment; the settings of tools do not."""
+    texts = [path.read_text(encoding="utf-8").partition("\n[tool.")[0] for path in DESCRIBED_BY]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def java_version(java: str) -> int:

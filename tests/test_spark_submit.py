@@ -176,6 +176,21 @@ class TestEnvironment:
         assert not [name for name in names if name.startswith("rocketmq")]
         assert {"pytest", "ipykernel", "matplotlib"} <= {name.split(">")[0].split("=")[0] for name in names}
 
+    def test_only_what_is_installed_makes_an_environment_old(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        project = tmp_path / "pyproject.toml"
+        monkeypatch.setattr(environment, "DESCRIBED_BY", (project,))
+        digests = []
+        for text in (
+            "[project]\na = 1\n[tool.x]\nb = 1\n",
+            "[project]\na = 1\n[tool.x]\nb = 2\n",
+            "[project]\na = 2\n",
+        ):
+            project.write_text(text)
+            digests.append(environment.digest())
+        assert digests[0] == digests[1] != digests[2]
+
     def test_a_directory_that_is_something_else_is_left_alone(self, tmp_path: Path) -> None:
         (tmp_path / "mine").write_text("dear to me")
         with pytest.raises(SystemExit) as ended:
