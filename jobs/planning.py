@@ -46,6 +46,8 @@ class QueuesPlan:
     complete: bool
     offset_sum: int
     notes: list[QueueNote] = field(default_factory=list)
+    created_anew: frozenset[tuple[str, int]] = frozenset()
+    """Queues of which only the last life is kept."""
 
 
 def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
@@ -86,6 +88,9 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
         complete=left_out == 0 and not plan.fill.any(),
         offset_sum=sum(scan.offset_sums[0] for scan in scans) % (1 << 64),
         notes=list(_queue_notes(plan, names)),
+        created_anew=frozenset(
+            (names[key >> 32], key & 0xFFFFFFFF) for key in plan.queues[plan.earlier_lives > 0].tolist()
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from jobs import planning
-from jobs.config import RebuildOptions
+from jobs.config import RebuildOptions, VerifyOptions
 from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
 from jobs.opening import OpenedStore
 from jobs.running import Runner
@@ -49,22 +49,7 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
     runs, made = files.join(staging, "runs"), files.join(staging, "made")
     for directory in (runs, made):
         files.make_directory(directory)
-    task = ScanTask(
-        staging=runs,
-        decode_rules=store.decode_rules(),
-        dispatch_rules=store.dispatch_rules(),
-        selection=Selection(tuple((item.topic, item.queue_id) for item in options.topics)),
-        with_units="consumequeue" in options.only or "checkpoint" in options.only,
-        with_entries="index" in options.only or "checkpoint" in options.only,
-    )
-    reading = scan_log(
-        runner,
-        store.segments,
-        task,
-        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
-        until=options.until_offset,
-        on_damage=options.on_damage,
-    )
+    reading = scan_store(options, store, runs, runner)
     queues = planning.plan_queues(reading.scans, store.layout) if "consumequeue" in options.only else None
     index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
     rows: list[FileRow] = []
@@ -79,6 +64,34 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
         files.write_bytes(files.join(made, MANIFEST), (json.dumps(manifest, indent=1) + "\n").encode())
     files.remove_tree(runs)
     return Built(made, reading, queues, index if "index" in options.only else None, rows)
+
+
+def scan_store(
+    options: RebuildOptions | VerifyOptions,
+    store: OpenedStore,
+    runs: str,
+    runner: Runner,
+    *,
+    mark_tag_entries: bool = False,
+) -> LogReading:
+    """Returns the proven reading of a store's log; the runs and entries that the options ask for lie in ``runs``."""
+    task = ScanTask(
+        staging=runs,
+        decode_rules=store.decode_rules(),
+        dispatch_rules=store.dispatch_rules(),
+        selection=Selection(tuple((item.topic, item.queue_id) for item in options.topics)),
+        with_units="consumequeue" in options.only or "checkpoint" in options.only,
+        with_entries="index" in options.only or "checkpoint" in options.only,
+        mark_tag_entries=mark_tag_entries,
+    )
+    return scan_log(
+        runner,
+        store.segments,
+        task,
+        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
+        until=options.until_offset,
+        on_damage=options.on_damage,
+    )
 
 
 def _build_queues(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, made: str) -> list[FileRow]:

@@ -71,14 +71,14 @@ class BuildQueueFiles:
     stamped_from: tuple[Segment, ...] = ()
 
     def __call__(self, batches: Iterator[Sequence[QueueFile]]) -> Iterator[FileRow]:
-        with _Readers() as readers:
+        with Readers() as readers:
             for batch in batches:
                 for job in batch:
                     yield self._build(job, readers)
 
-    def _build(self, job: QueueFile, readers: _Readers) -> FileRow:
+    def _build(self, job: QueueFile, readers: Readers) -> FileRow:
         target = files.join(self.output, job.path)
-        content = consumequeue.build_file(self.file_size, job.pre_blanks, _slices(job, readers))
+        content = consumequeue.build_file(self.file_size, job.pre_blanks, queue_slices(job, readers))
         with files.FileWriter(target) as writer:
             writer.write(content)
             writer.finish(self.file_size)
@@ -103,12 +103,13 @@ class BuildQueueFiles:
             end_offset=last + int(mine["size"][-1]),
         )
 
-    def _store_timestamp(self, offset: int, readers: _Readers) -> int:
+    def _store_timestamp(self, offset: int, readers: Readers) -> int:
         segment = next(segment for segment in self.stamped_from if segment.base <= offset < segment.end)
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
 
 
-def _slices(job: QueueFile, readers: _Readers) -> Iterator[memoryview | bytes]:
+def queue_slices(job: QueueFile, readers: Readers) -> Iterator[memoryview | bytes]:
+    """Yields the packed units of a consume-queue file, slice by slice."""
     unit = consumequeue.UNIT_SIZE
     for path, begin, count, filler in zip(
         job.path_of.tolist(), job.begins.tolist(), job.counts.tolist(), job.fillers.tolist(), strict=True
@@ -143,10 +144,10 @@ class BuildIndexFiles:
 
     def __call__(self, jobs: Iterator[IndexFile]) -> Iterator[FileRow]:
         for job in jobs:
-            with _Readers() as readers:
+            with Readers() as readers:
                 yield self._build(job, readers)
 
-    def _build(self, job: IndexFile, readers: _Readers) -> FileRow:
+    def _build(self, job: IndexFile, readers: Readers) -> FileRow:
         start = indexfile.first_header()
         if job.previous is not None:
             source, row = job.previous
@@ -215,7 +216,7 @@ def staged_timestamp(source: str, row: int) -> int:
         return int(_read_entries(reader, row, 1)["store_timestamp"][0])
 
 
-def _entry_chunks(job: IndexFile, readers: _Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
+def _entry_chunks(job: IndexFile, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
     for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):
         reader = readers.open(source)
         for row in range(begin, begin + count, _ENTRIES_AT_A_TIME):
@@ -223,7 +224,7 @@ def _entry_chunks(job: IndexFile, readers: _Readers) -> Iterator[tuple[Int32s, I
             yield rows["key_hash"], rows["offset"], rows["store_timestamp"]
 
 
-class _Readers:
+class Readers:
     """Keeps the files of one task open; a task reads many slices of few files."""
 
     _MOST = 256
