@@ -1,0 +1,223 @@
+"""One consume-queue file against what the log says should be in it: each unit that differs, and how.
+
+A file of a healthy broker has up to three parts, in this order:
+
+=======================  =====================================================================================
+places                   what may lie there
+=======================  =====================================================================================
+before the queue's       pre-blank units, and units of messages that retention took from the log
+first unit in the log
+between first and last   exactly the units that follow from the log; where dispatch lags after a kill, zeros
+behind the last unit     zeros; or old units that a truncation or a deleted topic left (STORE_FORMAT 4.3), or
+                         units of records behind the part of the log that was read
+=======================  =====================================================================================
+
+Three things are no difference although the bytes differ: an address into ``consumequeue_ext`` in the place of the tags
+code, the hash of the tags in the place of a delivery time where a broker recovered a schedule queue itself
+(4.9.2 to 4.9.8), and whatever lies in the place of a unit that damage took.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, UnitArray, is_pre_blank, is_valid
+
+MAX_EXT_ADDRESS = -(1 << 31) - 1
+"""Tags codes up to this are addresses into consumequeue_ext (ConsumeQueueExt#isExtAddr)."""
+
+MOST_FAULTS = 1_000
+"""Faults and old units kept one by one; the counts are always complete."""
+
+Bools = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+
+_PRE_BLANK_UNIT: UnitArray = np.frombuffer(PRE_BLANK, dtype=UNIT)
+
+
+@dataclass(frozen=True)
+class UnitFault:
+    """One unit that is not what the log says. ``position`` is its byte in the file; the sides are None or a dict of the
+    unit's fields.
+    """
+
+    position: int
+    cause: str
+    expected: dict[str, int] | None
+    found: dict[str, int] | None
+
+
+@dataclass(frozen=True)
+class OldUnits:
+    """Valid units in one file where the queue should hold none: places (units of the file), offsets and sizes."""
+
+    places: Int64Array
+    phy_offsets: Int64Array
+    sizes: Int64Array
+
+
+@dataclass(frozen=True)
+class UnitComparison:
+    """What a comparison of one file found. All counts are units."""
+
+    faults: tuple[UnitFault, ...]
+    counts: dict[str, int]
+    compared: int
+    """Units that the log says and the file has."""
+    absent: int
+    """Units that the log says and whose place is zero, whether or not that is a fault."""
+    first_absent: int | None
+    """Commit-log offset of the first of them."""
+    last_present: int
+    """Commit-log offset of the last unit that is there as it should be; -1 if there is none."""
+    old: int
+    """Units in front of the queue's first one that point below the log."""
+    behind: OldUnits
+    """Units behind the queue's last one that point into the log (at most ``MOST_FAULTS``)."""
+    behind_count: int
+    behind_below: int
+    """Those of them that point below the log's begin."""
+    beyond: int
+    """Units behind the queue's last one that point behind the part of the log that was read."""
+    ext_addresses: int
+    delivery_hashes: Int64Array
+    """Places whose tags code may be the tags' hash instead of a delivery time."""
+    unproven: int
+    """Places of messages that damage took from the log."""
+    last_is_pre_blank: bool
+    """The last valid unit of this file is a pre-blank one."""
+    all_zero: bool
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the log says about one file. Places count units from the file's begin: the queue's own units lie at
+    [begin, end), clipped to the file; ``fillers`` marks those whose message damage took.
+
+    ``dispatched`` is the commit-log offset up to which units must be there (None: all), [log_begin, log_end) what was
+    read of the log; ``schedule`` says that tags codes are delivery times, ``ext`` that the queue has a
+    consumequeue_ext.
+    """
+
+    units: UnitArray
+    begin: int
+    end: int
+    fillers: Bools
+    log_begin: int
+    log_end: int
+    dispatched: int | None = None
+    schedule: bool = False
+    ext: bool = False
+
+
+def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
+    """Returns what differs between a file's units and what the log says; both have one unit a place."""
+    begin, end = expectation.begin, expectation.end
+    valid, zero = is_valid(found), _is_zero(found)
+    faults = _Faults(found)
+    head = slice(0, begin)
+    pre_blank = is_pre_blank(found[head])
+    below = valid[head] & (found["phy_offset"][head] < expectation.log_begin)
+    faults.add("missing_unit", np.flatnonzero(zero[head]), blank=True)
+    faults.add("extra_unit", np.flatnonzero(valid[head] & ~pre_blank & ~below))
+    faults.add("wrong_offset", np.flatnonzero((found["phy_offset"][head] < 0) & ~zero[head]), blank=True)
+    faults.add("wrong_size", np.flatnonzero((found["phy_offset"][head] >= 0) & ~valid[head] & ~zero[head]), blank=True)
+
+    own = np.zeros(len(found), bool)
+    own[begin:end] = ~expectation.fillers[begin:end]
+    filler_holes = np.flatnonzero(expectation.fillers & ~valid)
+    faults.add("missing_unit", filler_holes[(filler_holes >= begin) & (filler_holes < end)], expectation.units)
+    absent = own & zero
+    wanted = absent
+    if expectation.dispatched is not None:
+        wanted = absent & (expectation.units["phy_offset"] < expectation.dispatched)
+    faults.add("missing_unit", np.flatnonzero(wanted), expectation.units)
+    ext, hashes = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    present = own & ~absent
+    differing = np.flatnonzero(present & (found != expectation.units))
+    if len(differing):
+        ext, hashes = _judge(differing, expectation, found, faults)
+        present[differing] = False
+        present[ext] = True
+        present[hashes] = True
+    matched = np.flatnonzero(present)
+
+    behind = np.flatnonzero(valid[end:] & ~is_pre_blank(found[end:])) + end
+    inside = behind[found["phy_offset"][behind] < expectation.log_end]
+    shown = inside[:MOST_FAULTS]
+    last_valid = np.flatnonzero(valid)[-1:]
+    return UnitComparison(
+        faults=tuple(faults.listed()),
+        counts=faults.counts,
+        compared=int(present.sum()),
+        absent=int(absent.sum()),
+        first_absent=int(expectation.units["phy_offset"][absent.argmax()]) if absent.any() else None,
+        last_present=int(expectation.units["phy_offset"][matched[-1]]) if len(matched) else -1,
+        old=int((below & ~pre_blank).sum()),
+        behind=OldUnits(shown, found["phy_offset"][shown].astype(np.int64), found["size"][shown].astype(np.int64)),
+        behind_count=len(inside),
+        behind_below=int((found["phy_offset"][inside] < expectation.log_begin).sum()),
+        beyond=len(behind) - len(inside),
+        ext_addresses=len(ext),
+        delivery_hashes=hashes,
+        unproven=int(expectation.fillers[begin:end].sum()),
+        last_is_pre_blank=bool(len(last_valid)) and bool(is_pre_blank(found[last_valid])[0]),
+        all_zero=bool(zero.all()),
+    )
+
+
+def _is_zero(units: UnitArray) -> Bools:
+    return (units["phy_offset"] == 0) & (units["size"] == 0) & (units["tags_code"] == 0)
+
+
+def _judge(
+    places: Int64Array, expectation: Expectation, found: UnitArray, faults: _Faults
+) -> tuple[Int64Array, Int64Array]:
+    """Sorts differing units by the first field that is wrong; returns the places that are no fault: addresses into
+    consumequeue_ext, and hashes instead of delivery times.
+    """
+    want, have = expectation.units[places], found[places]
+    offset = want["phy_offset"] != have["phy_offset"]
+    size = ~offset & (want["size"] != have["size"])
+    tags = ~offset & ~size
+    ext = tags & (have["tags_code"] <= MAX_EXT_ADDRESS) & expectation.ext
+    hashes = np.zeros(len(places), bool)
+    if expectation.schedule:
+        codes, expected = have["tags_code"], want["tags_code"]
+        hashes = tags & ~ext & (codes == codes.astype(np.int32)) & (expected != expected.astype(np.int32))
+    faults.add("wrong_offset", places[offset], expectation.units)
+    faults.add("wrong_size", places[size], expectation.units)
+    faults.add("wrong_tags_code", places[tags & ~ext & ~hashes], expectation.units)
+    return places[ext], places[hashes]
+
+
+class _Faults:
+    """Collects faults by cause: complete counts, and the first of each cause as objects."""
+
+    def __init__(self, found: UnitArray) -> None:
+        self._found = found
+        self._faults: list[UnitFault] = []
+        self.counts: dict[str, int] = {}
+
+    def add(
+        self, cause: str, places: npt.NDArray[np.intp], expected: UnitArray | None = None, *, blank: bool = False
+    ) -> None:
+        if not len(places):
+            return
+        self.counts[cause] = self.counts.get(cause, 0) + len(places)
+        for place in places[:MOST_FAULTS].tolist():
+            want = _PRE_BLANK_UNIT[0] if blank else None if expected is None else expected[place]
+            have = None if cause == "missing_unit" and _is_zero(self._found[place]) else self._found[place]
+            self._faults.append(UnitFault(place * UNIT_SIZE, cause, as_fields(want), as_fields(have)))
+
+    def listed(self) -> list[UnitFault]:
+        return sorted(self._faults, key=lambda fault: fault.position)[:MOST_FAULTS]
+
+
+def as_fields(unit: Any) -> dict[str, int] | None:
+    """Returns a unit (or any row of a structured array) as a dict of its fields."""
+    return None if unit is None else {name: int(unit[name]) for name in unit.dtype.names}

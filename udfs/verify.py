@@ -1,0 +1,285 @@
+"""Files of a store against the staged runs of its log, inside a Spark task.
+
+The counterpart of ``udfs.build``: the same plan and the same slices of staged runs, but the bytes are compared with a
+store's own files instead of being written. Each task gets whole files; what goes back is one small row a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat import consumequeue, files, indexcheck, queuecheck
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
+from storeformat.dispatch import DispatchRules, tags_codes
+from storeformat.indexcheck import FileContext, IndexComparison, Rows
+from storeformat.queuecheck import Expectation, UnitComparison, UnitFault
+from storeformat.records import DecodeRules, decode
+from udfs.build import QueueFile, Readers, queue_slices
+from udfs.scan import ENTRY
+
+_ROWS_AT_A_TIME = 1 << 16
+
+
+@dataclass(frozen=True)
+class QueueCheck:
+    """One consume-queue file to check: what the log makes of it, and where in it the queue's own units lie (places in
+    units, clipped to the file). A file that the log does not know has no slices.
+    """
+
+    file: QueueFile
+    begin: int
+    end: int
+    schedule: bool = False
+    ext: bool = False
+
+
+@dataclass(frozen=True)
+class QueueFinding:
+    """What was found of one file. ``size`` is its length, None where it is missing; ``units`` is the comparison, None
+    where the length is wrong; ``first_expected`` the commit-log offset of its first own unit.
+    """
+
+    path: str
+    size: int | None
+    units: UnitComparison | None
+    first_expected: int | None
+    last_expected: int | None
+
+
+@dataclass(frozen=True)
+class CompareQueueFiles:
+    """Compares consume-queue files, batch by batch. ``dispatched`` is how far the broker must have come, None for the
+    whole log.
+    """
+
+    root: str
+    file_size: int
+    segments: tuple[Segment, ...]
+    decode_rules: DecodeRules
+    log_begin: int
+    log_end: int
+    dispatched: int | None = None
+
+    def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[QueueFinding]:
+        with Readers() as readers:
+            for batch in batches:
+                for check in batch:
+                    yield self._compare(check, readers)
+
+    def _compare(self, check: QueueCheck, readers: Readers) -> QueueFinding:
+        file = check.file
+        pieces = queue_slices(file, readers)
+        expected = consumequeue.parse_units(consumequeue.build_file(self.file_size, file.pre_blanks, pieces))
+        path = files.join(self.root, file.path)
+        size = files.size_of(path)
+        own = expected["phy_offset"][check.begin : check.end]
+        ends = (int(own[0]), int(own[-1])) if len(own) else (None, None)
+        if size is not None and size != self.file_size:
+            return QueueFinding(file.path, size, None, *ends)
+        stored = bytearray(self.file_size)
+        if size is not None:
+            with files.RangeReader(path) as reader:
+                reader.read_into(0, memoryview(stored))
+        found = consumequeue.parse_units(stored)
+        expectation = Expectation(
+            units=expected,
+            begin=check.begin,
+            end=check.end,
+            fillers=_fillers(file, len(expected)),
+            log_begin=self.log_begin,
+            log_end=self.log_end,
+            dispatched=self.dispatched,
+            schedule=check.schedule,
+            ext=check.ext,
+        )
+        comparison = queuecheck.compare_units(expectation, found)
+        if len(comparison.delivery_hashes):
+            comparison = self._check_hashes(comparison, expected, found, readers)
+        return QueueFinding(file.path, size, comparison, *ends)
+
+    def _check_hashes(
+        self,
+        comparison: UnitComparison,
+        expected: consumequeue.UnitArray,
+        found: consumequeue.UnitArray,
+        readers: Readers,
+    ) -> UnitComparison:
+        """Returns the comparison with those tags codes as faults that are not the hash of their record's tags."""
+        places = comparison.delivery_hashes
+        real = np.array([self._tags_hash(expected[place], readers) for place in places.tolist()], np.int64)
+        wrong = places[real != found["tags_code"][places]]
+        if not len(wrong):
+            return comparison
+        faults = tuple(
+            UnitFault(
+                place * consumequeue.UNIT_SIZE,
+                "wrong_tags_code",
+                queuecheck.as_fields(expected[place]),
+                queuecheck.as_fields(found[place]),
+            )
+            for place in wrong.tolist()
+        )
+        counts = dict(comparison.counts)
+        counts["wrong_tags_code"] = counts.get("wrong_tags_code", 0) + len(wrong)
+        return replace(
+            comparison,
+            faults=comparison.faults + faults,
+            counts=counts,
+            compared=comparison.compared - len(wrong),
+            delivery_hashes=places[real == found["tags_code"][places]],
+        )
+
+    def _tags_hash(self, unit: np.void, readers: Readers) -> int:
+        offset, size = int(unit["phy_offset"]), int(unit["size"])
+        segment = next(segment for segment in self.segments if segment.base <= offset < segment.end)
+        window = BlockWindow(readers.open(segment.path), segment)
+        window.load(offset, size)
+        block, _ = decode(window.bytes, offset, np.zeros(1, np.int64), self.decode_rules)
+        return int(tags_codes(block, DispatchRules(delay_millis=()))[0])
+
+
+def _fillers(file: QueueFile, units: int) -> npt.NDArray[np.bool_]:
+    marks = np.zeros(units, bool)
+    if file.fillers.any():
+        marks[file.pre_blanks : file.pre_blanks + int(file.counts.sum())] = np.repeat(file.fillers, file.counts)
+    return marks
+
+
+@dataclass(frozen=True)
+class RecordsAsked:
+    """Commit-log offsets in one split, whose chain begins at ``split.first_record``."""
+
+    split: Split
+    offsets: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RecordFound:
+    """One record that the chain proves."""
+
+    offset: int
+    size: int
+    topic: bytes
+    queue_id: int
+
+
+@dataclass(frozen=True)
+class FindRecords:
+    """Finds which offsets are records of the log: those to which the sizes lead, not what only looks like one."""
+
+    decode_rules: DecodeRules
+
+    def __call__(self, asked: Iterator[RecordsAsked]) -> Iterator[RecordFound]:
+        for one in asked:
+            split = one.split
+            if split.first_record is None:
+                continue
+            with files.RangeReader(split.segment.path) as reader:
+                walk = ChainWalk(BlockWindow(reader, split.segment), split, split.first_record, self.decode_rules)
+                for block in walk:
+                    for row in np.flatnonzero(block.genuine & np.isin(block.offsets, one.offsets)).tolist():
+                        yield RecordFound(
+                            int(block.offsets[row]),
+                            int(block.heads.total_size[row]),
+                            block.topics[block.topic_codes[row]],
+                            int(block.heads.queue_id[row]),
+                        )
+
+
+@dataclass(frozen=True)
+class EntrySource:
+    """One staging file of index entries: how many there are, and the commit-log offset of the last."""
+
+    path: str
+    entries: int
+    last_offset: int
+
+
+class StagedRows:
+    """The entries that the log makes, read from the staging files as they are asked for."""
+
+    def __init__(self, sources: Sequence[EntrySource], readers: Readers) -> None:
+        self._sources = sources
+        self._readers = readers
+        self._ends = np.cumsum([source.entries for source in sources], dtype=np.int64)
+        self._last_offsets = np.array([source.last_offset for source in sources], np.int64)
+        self._cached = (0, np.zeros(0, ENTRY))
+        self.rows = Rows(int(self._ends[-1]) if len(sources) else 0, self.read, self.find)
+
+    def read(self, begin: int, end: int) -> npt.NDArray[np.void]:
+        """Returns rows [begin, end)."""
+        first, block = self._cached
+        if not (first <= begin and end <= first + len(block)):
+            stop = min(max(end, begin + _ROWS_AT_A_TIME), self.rows.total)
+            first, block = begin, self._load(begin, stop)
+            self._cached = first, block
+        return block[begin - first : end - first]
+
+    def _load(self, begin: int, end: int) -> npt.NDArray[np.void]:
+        rows = np.empty(max(end - begin, 0), ENTRY)
+        content = memoryview(rows.view(np.uint8)) if len(rows) else memoryview(b"")
+        source = int(np.searchsorted(self._ends, begin, "right"))
+        done = 0
+        while begin + done < end:
+            at = begin + done - int(self._ends[source]) + self._sources[source].entries
+            count = min(end - begin - done, self._sources[source].entries - at)
+            piece = content[done * ENTRY.itemsize : (done + count) * ENTRY.itemsize]
+            self._readers.open(self._sources[source].path).read_into(at * ENTRY.itemsize, piece)
+            done += count
+            source += 1
+        return rows
+
+    def find(self, offset: int) -> int:
+        """Returns the number of the first row at or behind a commit-log offset."""
+        source = int(np.searchsorted(self._last_offsets, offset, "left"))
+        if source == len(self._sources):
+            return self.rows.total
+        high = int(self._ends[source]) - 1
+        low = high - self._sources[source].entries + 1
+        while high - low > 64:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._offset(middle) < offset else (low, middle)
+        offsets = self._load(low, high + 1)["offset"]
+        return low + int(np.searchsorted(offsets, offset, "left"))
+
+    def _offset(self, row: int) -> int:
+        return int(self._load(row, row + 1)["offset"][0])
+
+
+@dataclass(frozen=True)
+class IndexCheck:
+    """One index file to check, and what lies around it."""
+
+    path: str
+    context: FileContext
+
+
+@dataclass(frozen=True)
+class CompareIndexFiles:
+    """Compares index files with the staged entries."""
+
+    root: str
+    slots: int
+    max_index_num: int
+    sources: tuple[EntrySource, ...]
+
+    def __call__(self, checks: Iterator[IndexCheck]) -> Iterator[IndexComparison]:
+        for check in checks:
+            with Readers() as readers, files.RangeReader(files.join(self.root, check.path)) as reader:
+                staged = StagedRows(self.sources, readers)
+                yield indexcheck.compare_index_file(
+                    _reading(reader), self.slots, self.max_index_num, staged.rows, check.context
+                )
+
+
+def _reading(reader: files.RangeReader) -> indexcheck.Read:
+    def read(position: int, length: int) -> bytes | memoryview:
+        content = memoryview(bytearray(length))
+        reader.read_into(position, content)
+        return content
+
+    return read
