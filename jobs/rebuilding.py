@@ -24,13 +24,21 @@ from storeformat import __version__, files
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.errors import TotalsDisagree
 from storeformat.layout import CHECKPOINT
-from udfs.build import BuildIndexFiles, BuildQueueFiles, FileRow, staged_timestamp
+from udfs.build import (
+    BuildFiles,
+    BuildIndexFiles,
+    BuildQueueFiles,
+    FileRow,
+    IndexFile,
+    QueueFile,
+    staged_timestamp,
+)
 from udfs.scan import ScanTask, Selection
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
 _QUEUE_FILES_A_TASK = 256
-_QUEUE_BYTES_A_TASK = 64 << 20
+_QUEUE_BYTES_A_TASK = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,7 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
     index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
     rows: list[FileRow] = []
     if not options.dry_run:
-        if queues is not None:
-            rows += _build_queues(runner, store, queues, made)
-        if "index" in options.only:
-            rows += _build_index(runner, store, index, made)
+        rows += _build_files(runner, store, queues, index if "index" in options.only else None, made)
         if "checkpoint" in options.only:
             rows.append(_write_checkpoint(made, _checkpoint(store, reading, index.end_timestamp)))
         manifest = _manifest(options, store, reading, rows)
@@ -94,23 +99,26 @@ def scan_store(
     )
 
 
-def _build_queues(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, made: str) -> list[FileRow]:
-    file_size = store.layout.consume_queue_file_size
-    build = BuildQueueFiles(made, file_size, tuple(store.segments))
-    group = max(1, min(_QUEUE_FILES_A_TASK, _QUEUE_BYTES_A_TASK // file_size))
-    batches = [plan.files[at : at + group] for at in range(0, len(plan.files), group)]
-    rows = runner.map("write consume queues", build, batches)
-    expected = {file.path: int(file.counts.sum()) for file in plan.files}
-    _check_rows("consume queue", rows, expected, plan.offset_sum if plan.complete else None)
-    return rows
-
-
-def _build_index(runner: Runner, store: OpenedStore, plan: planning.IndexPlan, made: str) -> list[FileRow]:
+def _build_files(
+    runner: Runner, store: OpenedStore, queues: planning.QueuesPlan | None, index: planning.IndexPlan | None, made: str
+) -> list[FileRow]:
+    """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
     layout = store.layout
-    build = BuildIndexFiles(made, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put)
-    rows = runner.map("write index files", build, plan.files)
-    expected = {file.path: entries for file, entries in zip(plan.files, plan.entries, strict=True)}
-    _check_rows("index", rows, expected, plan.offset_sum)
+    build = BuildFiles(
+        BuildQueueFiles(made, layout.consume_queue_file_size, tuple(store.segments)),
+        BuildIndexFiles(made, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put),
+    )
+    queue_files, index_files = queues.files if queues else [], index.files if index else []
+    group = max(1, min(_QUEUE_FILES_A_TASK, _QUEUE_BYTES_A_TASK // layout.consume_queue_file_size))
+    batches = [queue_files[at : at + group] for at in range(0, len(queue_files), group)]
+    jobs: list[IndexFile | Sequence[QueueFile]] = [*index_files, *batches]
+    rows = runner.map("write consume queues and index files", build, jobs)
+    if index is not None:
+        expected = {file.path: entries for file, entries in zip(index.files, index.entries, strict=True)}
+        _check_rows("index", rows[: len(index_files)], expected, index.offset_sum)
+    if queues is not None:
+        expected = {file.path: int(file.counts.sum()) for file in queues.files}
+        _check_rows("consume queue", rows[len(index_files) :], expected, queues.offset_sum if queues.complete else None)
     return rows
 
 

@@ -26,7 +26,7 @@ depend on how the log was split. Rules, for a unit with queue offset q when the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -246,23 +246,28 @@ def plan_files(plan: QueuePlan, file_size: int) -> FilePlan:
     )
 
 
-def build_file(file_size: int, pre_blanks: int, pieces: Iterable[bytes | bytearray | memoryview]) -> bytearray:
-    """Bytes of one consume-queue file: pre-blank units, the packed pieces one after the other, zeros to its end.
+Piece = bytes | bytearray | memoryview
+
+
+def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """What stands in one consume-queue file, in order: pre-blank units, then the packed pieces; zeros follow.
 
     Raises TotalsDisagree if the pieces are not whole units or do not fit: the plan and the runs are not of one log.
     """
-    content = bytearray(file_size)
     position = pre_blanks * UNIT_SIZE
-    content[:position] = PRE_BLANK * pre_blanks
+    yield PRE_BLANK * pre_blanks
     for piece in pieces:
-        end = position + len(piece)
-        if end > file_size or len(piece) % UNIT_SIZE:
+        position += len(piece)
+        if position > file_size or len(piece) % UNIT_SIZE:
             raise TotalsDisagree(
-                "the units of a consume-queue file do not fit", found=end, expected=f"at most {file_size}"
+                "the units of a consume-queue file do not fit", found=position, expected=f"at most {file_size}"
             )
-        content[position:end] = piece
-        position = end
-    return content
+        yield piece
+
+
+def build_file(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> bytes:
+    """Bytes of one whole consume-queue file, see ``file_pieces``."""
+    return b"".join(file_pieces(file_size, pre_blanks, pieces)).ljust(file_size, b"\0")
 
 
 def filler_units(unit: bytes | memoryview, count: int) -> bytes:

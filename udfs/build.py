@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _READ_CHUNK = 8 << 20
-_ENTRIES_AT_A_TIME = 1 << 18
+_ENTRIES_AT_A_TIME = 1 << 16
+_ZEROS = memoryview(bytes(1 << 18))
 
 
 @dataclass(frozen=True)
@@ -78,16 +79,17 @@ class BuildQueueFiles:
 
     def _build(self, job: QueueFile, readers: Readers) -> FileRow:
         target = files.join(self.output, job.path)
-        content = consumequeue.build_file(self.file_size, job.pre_blanks, queue_slices(job, readers))
         with files.FileWriter(target) as writer:
-            writer.write(content)
+            for piece in consumequeue.file_pieces(self.file_size, job.pre_blanks, queue_slices(job, readers)):
+                writer.write(piece)
             writer.finish(self.file_size)
-        stored = bytearray(self.file_size)
+        # One unit more than was written: it must be empty. What lies behind was never touched.
+        used = consumequeue.UNIT_SIZE * (job.pre_blanks + int(job.counts.sum()))
+        stored = memoryview(bytearray(min(used + consumequeue.UNIT_SIZE, self.file_size)))
         with files.RangeReader(target) as reader:
-            reader.read_into(0, memoryview(stored))
+            reader.read_into(0, stored)
         units = consumequeue.parse_units(stored)
-        written = consumequeue.written_units(units)
-        mine = units[job.pre_blanks : written]
+        mine = units[job.pre_blanks : consumequeue.written_units(units)]
         if bool(consumequeue.is_pre_blank(mine).any()) or files.size_of(target) != self.file_size:
             raise TotalsDisagree("a consume-queue file does not hold what was written", path=target)
         last = int(mine["phy_offset"][-1])
@@ -96,7 +98,7 @@ class BuildQueueFiles:
         return FileRow(
             path=job.path,
             size=self.file_size,
-            sha256=hashlib.sha256(stored).hexdigest(),
+            sha256=_sha256_padded(stored, self.file_size),
             count=len(mine),
             offset_sum=int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64)),
             first_offset=int(mine["phy_offset"][0]),
@@ -106,6 +108,14 @@ class BuildQueueFiles:
     def _store_timestamp(self, offset: int, readers: Readers) -> int:
         segment = next(segment for segment in self.stamped_from if segment.base <= offset < segment.end)
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
+
+
+def _sha256_padded(head: memoryview, size: int) -> str:
+    """Returns the SHA-256 of a file that begins with ``head`` and holds zeros from there on."""
+    digest = hashlib.sha256(head)
+    for position in range(len(head), size, len(_ZEROS)):
+        digest.update(_ZEROS[: size - position])
+    return digest.hexdigest()
 
 
 def queue_slices(job: QueueFile, readers: Readers) -> Iterator[memoryview | bytes]:
@@ -151,8 +161,7 @@ class BuildIndexFiles:
         start = indexfile.first_header()
         if job.previous is not None:
             source, row = job.previous
-            last = _read_entries(readers.open(source), row, 1)
-            start = indexfile.first_header(int(last["store_timestamp"][0]), int(last["offset"][0]))
+            start = indexfile.first_header(*_read_entry(readers.open(source), row))
         target = files.join(self.output, job.path)
         size = indexfile.index_file_size(self.slots, self.max_index_num)
         with files.FileWriter(target) as writer:
@@ -204,23 +213,47 @@ class BuildIndexFiles:
         )
 
 
-def _read_entries(reader: files.RangeReader, row: int, count: int) -> npt.NDArray[np.void]:
-    data = bytearray(count * ENTRY.itemsize)
-    reader.read_into(row * ENTRY.itemsize, memoryview(data))
-    return np.frombuffer(data, ENTRY)
+def _read_entries(reader: files.RangeReader, row: int, buffer: memoryview) -> npt.NDArray[np.void]:
+    """Returns as many staged rows from ``row`` on as fill the buffer, over its bytes."""
+    reader.read_into(row * ENTRY.itemsize, buffer)
+    return np.frombuffer(buffer, ENTRY)
+
+
+def _read_entry(reader: files.RangeReader, row: int) -> tuple[int, int]:
+    """Returns store time and commit-log offset of one staged entry."""
+    rows = _read_entries(reader, row, memoryview(bytearray(ENTRY.itemsize)))
+    return int(rows["store_timestamp"][0]), int(rows["offset"][0])
 
 
 def staged_timestamp(source: str, row: int) -> int:
     """Returns the store time of one staged index entry."""
     with files.RangeReader(source) as reader:
-        return int(_read_entries(reader, row, 1)["store_timestamp"][0])
+        return _read_entry(reader, row)[0]
+
+
+@dataclass(frozen=True)
+class BuildFiles:
+    """Makes files of both kinds in one go: whole index files, and batches of consume-queue files."""
+
+    queues: BuildQueueFiles
+    index: BuildIndexFiles
+
+    def __call__(self, jobs: Iterator[IndexFile | Sequence[QueueFile]]) -> Iterator[FileRow]:
+        for job in jobs:
+            if isinstance(job, IndexFile):
+                yield from self.index(iter([job]))
+            else:
+                yield from self.queues(iter([job]))
 
 
 def _entry_chunks(job: IndexFile, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
+    """Yields the staged columns of a file piece by piece; each piece is gone when the next one is asked for."""
+    buffer = memoryview(bytearray(_ENTRIES_AT_A_TIME * ENTRY.itemsize))
     for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):
         reader = readers.open(source)
         for row in range(begin, begin + count, _ENTRIES_AT_A_TIME):
-            rows = _read_entries(reader, row, min(_ENTRIES_AT_A_TIME, begin + count - row))
+            size = min(_ENTRIES_AT_A_TIME, begin + count - row)
+            rows = _read_entries(reader, row, buffer[: size * ENTRY.itemsize])
             yield rows["key_hash"], rows["offset"], rows["store_timestamp"]
 
 

@@ -333,8 +333,8 @@ def put_entries(
 ) -> None:
     """Fills ``packed`` (of ``indexfile.ENTRY``) with entries numbered from ``first_number`` on, and links them.
 
-    ``slot_table`` is that of ``link_entries``; ``begin_timestamp`` is what ``time_diffs`` count from. Only timestamps may
-    be negative.
+    ``slot_table`` is that of ``link_entries``; ``begin_timestamp`` is what ``time_diffs`` count from. Only
+    timestamps may be negative.
     """
     packed["key_hash"] = key_hashes
     packed["phy_offset"] = phy_offsets
