@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -27,6 +29,8 @@ from udfs import schemas
 pytestmark = [pytest.mark.spark, pytest.mark.golden]
 
 STORES = ("base-larger-5.3.3", "base-clean-4.9.8", "batch-cq-5.3.3", "recreate-5.1.4", "retention-5.5.0", "lmq-5.5.0")
+SHOP = Path(__file__).parents[2] / "notebooks" / "shop" / "shop-5.3.3.tar.gz"
+SHOP_LEVELS = "1s 2s 2s 3s 4s 6s 8s 10s 15s 20s 30s 1m"
 HALF, OPS, SCHEDULE = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 Row = dict[str, Any]
 Counts = Iterable[tuple[Any, ...]]
@@ -37,6 +41,15 @@ def rows_of(name: str) -> Iterator[Row]:
     settings = BrokerSettings.of(store.version, store.settings)
     for row in messages_model.rows(read_segments(golden.unpack(store)), settings, until=store.dispatched_up_to):
         yield {"cluster": "c", "broker": name, **row}
+
+
+def rows_of_the_shop(directory: Path) -> Iterator[Row]:
+    """A broker with clients: retries, dead letters, delays, transactions and traces."""
+    with tarfile.open(SHOP) as archive:
+        archive.extractall(directory, filter="data")
+    settings = BrokerSettings.of("5.3.3", {"mappedFileSizeCommitLog": 262144, "messageDelayLevel": SHOP_LEVELS})
+    for row in messages_model.rows(read_segments(directory / "shop-5.3.3"), settings):
+        yield {"cluster": "c", "broker": "shop-a", **row}
 
 
 def damaged(rows: Iterable[Row]) -> Iterator[Row]:
@@ -57,8 +70,9 @@ def damaged(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     found = [row for name in STORES for row in rows_of(name)]
+    found += rows_of_the_shop(tmp_path_factory.mktemp("shop"))
     return found + list(damaged(row for row in found if row["broker"] == STORES[0]))
 
 
@@ -283,7 +297,7 @@ def clock_steps(rows: list[Row]) -> Counts:
 def clock_skew_by_host(rows: list[Row]) -> Counts:
     def first_attempt(row: Row) -> bool:
         late = row["reconsume_times"] != 0 or row["transaction_type"] != "none" or row["topic"].startswith("%DLQ%")
-        return not late and "DELAY" not in row["properties"] and "TIMER_OUT_MS" not in row["properties"]
+        return not late and not {"DELAY", "TIMER_OUT_MS", "TRAN_MSG"} & set(row["properties"])
 
     for group, mine in grouped(filter(first_attempt, rows), lambda row: (*_broker(row), host(row))).items():
         took = [ms(row["store_timestamp"], row["born_timestamp"]) for row in mine]
@@ -339,6 +353,33 @@ def plain(row: tuple[tuple[bool, Any], ...]) -> list[Any]:
     return [value if isinstance(value, (int, float)) else hash(value) for value in values] + [given for given, _ in row]
 
 
+def test_the_shop_is_as_it_was_run(spark: Any) -> None:
+    """What Shop.java did, by its own rules (notebooks/shop/README.md)."""
+    one = {
+        name: spark.table(name).where(f"broker = 'shop-a' AND {condition}").collect()
+        for name, condition in {
+            "storage_by_topic": "topic = 'orders'",
+            "transactions": "TRUE",
+            "retry_ageing": "consumer_group = 'ledger'",
+            "delay_accuracy": "delivered <> scheduled",
+        }.items()
+    }
+    (twice,) = spark.table("duplicates_by_topic").where("topic = 'orders'").collect()
+    orders = one["storage_by_topic"][0].messages
+    assert (orders, twice.surplus) == (1094 + 27, 27)
+    assert len(one["transactions"]) == 1094 // 5
+    assert [
+        (row.kind, row.reconsume_times) for row in sorted(one["retry_ageing"], key=lambda row: row.reconsume_times)
+    ] == [
+        ("retry", 1),
+        ("retry", 2),
+        ("retry", 3),
+        ("dlq", 4),
+    ]
+    assert {(row.origin_topic, row.messages) for row in one["retry_ageing"]} == {("payments", 14)}
+    assert one["delay_accuracy"] == []
+
+
 def test_views_are_described(spark: Any) -> None:
     described = {row.col_name: row.comment for row in spark.sql("DESCRIBE retry_ageing").collect()}
     assert described["reconsume_times"] == "The how-manieth retry"
@@ -354,7 +395,13 @@ def test_a_table_without_bodies_has_all_views_but_no_rollbacks(spark: Any, rows:
 
 
 def test_functions_in_sql(spark: Any, rows: list[Row]) -> None:
+    views.register(spark, spark.table("messages"), views.TRACE_VIEWS)
     names = functions.register(spark)
+    steps = {row.step: row["count"] for row in spark.table("traces").groupBy("step").count().collect()}
+    assert steps["Pub"] >= 1094
+    assert 0 < steps["SubBefore"] == spark.table("consumptions").count()
+    failed = spark.table("consumptions").where("consumer_group = 'ledger' AND NOT success").count()
+    assert failed == 4 * 14  # the first attempt and three retries
     assert len(names) == len(set(names)) > 15
     described = [row.function_desc for row in spark.sql("DESCRIBE FUNCTION EXTENDED rmq_uniq_key_time").collect()]
     assert any("When a client made a unique key." in line for line in described)
@@ -366,7 +413,7 @@ def test_functions_in_sql(spark: Any, rows: list[Row]) -> None:
                count_if(rmq_offset_msg_id_parts(offset_msg_id).commit_log_offset <> commit_log_offset) AS parts,
                count_if(rmq_transaction_type(sys_flag) <> transaction_type) AS transactions,
                count_if(unix_millis(store_timestamp) + rmq_delay_ms(rmq_delay_level(properties)) <> tags_code
-                        AND topic = 'SCHEDULE_TOPIC_XXXX') AS delays,
+                        AND topic = 'SCHEDULE_TOPIC_XXXX' AND broker <> 'shop-a') AS delays,
                count_if(rmq_uncompressed_body(body, sys_flag) IS NULL) AS bodies
           FROM messages WHERE broker <> 'damaged'
         """

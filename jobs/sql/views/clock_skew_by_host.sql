@@ -1,5 +1,5 @@
 -- Whose clock is wrong? A message cannot be stored before it is made: where it is, the producer's clock runs ahead.
--- Retries, deliveries after a delay and commits keep the time of the first attempt and are left out.
+-- Retries, deliveries after a delay and everything of transactions keep the time of the first attempt and are left out.
 CREATE OR REPLACE TEMPORARY VIEW clock_skew_by_host (
   cluster, broker,
   host COMMENT 'Producer, without its port',
@@ -17,6 +17,6 @@ SELECT cluster, broker,
        max(unix_millis(store_timestamp) - unix_millis(born_timestamp))
   FROM messages
  WHERE reconsume_times = 0 AND transaction_type = 'none' AND properties['DELAY'] IS NULL
-   AND properties['TIMER_OUT_MS'] IS NULL AND NOT startswith(topic, '%DLQ%')
+   AND properties['TRAN_MSG'] IS NULL AND properties['TIMER_OUT_MS'] IS NULL AND NOT startswith(topic, '%DLQ%')
    AND store_timestamp IS NOT NULL AND born_timestamp IS NOT NULL
  GROUP BY cluster, broker, host;
