@@ -45,9 +45,9 @@ def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter
             return backups.would_settle("publish", open_one, "undone")
         reporter.note(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
         replacement.undo(open_one)
-        undone = open_one.name
-    elif (done := _published_before(known, source)) is not None:
-        return _report(done, dry_run=options.dry_run, notes=["this rebuild had been published already"])
+        undone, known = open_one.name, replacement.replacements(root)
+    if (done := _published_before(known, source)) is not None:
+        return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
     manifest = read_manifest(source)
     notes = _check_store(root, manifest, options)
     log = _check_log(root, manifest, options.commitlog)
@@ -83,8 +83,8 @@ def _finish_earlier(item: Replacement, options: PublishOptions, reporter: Report
 
 def _published_before(known: Sequence[Replacement], source: str) -> Replacement | None:
     """Returns the newest replacement if it published ``source``, which has been emptied by that."""
-    newest = known[-1] if known else None
-    if newest is None or newest.journal.state != FINISHED or newest.journal.kind != PUBLISH:
+    newest = next((item for item in reversed(known) if item.journal.state == FINISHED), None)
+    if newest is None or newest.journal.kind != PUBLISH:
         return None
     emptied = files.exists(source) and not files.list_directory(source)
     return newest if newest.journal.source == source and emptied else None

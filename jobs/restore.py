@@ -14,7 +14,7 @@ from jobs.config import RestoreOptions
 from jobs.reporting import Report, Reporter
 from storeformat import durable, files, replacement
 from storeformat.errors import MissingInput, Refused
-from storeformat.replacement import ABORT, FINISHED, RESTORE, SWAPPING, Journal, Place, Replacement
+from storeformat.replacement import ABORT, FINISHED, PUBLISH, RESTORE, SWAPPING, Journal, Place, Replacement
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
@@ -31,6 +31,7 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
     known = replacement.replacements(root)
     name = None if options.backup is None else files.name_of(options.backup)
     open_one = backups.unfinished(known)
+    undone = None
     if open_one is not None:
         journal = open_one.journal
         again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
@@ -38,14 +39,18 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
         if options.dry_run:
             return backups.would_settle("restore", open_one, how)
         reporter.note(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
-        settled = replacement.finish(open_one) if again else replacement.undo(open_one)
-        if again or name in (None, open_one.name):
-            return _report(settled, settled_earlier_run=how, notes=_notes(settled))
+        if again:
+            done = replacement.finish(open_one)
+            return _report(done, finished=done.name, notes=_notes(done))
+        replacement.undo(open_one)
+        undone, known = open_one.name, replacement.replacements(root)
+        if journal.kind == PUBLISH and name in (None, undone):
+            return _undone_report(open_one)
     chosen = _choose(known, name, root)
     journal = Journal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
     backups.check_places(root, journal.places)
     done = Replacement(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
-    return _report(done, dry_run=options.dry_run, notes=_notes(done))
+    return _report(done, dry_run=options.dry_run, undone=undone, notes=_notes(done))
 
 
 def _choose(known: Sequence[Replacement], name: str | None, root: str) -> Replacement:
@@ -95,8 +100,25 @@ def _notes(done: Replacement) -> list[str]:
     return notes
 
 
+def _undone_report(item: Replacement) -> Report:
+    """Returns the report of the way back from a publish that a crash had cut short."""
+    return Report(
+        "restore",
+        store=item.root,
+        restored=[place.path for place in item.journal.places if place.old],
+        undone_earlier_run=item.name,
+        dry_run=False,
+        notes=[],
+    )
+
+
 def _report(
-    done: Replacement, *, dry_run: bool = False, settled_earlier_run: str | None = None, notes: Sequence[str] = ()
+    done: Replacement,
+    *,
+    dry_run: bool = False,
+    finished: str | None = None,
+    undone: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Report:
     journal = done.journal
     return Report(
@@ -106,7 +128,8 @@ def _report(
         restored=[place.path for place in journal.places if place.new],
         backup=done.name or None,
         backed_up=[place.path for place in journal.places if place.old],
-        settled_earlier_run=settled_earlier_run,
+        finished_earlier_run=finished,
+        undone_earlier_run=undone,
         dry_run=dry_run,
         notes=list(notes),
     )

@@ -176,8 +176,7 @@ def stage(item: Replacement, advance: durable.Advance = lambda count: None) -> R
     if item.journal.kind == PUBLISH:
         for _, target in pairs:
             durable.give_to_owner_of(item.root, target)
-    directories = [directory for _, target in pairs for directory in durable.tree(target)[0]]
-    durable.sync_all([*directories, *_parents(path for pair in pairs for path in pair), item.directory])
+    _sync_parents(item, (path for pair in pairs for path in pair))
     return item.saved(SWAPPING)
 
 
@@ -228,7 +227,7 @@ def undo(item: Replacement) -> Replacement:
         for source, target in reversed(pairs):
             if durable.present(target) and not durable.present(source):
                 _move(target, source)
-        durable.sync_all(_parents(path for pair in pairs for path in pair))
+        _sync_parents(item, (path for pair in pairs for path in pair))
     item = item.saved(UNDONE)
     _tidy(item)
     return item
@@ -259,12 +258,21 @@ def _clear(item: Replacement, place: Place) -> None:
 
 
 def _sync(item: Replacement, group: Iterable[Place]) -> None:
-    moved = [path for place in group for path in (_home(item, place), item.at(place.path), item.new(place))]
-    durable.sync_all([path for path in _parents(moved) if durable.present(path)])
+    paths = (path for place in group for path in (_home(item, place), item.at(place.path), item.new(place)))
+    _sync_parents(item, paths)
 
 
-def _parents(paths: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(files.parent_of(path) for path in paths))
+def _sync_parents(item: Replacement, paths: Iterable[str]) -> None:
+    """Syncs the directories above these paths: below the store all, because a backup's may be new."""
+    above: dict[str, None] = {}
+    for path in paths:
+        parent = files.parent_of(path)
+        while parent not in above:
+            above[parent] = None
+            if not parent.startswith(files.join(item.root, "")):
+                break
+            parent = files.parent_of(parent)
+    durable.sync_all(path for path in above if durable.present(path))
 
 
 def _tidy(item: Replacement) -> None:

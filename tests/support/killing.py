@@ -1,0 +1,129 @@
+"""Runs a job in processes that kill themselves (SIGKILL) just before one of their changes of the file system.
+
+A change is what the interpreter's audit events show (rename, mkdir, unlink, opening for writing, utime, truncate) and
+every fsync, so that the code under test needs no hook. They count from the first mkdir or rename on: what comes before
+only reads. One driver process imports everything once and forks for each run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_HERE = Path(__file__).resolve()
+_CHANGES = frozenset({"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.utime", "os.truncate", "os.chown"})
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: ``killed``, or with an exit code of its own (0 done, 1 an exception, which is in ``trace``)."""
+
+    killed: bool
+    exit_code: int
+    trace: str
+
+
+class Killer:
+    """The driver process; use as a context manager."""
+
+    def __enter__(self) -> Self:
+        root = _HERE.parent.parent.parent
+        self._driver = subprocess.Popen(
+            [sys.executable, _HERE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root), "ROCKETMQ_STORE_SPARK_KERNELS": "numpy"},
+        )  # fmt: skip
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        self._driver.stdin.close()
+        self._driver.wait(timeout=30)
+        self._driver.stdout.close()
+
+    def run(self, job: str, options: dict[str, Any], kill_before: int) -> Ended:
+        """Runs ``jobs.<job>`` and kills it before change number ``kill_before`` (from 0)."""
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        self._driver.stdin.write(json.dumps([job, options, kill_before]) + "\n")
+        self._driver.stdin.flush()
+        return Ended(**json.loads(self._driver.stdout.readline()))
+
+
+def _drive() -> None:
+    from jobs import config
+    from jobs.reporting import Reporter
+
+    pa.array(np.zeros(1))  # makes pyarrow import pandas: once here, not in every fork
+    modules = {job: importlib.import_module(f"jobs.{job}") for job in ("publish", "restore")}
+    kinds = {"publish": config.PublishOptions, "restore": config.RestoreOptions}
+    for line in sys.stdin:
+        job, options, kill_before = json.loads(line)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            code = 0
+            try:
+                _kill_before(kill_before)
+                modules[job].run(kinds[job](**options), Reporter(quiet=True, stream=io.StringIO()))
+            except BaseException:  # noqa: BLE001  (whatever it is, the parent shows it)
+                code = 1
+                os.write(write, traceback.format_exc().encode())
+            os._exit(code)
+        os.close(write)
+        with os.fdopen(read, encoding="utf-8") as trace:
+            text = trace.read()
+        _, status = os.waitpid(child, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        ended = {"killed": killed, "exit_code": -1 if killed else os.waitstatus_to_exitcode(status), "trace": text}
+        sys.stdout.write(json.dumps(ended) + "\n")
+        sys.stdout.flush()
+
+
+def _kill_before(number: int) -> None:
+    changes = itertools.count()
+    begun = False
+
+    def change() -> None:
+        if begun and next(changes) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal begun
+        if event in _CHANGES or (event == "open" and int(arguments[2] or 0) & _WRITING):
+            begun = begun or event in ("os.mkdir", "os.rename")
+            change()
+
+    fsync = os.fsync
+
+    def watched_fsync(handle: int) -> None:
+        change()
+        fsync(handle)
+
+    os.fsync = watched_fsync
+    sys.addaudithook(watch)
+
+
+if __name__ == "__main__":
+    _drive()
