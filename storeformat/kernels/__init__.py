@@ -23,7 +23,7 @@ from storeformat.kernels.columns import PADDING, Bytes, Heads, Int32s, Int64s, S
 
 __all__ = ["PADDING", "Bytes", "Heads", "Int32s", "Int64s", "Spans", "active"]
 
-_COMPILED = ("machine_words.py", "message.py", "numba_crc.py", "numba_kernels.py")
+_COMPILED = ("machine_words.py", "message.py", "numba_crc.py", "numba_records.py", "numba_values.py")
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What compiled kernels need of the processor: unaligned words, byte swaps, bit scans, carry-less products.
+"""What compiled kernels need of the processor and the compiler: words, byte swaps, bit scans, argument types.
 
 Functions here compile into one or two instructions. The loads take any position of a ``uint8`` array and check nothing,
 unless numba's own bounds checks are on (``NUMBA_BOUNDSCHECK=1``). Only little-endian processors are served: the import
@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils, config
@@ -20,10 +21,31 @@ if sys.byteorder != "little":
     raise ImportError("the compiled kernels are for little-endian processors")
 
 _SETTINGS: Any = config
-_WORDS: dict[int, Any] = {32: types.uint32, 64: types.uint64}
+_WORD_TYPES: dict[int, Any] = {32: types.uint32, 64: types.uint64}
 
 CHECKED = bool(_SETTINGS.BOUNDSCHECK)
 HAS_CARRYLESS_MULTIPLY = not _SETTINGS.CPU_NAME and bool(llvm.get_host_cpu_features().get("pclmul"))
+
+EVERY_BYTE, HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+
+
+def column(kind: Any, dimensions: int = 1) -> Any:
+    """Type of an argument that is only read: arrays that may be written fit it too."""
+    return types.Array(kind, dimensions, "C", readonly=True)
+
+
+def result(kind: Any, dimensions: int = 1) -> Any:
+    """Type of an argument that is written."""
+    return types.Array(kind, dimensions, "C")
+
+
+def tuple_of(*kinds: Any) -> Any:
+    """Type of several results."""
+    return types.Tuple(kinds)  # type: ignore[no-untyped-call]
+
+
+BYTES, INT32S, INT64S = column(types.uint8), column(types.int32), column(types.int64)
+WORDS = column(types.uint64)
 
 
 def _instruction(generator: Any) -> Any:
@@ -31,7 +53,7 @@ def _instruction(generator: Any) -> Any:
 
 
 def _load(bits: int) -> Any:
-    result = _WORDS[bits]
+    result = _WORD_TYPES[bits]
 
     @_instruction
     def load(typing_context: Any, buffer: Any, at: Any) -> Any:
@@ -47,7 +69,7 @@ def _load(bits: int) -> Any:
 
 
 def _swap(bits: int) -> Any:
-    result = _WORDS[bits]
+    result = _WORD_TYPES[bits]
 
     @_instruction
     def swap(typing_context: Any, word: Any) -> Any:

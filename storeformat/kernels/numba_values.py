@@ -1,0 +1,280 @@
+"""Values in compiled code: hashes, index keys and entries, dictionaries. See ``numba_kernels``."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+
+from storeformat import javacompat
+from storeformat.kernels import numpy_kernels
+from storeformat.kernels.columns import Bytes, Int32s, Int64s, Spans
+from storeformat.kernels.machine_words import (
+    BYTES,
+    EVERY_BYTE,
+    HIGH_BITS,
+    INT32S,
+    INT64S,
+    column,
+    load64,
+    result,
+    swap32,
+    trailing_zeros,
+    tuple_of,
+)
+from storeformat.kernels.numpy_kernels import gather_spans
+
+
+def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
+    """See ``numpy_kernels.hash_spans``."""
+    hashes = np.empty(len(spans.starts), np.int32)
+    lengths = spans.lengths.copy()
+    if _hash(buffer, spans.starts, spans.lengths, hashes, lengths):
+        rows = np.flatnonzero(lengths < 0)
+        odd = gather_spans(buffer, Spans(spans.starts[rows], spans.lengths[rows]))
+        hashes[rows], lengths[rows] = javacompat.java_hashes_and_lengths(odd)
+    return hashes, lengths
+
+
+_EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+_POWERS = np.array([pow(31, n, 1 << 32) for n in range(9)], np.uint32)
+
+
+@njit
+def _hash_word(word):  # type: ignore[no-untyped-def]
+    """Hash of eight bytes below 0x80, the lowest first: sums of pairs, of pairs of pairs, of both halves."""
+    pairs = (word & _EVEN_BYTES) * np.uint64(31) + ((word >> np.uint64(8)) & _EVEN_BYTES)
+    fours = (pairs & _EVEN_PAIRS) * np.uint64(31**2) + ((pairs >> np.uint64(16)) & _EVEN_PAIRS)
+    return np.uint32(fours) * np.uint32(31**4) + np.uint32(fours >> np.uint64(32))
+
+
+@njit
+def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
+    """Returns the hash of a text with hash ``value`` and ``left`` bytes behind it, and all the bytes ored."""
+    seen = np.uint64(0)
+    while left >= 8:
+        word = load64(buffer, at)
+        seen |= word
+        value = np.uint32(value * _POWERS[8] + _hash_word(word))
+        at += 8
+        left -= 8
+    if left > 0:
+        # Zeros in front add nothing to a hash.
+        word = load64(buffer, at) << np.uint64(8 * (8 - left))
+        seen |= word
+        value = np.uint32(value * _POWERS[left] + _hash_word(word))
+    return value, seen
+
+
+@njit(types.int64(BYTES, INT64S, INT32S, result(types.int32), result(types.int32)), cache=True)
+def _hash(buffer, starts, lengths, hashes, units):  # type: ignore[no-untyped-def]
+    """Hashes the values of ASCII alone; of the others, which it counts, ``units`` becomes -1."""
+    odd = 0
+    for row in range(len(starts)):
+        value, seen = _hash_ascii(buffer, starts[row], lengths[row], np.uint32(0))
+        hashes[row] = np.int32(value)
+        if seen & HIGH_BITS:
+            units[row] = -1
+            odd += 1
+    return odd
+
+
+def index_keys(
+    buffer: Bytes,
+    indexable: npt.NDArray[np.bool_],
+    whole: tuple[Spans, ...],
+    keys: Spans,
+    topic_codes: Int32s,
+    joined_topics: npt.NDArray[np.int32],
+) -> tuple[Int64s, Int32s]:
+    """See ``numpy_kernels.index_keys``."""
+    uniq_keys, tags = whole[0], whole[-1]
+    owners, hashes, odd = _index_keys(
+        buffer, indexable, *uniq_keys, *keys, len(whole) > 1, *tags, topic_codes, joined_topics
+    )
+    if odd:
+        return numpy_kernels.index_keys(buffer, indexable, whole, keys, topic_codes, joined_topics)
+    return owners, hashes
+
+
+@njit
+def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
+    """Returns the hash of a key behind a topic's as an index file stores it, or -1 where the key is not ASCII."""
+    value, seen = _hash_ascii(buffer, at, length, np.uint32(head))
+    if seen & HIGH_BITS:
+        return np.int32(-1)
+    stored = abs(np.int64(np.int32(value)))
+    return np.int32(0) if stored > 0x7FFFFFFF else np.int32(stored)
+
+
+_SPACES = np.uint64(ord(" ")) * EVERY_BYTE
+
+
+@njit
+def _next_space(buffer, at, end):  # type: ignore[no-untyped-def]
+    """Position of the next space in [at, end), or end."""
+    while at < end:
+        word = load64(buffer, at) ^ _SPACES
+        marks = (word - EVERY_BYTE) & ~word & HIGH_BITS
+        if marks:
+            return min(at + (trailing_zeros(marks) >> 3), end)
+        at += 8
+    return end
+
+
+@njit(
+    tuple_of(result(types.int64), result(types.int32), types.boolean)(
+        BYTES,
+        column(types.boolean),
+        *(INT64S, INT32S),
+        *(INT64S, INT32S),
+        *(types.boolean, INT64S, INT32S),
+        INT32S,
+        column(types.int32, 2),
+    ),
+    cache=True,
+)
+def _index_keys(  # type: ignore[no-untyped-def]
+    buffer, indexable, uniq_at, uniq_size, keys_at, keys_size, with_tags, tags_at, tags_size, topic_codes, joined
+):
+    owners, hashes = np.empty(4 * len(topic_codes) + 8, np.int64), np.empty(4 * len(topic_codes) + 8, np.int32)
+    count, odd = 0, False
+    for row in range(len(topic_codes)):
+        if not indexable[row]:
+            continue
+        # A row makes at most one entry for each second byte of its keys, and two more.
+        while count + max(keys_size[row], 0) // 2 + 3 > len(owners):
+            owners, hashes = np.concatenate((owners, owners)), np.concatenate((hashes, hashes))
+        head = joined[0, topic_codes[row]]
+        first = count
+        if uniq_size[row] >= 0:
+            hashes[count] = _key_hash(buffer, uniq_at[row], uniq_size[row], head)
+            count += 1
+        begin, stop = keys_at[row], keys_at[row] + keys_size[row]
+        while begin < stop:
+            end = _next_space(buffer, begin, stop)
+            if end > begin:
+                hashes[count] = _key_hash(buffer, begin, end - begin, head)
+                count += 1
+            begin = end + 1
+        if with_tags and tags_size[row] > 0:
+            hashes[count] = _key_hash(buffer, tags_at[row], tags_size[row], joined[1, topic_codes[row]])
+            count += 1
+        for entry in range(first, count):
+            owners[entry] = row
+            odd = odd or hashes[entry] < 0
+    return owners[:count], hashes[:count], odd
+
+
+def put_entries(
+    key_hashes: Int32s,
+    phy_offsets: Int64s,
+    store_timestamps: Int64s,
+    begin_timestamp: int,
+    first_number: int,
+    slot_table: Int32s,
+    packed: npt.NDArray[np.void],
+) -> None:
+    """See ``numpy_kernels.put_entries``."""
+    key_hashes = np.ascontiguousarray(key_hashes, np.int32)
+    phy_offsets = np.ascontiguousarray(phy_offsets, np.int64)
+    store_timestamps = np.ascontiguousarray(store_timestamps, np.int64)
+    words = packed.view(np.uint32).reshape(len(packed), 5)
+    _put_entries(key_hashes, phy_offsets, store_timestamps, begin_timestamp, first_number, slot_table, words)
+
+
+@njit(
+    types.void(INT32S, INT64S, INT64S, types.int64, types.int64, result(types.int32), result(types.uint32, 2)),
+    cache=True,
+)
+def _put_entries(  # type: ignore[no-untyped-def]
+    key_hashes, phy_offsets, store_timestamps, begin_timestamp, first_number, slot_table, packed
+):
+    slots = np.uint64(len(slot_table))
+    for row in range(len(key_hashes)):
+        key_hash, phy_offset = key_hashes[row], np.uint64(phy_offsets[row])
+        slot = np.uint64(key_hash) % slots
+        seconds = np.int64(0)
+        if begin_timestamp > 0:
+            seconds = min(max((store_timestamps[row] - begin_timestamp) // 1000, 0), 0x7FFFFFFF)
+        packed[row, 0] = swap32(np.uint32(key_hash))
+        packed[row, 1] = swap32(np.uint32(phy_offset >> np.uint64(32)))
+        packed[row, 2] = swap32(np.uint32(phy_offset))
+        packed[row, 3] = swap32(np.uint32(seconds))
+        packed[row, 4] = swap32(np.uint32(slot_table[slot]))
+        slot_table[slot] = first_number + row
+
+
+def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
+    """See ``numpy_kernels.dictionary``."""
+    codes = np.empty(len(spans.starts), np.int32)
+    firsts = _encode(buffer, spans.starts, spans.lengths, codes)
+    begins = spans.starts[firsts]
+    ends = begins + spans.lengths[firsts]
+    return codes, [buffer[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+
+
+@njit
+def _mix(buffer, at, length):  # type: ignore[no-untyped-def]
+    """A hash of bytes for the table of ``_encode``."""
+    mixed = np.uint64(length) * np.uint64(0x9E3779B97F4A7C15)
+    while length > 0:
+        word = load64(buffer, at)
+        if length < 8:
+            word &= (np.uint64(1) << np.uint64(8 * length)) - np.uint64(1)
+        mixed = (mixed ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+        at += 8
+        length -= 8
+    return mixed
+
+
+@njit
+def _equal(buffer, one, other, length):  # type: ignore[no-untyped-def]
+    while length >= 8:
+        if load64(buffer, one) != load64(buffer, other):
+            return False
+        one += 8
+        other += 8
+        length -= 8
+    if length == 0:
+        return True
+    difference = load64(buffer, one) ^ load64(buffer, other)
+    return difference << np.uint64(8 * (8 - length)) == 0
+
+
+@njit(result(types.int64)(BYTES, INT64S, INT32S, result(types.int32)), cache=True)
+def _encode(buffer, starts, lengths, codes):  # type: ignore[no-untyped-def]
+    """Fills ``codes``, returns the row of each distinct value's first occurrence. The table is at most half full."""
+    table = np.full(256, -1, np.int64)
+    firsts, mixes = np.empty(128, np.int64), np.empty(128, np.uint64)
+    count = 0
+    for row in range(len(starts)):
+        mixed = _mix(buffer, starts[row], lengths[row])
+        place = mixed & np.uint64(len(table) - 1)
+        while table[place] >= 0:
+            code = table[place]
+            first = firsts[code]
+            if (
+                mixes[code] == mixed
+                and lengths[first] == lengths[row]
+                and _equal(buffer, starts[first], starts[row], lengths[row])
+            ):
+                break
+            place = (place + np.uint64(1)) & np.uint64(len(table) - 1)
+        if table[place] < 0:
+            if count == len(firsts):
+                firsts, mixes = np.concatenate((firsts, firsts)), np.concatenate((mixes, mixes))
+                table = np.full(2 * len(table), -1, np.int64)
+                for code in range(count):
+                    place = mixes[code] & np.uint64(len(table) - 1)
+                    while table[place] >= 0:
+                        place = (place + np.uint64(1)) & np.uint64(len(table) - 1)
+                    table[place] = code
+                place = mixed & np.uint64(len(table) - 1)
+                while table[place] >= 0:
+                    place = (place + np.uint64(1)) & np.uint64(len(table) - 1)
+            table[place], firsts[count], mixes[count] = count, row, mixed
+            count += 1
+        codes[row] = table[place]
+    return firsts[:count]
