@@ -7,7 +7,7 @@ here and only here. Paths stay strings, because each may be a path or a URI.
 from __future__ import annotations
 
 import argparse
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal, TypeVar
 
 from storeformat.errors import UsageError
@@ -100,6 +100,20 @@ class VerifyOptions(LogOptions):
     only: tuple[Artefact, ...] = ARTEFACTS
 
 
+Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)
+
+
+def narrow_to_queues(options: Selecting) -> Selecting:
+    """Return the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared by
+    all topics. Raises UsageError where index or checkpoint were asked for.
+    """
+    if not options.topics or set(options.only) == {"consumequeue"}:
+        return options
+    if options.only == ARTEFACTS:
+        return replace(options, only=("consumequeue",))
+    raise UsageError("--topic selects consume queues only: index and checkpoint belong to all topics")
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions(LogOptions):
     """``query``; which fields count depends on ``kind``."""
@@ -116,6 +130,7 @@ class QueryOptions(LogOptions):
     max_messages: int = 64
     boundary: Literal["lower", "upper"] = "lower"
     scan: bool = False
+    explain: bool = False
     bodies: bool = False
 
 

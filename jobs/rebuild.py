@@ -8,23 +8,22 @@ checked.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from jobs import session
-from jobs.config import ARTEFACTS, RebuildOptions
+from jobs.config import RebuildOptions, narrow_to_queues
 from jobs.opening import OpenedStore, open_store
 from jobs.rebuilding import Built, rebuild, staging_beside
 from jobs.reporting import Report, Reporter
 from jobs.running import SparkRunner
 from storeformat import files
-from storeformat.errors import DependencyMissing, Refused, UsageError
+from storeformat.errors import DependencyMissing, Refused
 
 
 def run(options: RebuildOptions, reporter: Reporter) -> Report:
     """Returns the report of one rebuild; the output is there when it returns."""
     begun = time.monotonic()
-    options = _fit_selection(options)
+    options = narrow_to_queues(options)
     store = open_store(options)
     for note in store.notes:
         reporter.note(note)
@@ -37,19 +36,6 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         if not options.dry_run:
             files.rename(built.directory, output)
     return _report(options, store, built, time.monotonic() - begun)
-
-
-def _fit_selection(options: RebuildOptions) -> RebuildOptions:
-    """Returns the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared
-    by all topics.
-    """
-    if not options.topics:
-        return options
-    if options.only == ARTEFACTS:
-        return replace(options, only=("consumequeue",))
-    if set(options.only) != {"consumequeue"}:
-        raise UsageError("--topic rebuilds consume queues only: index and checkpoint belong to all topics")
-    return options
 
 
 def _refuse_output(output: str, store: OpenedStore) -> None:

@@ -207,6 +207,7 @@ class _Alignment:
         self._started = False
         self._jumps = 0
         self._group = -1
+        self._taken = 0
         self.row = 0
         self.with_tags = context.with_tags
 
@@ -229,6 +230,7 @@ class _Alignment:
             at += run
             if at < own:
                 at = min(at + self._explain(hashes, offsets, at, pairs, paired), own)
+        self._taken += own
         return _Aligned(pairs, paired, old)
 
     def recognised(self, entries: RowArray) -> int:
@@ -389,7 +391,7 @@ class _Alignment:
             before = self.with_tags
             found = self._find(hashes, offsets, at, next_row)
             if found is not None and found > next_row:
-                result.gaps.append(Gap(next_row, found, at, self.with_tags))
+                result.gaps.append(Gap(next_row, found, self._taken + at + 1, self.with_tags))
                 self.row = found
                 return 0
             self.with_tags = before
@@ -604,12 +606,16 @@ def _check_header(
 
 def keys_in(gap: Gap, rows: Rows, most: int) -> tuple[int, list[dict[str, int]]]:
     """Returns how many entries a gap leaves out, and the first ``most`` of them as hash and offset."""
-    count, shown = 0, []
+    count = 0
+    shown: list[dict[str, int]] = []
     for begin in range(gap.begin, gap.end, CHUNK):
         block = rows.read(begin, min(begin + CHUNK, gap.end))
         if not gap.with_tags:
             block = block[block["key_hash"] >= 0]
-        for row in range(min(len(block), most - len(shown))):
-            shown.append({"key_hash": int(_hashes(block)[row]), "phy_offset": int(block["offset"][row])})
+        some = block[: most - len(shown)]
+        shown += [
+            {"key_hash": key_hash, "phy_offset": offset}
+            for key_hash, offset in zip(_hashes(some).tolist(), some["offset"].tolist(), strict=True)
+        ]
         count += len(block)
     return count, shown

@@ -221,7 +221,7 @@ class StagedRows:
 
     def _load(self, begin: int, end: int) -> npt.NDArray[np.void]:
         rows = np.empty(max(end - begin, 0), ENTRY)
-        content = memoryview(rows.view(np.uint8)) if len(rows) else memoryview(b"")
+        content = rows.view(np.uint8).data if len(rows) else memoryview(b"")
         source = int(np.searchsorted(self._ends, begin, "right"))
         done = 0
         while begin + done < end:

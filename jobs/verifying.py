@@ -1,0 +1,109 @@
+"""The verification itself: a store's queues, index and checkpoint against its log, both ways.
+
+    segments --scan--> runs in staging --plan--> files --compare--> findings --judge--> differences, hazards, notes
+
+It begins as a rebuild does, with the same scan and the same plan; where a rebuild writes a file, this compares. The
+store is only read. Order matters with a live broker: the checkpoint is read first, then the log up to its end at that
+moment, then queues and index, which have come at least that far by then or will be seen to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from jobs import planning
+from jobs.config import VerifyOptions
+from jobs.index_checks import compare_index, judge_index
+from jobs.logscan import LogReading
+from jobs.opening import OpenedStore
+from jobs.queue_checks import compare_queues, judge_queues
+from jobs.rebuilding import scan_store
+from jobs.running import Runner
+from jobs.verdicts import Place, Verdicts
+from storeformat import files
+from storeformat.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
+from storeformat.layout import CHECKPOINT, CONSUME_QUEUE
+
+ABORT = "abort"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a verification found, and how much it compared."""
+
+    reading: LogReading
+    verdicts: Verdicts
+    compared: dict[str, int]
+
+
+def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Runner) -> Verified:
+    """Returns what differs between a store and its log; ``staging`` is for what the scan leaves."""
+    unclean = files.exists(files.join(store.root, ABORT))
+    verdicts = Verdicts()
+    checkpoint = _read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
+    reading = scan_store(options, store, staging, runner, mark_tag_entries=store.rules.index_tags)
+    cut = unclean or options.until_offset is not None or bool(reading.damaged)
+    compared: dict[str, int] = {}
+    index = queues = plan = None
+    if "consumequeue" in options.only and files.exists(files.join(store.root, CONSUME_QUEUE, "CURRENT")):
+        verdicts.note("the consume queues are in RocksDB and are not verified")
+    elif "consumequeue" in options.only:
+        plan = planning.plan_queues(reading.scans, store.layout)
+        queues = compare_queues(store, reading, plan, options.topics, options.batch_topics, runner, verdicts)
+    if "index" in options.only:
+        index = compare_index(store, reading, runner, verdicts, growing=unclean)
+    unit_reach, entry_reach = (queues.reach if queues else -1), (index.reach if index else -1)
+    if queues is not None and plan is not None:
+        dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
+        compared |= judge_queues(store, reading, plan, queues, dispatched, runner, verdicts, cut=cut)
+    if index is not None:
+        # A record's entries follow its unit, so the last unit's record may still be without.
+        compared |= judge_index(store, index, max(unit_reach, 0) if unclean else None, verdicts, cut=cut)
+    if checkpoint is not None:
+        _judge_checkpoint(checkpoint, reading, unit_reach if unclean else None, verdicts)
+    return Verified(reading, verdicts, compared)
+
+
+def _read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
+    path = files.join(root, CHECKPOINT)
+    size = files.size_of(path)
+    place = Place(CHECKPOINT, CHECKPOINT)
+    if size is None:
+        verdicts.differ(place, "missing_file")
+        return None
+    if size < FIELDS.size:
+        verdicts.differ(place, "wrong_size", expected=f"at least {FIELDS.size}", found=size)
+        return None
+    with files.RangeReader(path) as reader:
+        page = bytearray(FIELDS.size)
+        reader.read_into(0, memoryview(page))
+    return parse_checkpoint(bytes(page))
+
+
+def _judge_checkpoint(
+    checkpoint: StoreCheckpoint, reading: LogReading, unit_reach: int | None, verdicts: Verdicts
+) -> None:
+    """Says where the checkpoint is ahead of what is there: a recovery would begin too late and lose what lies between.
+    Behind is normal.
+    """
+    latest = max((scan.latest_timestamp for scan in reading.scans), default=0)
+    limits: dict[str, int] = {
+        "physic_msg_timestamp": latest,
+        "logics_msg_timestamp": latest,
+        "index_msg_timestamp": latest,
+        "logics_physical_offset": max(reading.end - 1, 0) if unit_reach is None else max(unit_reach, 0),
+    }
+    if reading.damaged or not reading.scans:
+        return
+    values: dict[str, Any] = vars(checkpoint)
+    for number, field in enumerate(fields(checkpoint)):
+        limit = limits.get(field.name)
+        if limit is not None and values[field.name] > limit:
+            verdicts.differ(
+                Place(CHECKPOINT, CHECKPOINT),
+                "checkpoint_ahead",
+                position=8 * number,
+                expected={field.name: f"at most {limit}"},
+                found={field.name: values[field.name]},
+            )
