@@ -263,6 +263,26 @@ class Sight:
     topic: bytes
     queue_id: int
     queue_offset: int
+    queued: bool = True
+    """Whether it takes a place in its queue: prepared and rolled back messages do not."""
+
+
+def sight_of(block: RecordBlock) -> Sight | None:
+    """Returns the sight of the first genuine record of a block."""
+    rows = np.flatnonzero(block.genuine)
+    if not rows.size:
+        return None
+    row = int(rows[0])
+    heads = block.heads
+    kind = int(heads.sys_flag[row]) & m.TRANSACTION_MASK
+    return Sight(
+        offset=int(block.offsets[row]),
+        store_timestamp=int(heads.store_timestamp[row]),
+        topic=block.topics[block.topic_codes[row]],
+        queue_id=int(heads.queue_id[row]),
+        queue_offset=int(heads.queue_offset[row]),
+        queued=kind in (m.TRANSACTION_NONE, m.TRANSACTION_COMMIT),
+    )
 
 
 @dataclass(frozen=True)

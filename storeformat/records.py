@@ -66,7 +66,7 @@ class RecordBlock:
         """Returns the first ``count`` records."""
         return self if count == len(self) else self.take(slice(count))
 
-    def take(self, rows: Int64s | slice) -> RecordBlock:
+    def take(self, rows: Int64s | slice | npt.NDArray[np.bool_]) -> RecordBlock:
         """Returns some of the records, of which the topics and the buffer stay whole."""
         return RecordBlock(
             self.buffer,

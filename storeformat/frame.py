@@ -1,0 +1,163 @@
+"""How far a damaged record reaches, as far as its own bytes prove it.
+
+A record says its length twice, in TOTALSIZE and in the lengths of its parts, and its body has a CRC. One damaged field
+leaves enough to know where the next record begins; and what is proven to be a body is never searched for records, for a
+body can hold perfect copies of records.
+
+==============================================  ===========================================================
+proof                                           what it proves
+==============================================  ===========================================================
+TOTALSIZE is the sum of the parts               the whole record (body, CRC or a name is damaged)
+the body has its CRC at BODYLEN                 the body; and the end, if one of the two ends named is one
+the body has its CRC where TOTALSIZE puts it    the whole record (BODYLEN or SYSFLAG is damaged)
+==============================================  ===========================================================
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.kernels import Bytes
+
+_MOST_GUESSES = 64
+_CRC_POSITION, _SYS_FLAG_POSITION = 8, 36
+_BODY_LENGTH_POSITIONS = (84, 96, 108)  # behind two short hosts, one long one, two
+_MOST_BESIDE_BODY = m.MAX_HEAD_SIZE + 2 * (2 + (1 << 15))
+
+
+class Follower(IntEnum):
+    """What lies where a record is said to end."""
+
+    NONE = 0
+    """Nothing that can follow a record."""
+    NOTHING = 1
+    """The end of what can be read, or only zeros up to there."""
+    RECORD = 2
+    """A certified record or a BLANK."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the bytes at a place where a record must begin prove: sizes relative to it.
+
+    ``size`` is the record's, None where that is not proven. ``body_end`` is what belongs to the record at least (0 if
+    nothing is proven). ``hints`` are sizes that one field alone claims. ``certified`` says that magic and own offset
+    are right, ``is_blank`` that a BLANK with one damaged field is likelier than a record.
+    """
+
+    size: int | None
+    body_end: int
+    hints: tuple[int, ...] = ()
+    certified: bool = False
+    is_blank: bool = False
+
+
+def claimed_size(head: bytes, room: int) -> int:
+    """Returns how many bytes ``judge_frame`` must see of a record with this head, of the ``room`` that it may have."""
+    most = m.MAX_HEAD_SIZE
+    size = _int(head, 0, 4)
+    if size <= room:
+        most = max(most, size)
+    for at in _BODY_LENGTH_POSITIONS:
+        length = _int(head, at, 4)
+        if length <= room:
+            most = max(most, length + _MOST_BESIDE_BODY)
+    return min(most, room)
+
+
+def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], Follower]) -> Frame:
+    """Returns what is proven of the damaged record whose first byte is ``data[0]`` and lies at ``offset`` of the log.
+
+    ``data`` holds what ``claimed_size`` asks for, ``rest`` is what the segment has left; ``follower(size)`` tells
+    what would follow a record of that size.
+    """
+    room = len(data)
+    head = data[: m.MAX_HEAD_SIZE].tobytes()
+    size, magic = _int(head, 0, 4), _int(head, m.MAGIC_POSITION, 4)
+    if room < m.MIN_RECORD_SIZE:
+        return Frame(None, 0)
+    known_magic = magic in (m.MAGIC_V1, m.MAGIC_V2)
+    certified = known_magic and _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == offset
+    if magic == m.MAGIC_BLANK or size == rest:  # no record has that size: 8 bytes always stay free behind it
+        return Frame(None, 0, is_blank=True)
+    crc = int.from_bytes(head[_CRC_POSITION : _CRC_POSITION + 4], "big")
+    said = size if m.MIN_RECORD_SIZE <= size <= room else None
+    widths = {m.MAGIC_V1: (1,), m.MAGIC_V2: (2,)}.get(magic, (1, 2))
+    sums: list[int] = []
+    body_end = 0
+    for width in widths:
+        body_at, length, total = _sum_of_parts(data, head, room, width)
+        if total is not None and total == said:
+            return Frame(said, body_at + length, certified=certified)
+        if total is not None:
+            sums.append(total)
+        if 0 < length <= room - body_at - width - 2 and _crc(data, body_at, length) == crc:
+            body_end = max(body_end, body_at + length)
+    followed = {end: follower(end) for end in (said, *sums) if end is not None and end >= body_end}
+    certain = sorted(end for end, what in followed.items() if what == Follower.RECORD)
+    if body_end:
+        return Frame(certain[0] if len(certain) == 1 else None, body_end, tuple(certain), certified)
+    if said is not None and followed[said] and any(_body_fits(data, crc, said, width) for width in widths):
+        return Frame(said, said, certified=certified)
+    return Frame(None, 0, tuple(certain), certified)
+
+
+def _int(head: bytes, position: int, size: int) -> int:
+    return int.from_bytes(head[position : position + size], "big", signed=True)
+
+
+def _crc(data: Bytes, start: int, length: int) -> int:
+    return zlib.crc32(data[start : start + length].data) & m.CRC_MASK
+
+
+def _sum_of_parts(data: Bytes, head: bytes, room: int, width: int) -> tuple[int, int, int | None]:
+    """Returns where the body begins, its length, and the size that the lengths of the parts add up to (None if they
+    leave the room).
+    """
+    flags = _int(head, _SYS_FLAG_POSITION, 4)
+    hosts = (m.HOST_V6 if flags & m.BORN_HOST_V6 else m.HOST_V4) + (m.HOST_V6 if flags & m.STORE_HOST_V6 else m.HOST_V4)
+    body_at = m.FIXED_HEAD + hosts
+    length = max(_int(head, body_at - 4, 4), 0)
+    at = body_at + length
+    if at + width + 2 > room:
+        return body_at, length, None
+    topic = _int(data[at : at + width].tobytes(), 0, width)
+    at += width + topic
+    if topic < 0 or at + 2 > room:
+        return body_at, length, None
+    at += 2 + max(_int(data[at : at + 2].tobytes(), 0, 2), 0)
+    return body_at, length, at if at <= room else None
+
+
+def _body_fits(data: Bytes, crc: int, size: int, width: int) -> bool:
+    """Returns whether some body length and host sizes give a record of this size whose body has this CRC."""
+    guesses = 0
+    for hosts in {m.HOST_V4 + m.HOST_V4, m.HOST_V4 + m.HOST_V6, m.HOST_V6 + m.HOST_V6}:
+        body_at = m.FIXED_HEAD + hosts
+        for length in _possible_lengths(data, body_at, size, width):
+            guesses += 1
+            if length and _crc(data, body_at, length) == crc:
+                return True
+            if guesses >= _MOST_GUESSES:
+                return False
+    return False
+
+
+def _possible_lengths(data: Bytes, body_at: int, size: int, width: int) -> Iterator[int]:
+    """Yields each body length after which a topic and properties end exactly at ``size``."""
+    at = np.arange(body_at, size - width - 1)
+    topic = data[at].astype(np.int64)
+    if width == 2:
+        topic = (topic << 8) | data[at + 1]
+    properties = at + width + topic
+    inside = (topic < (1 << (8 * width - 1))) & (properties + 2 <= size)
+    at, properties = at[inside], properties[inside]
+    length = (data[properties].astype(np.int64) << 8) | data[properties + 1]
+    length[length >= 1 << 15] = 0
+    yield from (at[properties + 2 + length == size] - body_at).tolist()

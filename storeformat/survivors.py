@@ -1,0 +1,197 @@
+"""Which certified record behind damage is a survivor, and which a leftover of an older log or a copy in a body.
+
+Behind a record whose length is lost, a reader can only look for the next certificate. What it finds may be the next
+record; or a record of an older log that a truncation left there; or a copy that some producer put into a body. The
+neighbours tell them apart, because in each queue the queue offsets are dense and store timestamps hardly ever run
+backwards:
+
+============  ==============================================================================================
+STRONG        its queue offset is missing between proven records of its queue on both sides
+FAIR          it is just the next one of its queue
+WEAK          nothing contradicts it: its queue goes on with it, its time lies between the proven ones
+NONE          its queue offset was used before or is used later, its queue cannot have come so far, or it is
+              older than what is proven before it
+============  ==============================================================================================
+
+If one record of a chain is real, so is every record behind it in that chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.kernels import Int64s
+from storeformat.records import RecordBlock
+
+Queue = tuple[bytes, int]
+"""Topic and queue id."""
+
+
+class Evidence(IntEnum):
+    """What the neighbours say of a record: see the head of this module."""
+
+    NONE = 0
+    WEAK = 1
+    FAIR = 2
+    STRONG = 3
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What is proven around a damaged place.
+
+    ``ends`` holds the next free queue offset of each queue before it, ``firsts`` the first queue offset of each queue
+    behind it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
+    bytes before this place may hold lost messages; ``whole`` says that the log is there from offset 0 on, so that every
+    queue begins at 0.
+    """
+
+    ends: Mapping[Queue, int] = field(default_factory=dict)
+    firsts: Mapping[Queue, int] = field(default_factory=dict)
+    before: int | None = None
+    after: int | None = None
+    room: int = 0
+    whole: bool = False
+
+
+class Witness:
+    """Judges records by what is proven so far; learns from each piece of chain that is accepted."""
+
+    def __init__(self, near: Neighbours) -> None:
+        self._firsts = near.firsts
+        self._before, self._after = near.before, near.after
+        self._whole = near.whole
+        self._ends = dict(near.ends)
+        self.room = near.room
+        self._learned = self._successions = self._missing = self._contradictions = 0
+        self._strong = False
+
+    def copy(self) -> Witness:
+        """Returns a witness that knows the same, to learn what may have to be forgotten."""
+        return Witness(Neighbours(self._ends, self._firsts, self._before, self._after, self.room, self._whole))
+
+    def is_older(self, block: RecordBlock) -> bool:
+        """Returns whether every record of a block is older than what is proven before it, or takes a used place."""
+        rows = _Rows(block)
+        return all(
+            (self._before is not None and time < self._before)
+            or (queue is not None and number < self._ends.get(queue, 0))
+            for queue, number, time in zip(rows.queues, rows.queue_offsets, rows.timestamps, strict=True)
+        )
+
+    def first_survivor(self, block: RecordBlock, strict_below: int) -> int | None:
+        """Returns the row of the first survivor in a block of one chain, None if there is none.
+
+        Records that begin below ``strict_below`` need more than weak evidence.
+        """
+        rows = _Rows(block)
+        for row in range(len(block)):
+            evidence = self._judge(rows, row)
+            if evidence > Evidence.WEAK or (evidence and rows.offsets[row] >= strict_below):
+                return self._reach_back(rows, row)
+        return None
+
+    def _judge(self, rows: _Rows, row: int) -> Evidence:
+        queue, number, time = rows.queues[row], rows.queue_offsets[row], rows.timestamps[row]
+        in_time = self._is_in_time(time)
+        if queue is None:
+            return Evidence.WEAK if in_time else Evidence.NONE
+        end, following = self._ends.get(queue), self._firsts.get(queue)
+        if end is not None and following is not None and end <= number < following:
+            return Evidence.STRONG
+        if not in_time or number < 0:
+            return Evidence.NONE
+        later = next((rows.queue_offsets[other] for other in rows.later(row)), following)
+        if later is not None and later != 0 and number >= later:
+            return Evidence.NONE
+        if number == 0:
+            return Evidence.WEAK
+        if number == end:
+            return Evidence.FAIR
+        if end is None:
+            possible = not self._whole or number <= self.room // m.MIN_RECORD_SIZE
+        else:
+            possible = end <= number <= end + self.room // m.MIN_RECORD_SIZE
+        return Evidence.WEAK if possible else Evidence.NONE
+
+    def _is_in_time(self, time: int) -> bool:
+        """Returns whether a time lies between the neighbours', whichever is the later one; clocks are set back."""
+        if self._after is None:
+            return self._before is None or time >= self._before
+        if self._before is None:
+            return time <= self._after
+        return min(self._before, self._after) <= time <= max(self._before, self._after)
+
+    def _reach_back(self, rows: _Rows, row: int) -> int:
+        """Returns the first of the records before ``row`` that its queue proves from both sides, without a break."""
+        while row > 0:
+            queue, number = rows.queues[row - 1], rows.queue_offsets[row - 1]
+            if queue is None or queue not in self._ends or number < self._ends[queue]:
+                break
+            later = next((rows.queue_offsets[other] for other in rows.later(row - 1)), self._firsts.get(queue))
+            if later is None or number >= later:
+                break
+            row -= 1
+        return row
+
+    def learn(self, block: RecordBlock) -> None:
+        """Takes the records of a block as proven."""
+        rows = _Rows(block)
+        for queue, number in zip(rows.queues, rows.queue_offsets, strict=True):
+            if queue is not None:
+                self._compare(queue, number)
+                self._ends[queue] = number + 1
+        if rows.timestamps:
+            self._before = rows.timestamps[-1]
+
+    def _compare(self, queue: Queue, number: int) -> None:
+        end, following = self._ends.get(queue, 0 if self._whole else None), self._firsts.get(queue)
+        self._learned += 1
+        if following is not None and following <= number and following != 0:
+            self._contradictions += 1
+        elif end is not None and number > 0:
+            self._strong = self._strong or (following is not None and end <= number)
+            self._successions += number == end
+            self._missing += max(number - end, 0)
+            self._contradictions += number < end
+
+    @property
+    def fits(self) -> bool:
+        """Returns whether what was learned goes on from what was proven before, place by place."""
+        if self._contradictions:
+            return self._successions > self._contradictions
+        few_missing = self._missing <= self.room // m.MIN_RECORD_SIZE
+        return self._strong or self._successions > 0 or (self._learned > 1 and few_missing)
+
+
+class _Rows:
+    """The columns of a block's genuine records that evidence needs, as Python values."""
+
+    def __init__(self, block: RecordBlock) -> None:
+        heads = block.heads
+        kind = heads.sys_flag & m.TRANSACTION_MASK
+        queued = block.genuine & ((kind == m.TRANSACTION_NONE) | (kind == m.TRANSACTION_COMMIT))
+        topics = [block.topics[code] for code in block.topic_codes.tolist()]
+        self.offsets: list[int] = block.offsets.tolist()
+        self.timestamps: list[int] = heads.store_timestamp.tolist()
+        self.queue_offsets: list[int] = heads.queue_offset.tolist()
+        self.queues: list[Queue | None] = [
+            (topic, queue_id) if wanted else None
+            for topic, queue_id, wanted in zip(topics, heads.queue_id.tolist(), queued.tolist(), strict=True)
+        ]
+        self._codes = block.topic_codes
+        self._queue_ids = heads.queue_id
+        self._queued = queued
+
+    def later(self, row: int) -> Iterator[int]:
+        """Yields the rows behind ``row`` that belong to its queue."""
+        after = slice(row + 1, None)
+        same = self._queued[after] & (self._codes[after] == self._codes[row])
+        same &= self._queue_ids[after] == self._queue_ids[row]
+        found: Int64s = np.flatnonzero(same)
+        yield from (found + (row + 1)).tolist()
