@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from jobs.config import LogOptions
 from storeformat import files, indexfile
@@ -22,6 +24,8 @@ from storeformat.layout import (
     parse_broker_conf,
 )
 from storeformat.records import DecodeRules
+
+_FILES_TO_ASK = 64
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ def _fit_to_store(root: str, layout: StoreLayout, given: set[str]) -> tuple[Stor
         notes.append(f"consume queue files have {shown} bytes, as the store's own")
     index_files = files.list_directory(files.join(root, INDEX)) or []
     sizes = {entry.size for entry in index_files if not entry.is_directory and len(entry.name) == 17}
-    if sizes and layout.message_index_enable and sizes != {layout.index_file_size}:
+    if sizes and layout.message_index_enable and layout.index_file_size not in sizes:
         raise WrongSettings(
             "maxHashSlotNum and maxIndexNum do not fit the store's own index files",
             path=files.join(root, INDEX), found=layout.index_file_size, expected=" and ".join(map(str, sorted(sizes))),
@@ -114,13 +118,15 @@ def _fit_to_store(root: str, layout: StoreLayout, given: set[str]) -> tuple[Stor
 
 
 def _shown_queue_file_size(root: str) -> int | None:
-    """Returns the length of the store's own consume-queue files: all have the same, so one is enough."""
+    """Returns the length of the store's own consume-queue files: all have the same, so most of a few show it."""
+    sizes = Counter(entry.size for entry in islice(_queue_files(root), _FILES_TO_ASK) if entry.size > 0)
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _queue_files(root: str) -> Iterator[files.Entry]:
     for topic in files.list_directory(files.join(root, CONSUME_QUEUE)) or []:
         for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
-            for entry in (files.list_directory(queue.path) or []) if queue.is_directory else []:
-                if entry.size > 0:
-                    return entry.size
-    return None
+            yield from (files.list_directory(queue.path) or []) if queue.is_directory else []
 
 
 def _evidence(root: str, layout: StoreLayout) -> Evidence:

@@ -461,7 +461,7 @@ def _note_totals(totals: Counter[str], dispatched: int | None, verdicts: Verdict
         (totals["ext"], "tags codes are addresses into consumequeue_ext, whose contents are not verified"),
         (
             totals["delivery_hashes"],
-            "delayed messages have the hash of their tags instead of the delivery time: brokers 4.9.2 to 4.9.8 recover so",
+            "delayed messages have their tags' hash instead of the delivery time: brokers 4.9.2 to 4.9.8 recover so",
         ),
         (
             totals["unproven"],
