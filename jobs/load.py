@@ -11,9 +11,11 @@ from __future__ import annotations
 import time
 import uuid
 import zoneinfo
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from jobs import session, tables, transforms
 from jobs.config import LoadOptions
@@ -59,66 +61,45 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
 class Window:
     """What a load reads and replaces.
 
-    The scan begins at ``scan_from``: where a record is known to begin, None for the log's first byte. Rows count from
-    ``rows_from`` on. ``gap`` are the bytes that were never loaded and are no more.
+    The scan begins at ``scan_from``, the first byte of a segment, and rows count from ``rows_from`` on. ``last`` is the
+    newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are no more.
     """
 
-    scan_from: int | None
+    scan_from: int
     rows_from: int
     epoch: int = 0
+    last: Row | None = None
     gap: tuple[int, int] | None = None
     repair: bool = False
 
 
 def plan_window(
-    options: LoadOptions,
-    segments: Sequence[Segment],
-    state: tables.BrokerState | None,
-    last: Row | None,
-    is_in_log: Callable[[Row], bool],
-    agreeing_end: Callable[[], int | None],
+    options: LoadOptions, segments: Sequence[Segment], state: tables.BrokerState | None, last: Row | None
 ) -> Window:
-    """Returns what to load next, or raises Refused where the log is not the continuation of what was loaded.
-
-    ``last`` is the last row below the place where rows begin (the end of the last load, or ``repair_from``), and
-    ``is_in_log`` says whether the log has such a record; ``agreeing_end`` is where log and table still agree.
-    """
-    log_begin, log_limit = segments[0].base, segments[-1].end
-    begin = state.end if state else log_begin
-    epoch = state.epoch if state else 0
+    """Returns what to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load."""
+    log_begin = segments[0].base
+    if state is None:
+        if options.repair_from is not None:
+            raise UsageError("--repair-from: nothing of this broker was loaded yet")
+        return Window(log_begin, log_begin)
+    begin, epoch, repair = state.end, state.epoch, False
     if options.repair_from is not None:
         if options.repair_from > begin:
             raise UsageError(f"--repair-from {options.repair_from}: what was loaded ends at {begin} already")
-        begin, epoch = options.repair_from, epoch + 1
-    elif state is None:
-        return Window(None, log_begin)
-    repair = options.repair_from is not None
-    if last is not None and last["commit_log_offset"] >= log_begin:
-        if begin > log_limit or not is_in_log(last):
-            raise _not_the_same_log(last, log_limit, agreeing_end())
-        return Window(last["commit_log_offset"], begin, epoch, repair=repair)
+        begin, epoch, repair = options.repair_from, epoch + 1, True
     if begin < log_begin:
         if not options.allow_gap:
             raise Refused(
                 "the log begins behind the end of the last load: retention deleted records that were never loaded",
                 found=log_begin, expected=begin, advice="--allow-gap goes on and records the gap",
             )  # fmt: skip
-        return Window(None, log_begin, epoch, (begin, log_begin), repair)
-    if begin > log_limit:
-        raise Refused("the log ends before the last load did", found=log_limit, expected=begin)
-    base = next((segment.base for segment in segments if segment.base <= begin < segment.end), begin)
-    return Window(base, begin, epoch, repair=repair)
-
-
-def _not_the_same_log(last: Row, log_limit: int, agreeing: int | None) -> Refused:
-    what = (
-        "the log does not hold the record that was loaded last: it is another store's, or was truncated and rewritten"
-    )
-    if agreeing is None:
-        advice = "none of the newest rows is in this log: give another --broker for another store, or --repair-from N"
-    else:
-        advice = f"log and table agree up to {agreeing}: --repair-from {agreeing} replaces what was loaded behind it"
-    return Refused(what, offset=last["commit_log_offset"], advice=advice)
+        return Window(log_begin, log_begin, epoch, gap=(begin, log_begin), repair=repair)
+    if last is not None and last["commit_log_offset"] < log_begin:
+        last = None  # its segment is gone, as it should be
+    known = begin if last is None else last["commit_log_offset"]
+    # From the first byte of its segment on: only the sizes tell a record of the log from one that was truncated away.
+    base = next((segment.base for segment in segments if segment.base <= known < segment.end), segments[-1].base)
+    return Window(base, begin, epoch, last, repair=repair)
 
 
 class Load:
@@ -149,15 +130,12 @@ class Load:
         table = tables.open_table(self._spark, self._path)
         zone = tables.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
-        if state and options.until_offset is not None and options.until_offset <= state.end and not self._repairs:
-            return self._facts(None, table, Window(None, state.end), state.end)
-        window = self._window(table, state)
+        known_end = self._reading.end if self._reading else options.until_offset
+        if state and known_end is not None and known_end <= state.end and options.repair_from is None:
+            return self._facts(None, table, Window(state.end, state.end), state.end)
+        window = plan_window(options, self._store.segments, state, self._newest_row(table, state))
         reading = self._read(window)
-        if reading.end < window.rows_from:
-            raise Refused(
-                "the log ends before the last load did", found=reading.end, expected=window.rows_from,
-                advice=f"was it truncated? --repair-from {reading.end} takes back what was loaded behind its end",
-            )  # fmt: skip
+        self._check_continues(table, window, reading)
         if options.dry_run or (reading.end == window.rows_from and not window.repair and table):
             return self._facts(None, table, window, reading.end)
         if table is None:
@@ -168,27 +146,42 @@ class Load:
                 self._reporter.note(f"the table got the column {name}, which older rows do not have")
         return self._facts(self._commit(table, window, reading, zone), table, window, reading.end)
 
-    @property
-    def _repairs(self) -> bool:
-        return self._options.repair_from is not None
+    def _newest_row(self, table: tables.MessagesTable | None, state: tables.BrokerState | None) -> Row | None:
+        """Returns the newest row before the place where rows are to begin."""
+        options = self._options
+        if table is None or state is None:
+            return None
+        below = state.end if options.repair_from is None else options.repair_from
+        return next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
 
-    def _window(self, table: tables.MessagesTable | None, state: tables.BrokerState | None) -> Window:
-        options, store = self._options, self._store
-        below = options.repair_from if options.repair_from is not None else state.end if state else 0
-        last: Row | None = None
-        if table and state:
-            last = next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
-
-        def agreeing_end() -> int | None:
-            rows = table.last_rows(options.cluster, options.broker, below, _ROWS_COMPARED) if table else []
-            return next((row["commit_log_offset"] + row["size"] for row in rows if is_in_log(store, row)), None)
-
-        return plan_window(options, store.segments, state, last, lambda row: is_in_log(store, row), agreeing_end)
+    def _check_continues(self, table: tables.MessagesTable | None, window: Window, reading: LogReading) -> None:
+        """Raises Refused unless the log goes on from what was loaded, and says from where on a repair would help."""
+        last, options = window.last, self._options
+        if table is None:
+            return
+        if last is None or holds(self._store, [last]):
+            if reading.end >= window.rows_from:
+                return
+            agreeing: int | None = reading.end
+        else:
+            rows = table.last_rows(options.cluster, options.broker, window.rows_from, _ROWS_COMPARED)
+            found = holds(self._store, rows)
+            agreeing = found["commit_log_offset"] + found["size"] if found else None
+        if agreeing is None:
+            advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
+        else:
+            advice = (
+                f"log and table agree up to {agreeing}: --repair-from {agreeing} replaces what was loaded behind it"
+            )
+        raise Refused(
+            "the log is not the one that was loaded: it is another store's, or it was truncated and rewritten",
+            path=self._store.root, offset=last["commit_log_offset"] if last else reading.end, advice=advice,
+        )  # fmt: skip
 
     def _read(self, window: Window) -> LogReading:
         """Returns the proven reading of what is to be loaded; a second attempt needs no second one."""
         if self._reading is None:
-            size = sum(segment.size for segment in self._store.segments if segment.end > (window.scan_from or 0))
+            size = sum(segment.size for segment in self._store.segments if segment.end > window.scan_from)
             with (
                 self._reporter.progress("scan", size) as progress,
                 session.watching(self._spark.sparkContext, progress),
@@ -288,19 +281,33 @@ def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, ro
     )
 
 
-def is_in_log(store: OpenedStore, row: Row) -> bool:
-    """Returns whether the log holds, at the row's offset, the record that the row was made of."""
-    offset = row["commit_log_offset"]
-    segment = next((segment for segment in store.segments if segment.base <= offset < segment.end), None)
-    if segment is None:
-        return False
+def holds(store: OpenedStore, rows: Sequence[Row]) -> Row | None:
+    """Returns the first of some rows whose record is in the log: the sizes lead to it, and it is the same record."""
+    by_segment: dict[Segment, dict[int, Row]] = {}
+    for row in rows:
+        for segment in store.segments:
+            if segment.base <= row["commit_log_offset"] < segment.end:
+                by_segment.setdefault(segment, {})[row["commit_log_offset"]] = row
+    for segment, wanted in by_segment.items():
+        found = [row for row in _records_at(store, segment, list(wanted)) if row == wanted[row["commit_log_offset"]]]
+        if found:
+            return max(found, key=lambda row: int(row["commit_log_offset"]))
+    return None
+
+
+def _records_at(store: OpenedStore, segment: Segment, offsets: Sequence[int]) -> list[Row]:
+    """Returns the ``IDENTITY`` of those records of a segment that begin at some offsets."""
     rules = RowRules(store.dispatch_rules(), store.rules.split_parser, columns=tables.IDENTITY)
+    until = max(offsets) + 1
+    found: list[Row] = []
     with files.RangeReader(segment.path) as reader:
-        split = Split(0, segment, offset, offset + 1, segment.end, offset)
-        for block in ChainWalk(BlockWindow(reader, segment), split, offset, DecodeRules(False, False, ()), row["size"]):
-            found: list[Row] = record_batch(block, rules).to_pylist()
-            return found == [{name: row[name] for name in tables.IDENTITY}]
-    return False
+        split = Split(0, segment, segment.base, until, segment.end, segment.base)
+        walk = ChainWalk(BlockWindow(reader, segment), split, segment.base, DecodeRules(False, False, ()))
+        for block in walk:
+            here = np.flatnonzero(np.isin(block.offsets, offsets))
+            if here.size:
+                found += record_batch(block.take(here), rules).to_pylist()
+    return found
 
 
 def _check_time_zone(zone: str | None) -> None:

@@ -188,7 +188,9 @@ class MessagesTable:
         wanted = json.dumps(what.metadata)
         for row in history.select("version", "userMetadata", "operationMetrics").collect():
             if row.userMetadata == wanted:
-                return Commit(int(row.version), int(row.operationMetrics.get("numOutputRows", 0)))
+                metrics = {name: int(row.operationMetrics.get(name, 0)) for name in ("numOutputRows", "numCopiedRows")}
+                # Rows of other brokers that shared a file with replaced ones are written anew, and counted.
+                return Commit(int(row.version), metrics["numOutputRows"] - metrics["numCopiedRows"])
         return None
 
     def _of(self, cluster: str, broker: str) -> DataFrame:
