@@ -9,7 +9,7 @@ from jobs.reporting import Report
 from storeformat import durable, files, replacement
 from storeformat.brokerversion import rules_of
 from storeformat.errors import DependencyMissing, MissingInput, Refused, StoreFormatError
-from storeformat.layout import find_segments
+from storeformat.layout import COMMIT_LOG, find_segments
 from storeformat.logend import check_log_end
 from storeformat.records import DecodeRules
 from storeformat.replacement import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
@@ -31,6 +31,12 @@ def local_root(store: str) -> str:
 def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
     """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
     with durable.broker_lock(files.join(root, LOCK), create=not dry_run):
+        process = durable.mapped_by(files.join(root, COMMIT_LOG))
+        if process is not None:
+            raise Refused(
+                f"the store is live: process {process} has its log mapped into memory",
+                path=files.join(root, COMMIT_LOG), advice="stop the broker first",
+            )  # fmt: skip
         yield
 
 

@@ -16,7 +16,8 @@ from storeformat.brokerversion import VERSIONS
 from storeformat.errors import MissingInput, Refused
 from storeformat.layout import CONSUME_QUEUE
 
-QUEUE_ARTEFACTS = (CONSUME_QUEUE, "batchconsumequeue", "consumequeue_ext")
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
+QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, "consumequeue_ext")
 """What a rebuild of the queues fills: the first always, the others where the store has them."""
 
 

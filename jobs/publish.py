@@ -7,17 +7,18 @@ throughout, so that neither a broker nor a second ``publish`` comes in between.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from jobs import backups
 from jobs.config import PublishOptions
-from jobs.manifest import Manifest, check_files, read_manifest
+from jobs.manifest import BATCH_CONSUME_QUEUE, Manifest, check_files, read_manifest
 from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report, Reporter, size_text
 from storeformat import durable, files, replacement
-from storeformat.errors import Refused
+from storeformat.errors import MissingInput, Refused
 from storeformat.layout import COMMIT_LOG, CONSUME_QUEUE
 from storeformat.replacement import ABORT, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
 
@@ -50,7 +51,10 @@ def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter
         return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
     manifest = read_manifest(source)
     notes = _check_store(root, manifest, options)
+    _check_queue_types(root, manifest)
     log = _check_log(root, manifest, options.commitlog)
+    if not durable.can_give_to_owner_of(log.directories[0]):
+        notes.append("commitlog/ belongs to another user: make sure that the broker may write to the new files")
     check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
     backups.check_places(root, places)
@@ -121,6 +125,25 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             "starts on it may cut it at the first of them and delete what follows; keep a copy of commitlog/"
         )
     return notes
+
+
+def _check_queue_types(root: str, manifest: Manifest) -> None:
+    """Raises Refused where ``ConsumeQueueStore#queueTypeShouldBe`` would keep a 5.x broker from loading the queues."""
+    path = files.join(root, "config", "topics.json")
+    try:
+        table = json.loads(files.read_bytes(path))["topicConfigTable"]
+        batch = {topic for topic, facts in table.items() if facts.get("attributes", {}).get("queue.type") == "BatchCQ"}
+    except (MissingInput, ValueError, KeyError, TypeError, AttributeError):
+        return  # a broker without it takes every queue as it finds it
+    for name in manifest.files:
+        kind, _, rest = name.partition("/")
+        is_batch = rest.partition("/")[0] in batch
+        if (kind == CONSUME_QUEUE and is_batch) or (kind == BATCH_CONSUME_QUEUE and not is_batch):
+            raise Refused(
+                "config/topics.json has another type for this queue: no broker would start with it",
+                path=name, found=kind, expected=BATCH_CONSUME_QUEUE if is_batch else CONSUME_QUEUE,
+                advice="rebuild with the --batch-topic that config/topics.json names, or correct that file",
+            )  # fmt: skip
 
 
 def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:

@@ -217,6 +217,31 @@ def _copy_file(source: str, target: str, tally: _Tally) -> None:
     sync(target)
 
 
+def mapped_by(directory: str) -> int | None:
+    """Returns a process that has a file of this directory mapped into memory, as far as this system shows.
+
+    A broker maps its log while it loads, which can take minutes, and takes its lock only then. Linux alone tells, and
+    only of processes of the same user; to root, of all.
+    """
+    wanted = set()
+    for entry in files.list_directory(directory) or []:
+        status = os.stat(files.local_path(entry.path))
+        wanted.add((f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)))
+    for process in os.listdir("/proc") if sys.platform == "linux" else []:
+        if not process.isdigit() or int(process) == os.getpid():
+            continue
+        with suppress(OSError), open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as maps:
+            # address, permissions, offset, device, inode, path
+            if any(tuple(line.split(None, 5)[3:5]) in wanted for line in maps):
+                return int(process)
+    return None
+
+
+def can_give_to_owner_of(model: str) -> bool:
+    """Returns whether new files can have the owner of ``model``: it is this user, or this user is root."""
+    return os.geteuid() in (0, os.stat(files.local_path(model)).st_uid)
+
+
 def give_to_owner_of(model: str, path: str) -> None:
     """Gives a tree to the user and group that own ``model``, where this process is root and may.
 

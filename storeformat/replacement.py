@@ -175,7 +175,7 @@ def stage(item: Replacement, advance: durable.Advance = lambda count: None) -> R
             raise WriteFailed("parts of this directory are on different file systems", path=item.source)
     if item.journal.kind == PUBLISH:
         for _, target in pairs:
-            durable.give_to_owner_of(item.root, target)
+            durable.give_to_owner_of(item.journal.log.directories[0], target)
     _sync_parents(item, (path for pair in pairs for path in pair))
     return item.saved(SWAPPING)
 

@@ -240,9 +240,10 @@ def test_a_topic_that_the_store_lacks_comes_with_its_directory(original: Case, t
 # ------------------------------------------------------------------------------------------------------------- refusals
 def _own(path: Path) -> Path:
     """Gives a file bytes of its own: in a copied case they have two names."""
-    data = path.read_bytes()
-    path.unlink()
-    path.write_bytes(data)
+    if path.exists():
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
     return path
 
 
@@ -275,6 +276,12 @@ def make_rocksdb(case: Case) -> None:
     (case.root / "consumequeue" / "CURRENT").write_text("MANIFEST-000005\n")
 
 
+def make_batch_topics(case: Case) -> None:
+    topics = {path.name: {"attributes": {"queue.type": "BatchCQ"}} for path in (case.out / "consumequeue").iterdir()}
+    (case.root / "config").mkdir(exist_ok=True)
+    _own(case.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+
+
 REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
     "changed file": (flip_a_byte, "not as the rebuild wrote it"),
     "short file": (lambda case: os.truncate(_own(case.out / "checkpoint"), 100), "not as the rebuild wrote it"),
@@ -291,6 +298,7 @@ REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
     ),
     "first segment gone": (lambda case: min((case.root / "commitlog").iterdir()).unlink(), "the log begins at"),
     "log too short": (lambda case: cut_the_log(case, manifest(case)["log_end"]), "the log ends before"),
+    "batch topic": (make_batch_topics, "another type for this queue"),
     "rocksdb": (make_rocksdb, "RocksDB"),
 }
 
@@ -394,6 +402,30 @@ def test_a_store_whose_lock_a_jvm_holds_is_live(
             run()
         assert str(process.pid) in str(caught.value)
     assert snapshot(case.root) == old
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_store_whose_log_a_process_has_mapped_is_live(case: Case, old: Snapshot) -> None:
+    """A broker that is still loading its log has not taken its lock yet."""
+    segment = min((case.root / "commitlog").iterdir())
+    program = f"import mmap; f = open({str(segment)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=1); print(1); input()"
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert said(process) == "1"
+        with pytest.raises(Refused, match=f"process {process.pid} has its log mapped"):
+            case.publish()
+        process.communicate("\n")
+    assert snapshot(case.root) == old
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_new_files_belong_to_the_owner_of_the_log(case: Case) -> None:
+    os.chown(case.root / "commitlog", 12345, 12346)
+    case.publish()
+    for name in ("consumequeue", "index", "checkpoint"):
+        for path in [case.root / name, *(case.root / name).rglob("*")]:
+            assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
 
 
 def test_no_jvm_gets_the_lock_while_a_publish_runs(case: Case, holder: Callable[[Path], subprocess.Popen[str]]) -> None:
