@@ -98,7 +98,8 @@ def start_jvm() -> Any:
     if "PYSPARK_SUBMIT_ARGS" not in os.environ:
         launch.prepare()
     said, output = os.pipe()
-    pump = threading.Thread(target=forward, args=(os.fdopen(said, "rb"),), name="spark's stderr", daemon=True)
+    ending = threading.Event()
+    pump = threading.Thread(target=forward, args=(os.fdopen(said, "rb"), ending), name="spark's stderr", daemon=True)
     pump.start()
     try:
         gateway: Any = launch_gateway(popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
@@ -106,15 +107,18 @@ def start_jvm() -> Any:
         raise errors.DependencyMissing("Spark's JVM did not start", advice="--debug shows what it said") from error
     finally:
         os.close(output)
-    gateway.pump = pump
+    gateway.pump, gateway.ending = pump, ending
     return gateway
 
 
-def forward(source: BinaryIO) -> None:
-    """Copy lines to stderr until the last writer has gone, without the noise."""
+def forward(source: BinaryIO, ending: threading.Event) -> None:
+    """Copy lines to stderr until the last writer has gone, without the noise.
+
+    What is said after ``ending`` is noise, too: workers complain that the JVM they talk to has gone.
+    """
     with source:
         for line in source:
-            if not line.startswith(NOISE):
+            if not (line.startswith(NOISE) or ending.is_set()):
                 sys.stderr.write(line.decode("utf-8", "replace"))
                 sys.stderr.flush()
 
@@ -131,6 +135,7 @@ def end_jvm(gateway: Any) -> None:
     if server:
         # It takes the end of its connection for a fault and prints a trace.
         server.handle_error = lambda *unused: None  # type: ignore[method-assign]
+    gateway.ending.set()
     gateway.proc.stdin.close()
     try:
         gateway.proc.wait(timeout=60)
