@@ -250,6 +250,9 @@ def add_query(parser: Parser) -> None:
     parser_of["key"].add_argument(
         "--max", dest="max_messages", type=positive, metavar="N", help="at most N (default 64)"
     )
+    parser_of["key"].add_argument(
+        "--explain", action="store_true", help="look into the log, too, and say why the index does not find a message"
+    )
     parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID")
     parser_of["offset"].add_argument("--offset", required=True, type=natural, metavar="N")
     parser_of["time"].add_argument("--time", required=True, type=int, metavar="MS")
@@ -272,7 +275,9 @@ def add_load(parser: Parser) -> None:
     parser.add_argument("--cluster", required=True, metavar="C", help="value of the table's column cluster")
     parser.add_argument("--broker", required=True, metavar="B", help="value of the table's column broker")
     add_topic_argument(parser)
-    parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (a new table's default: UTC)")
+    parser.add_argument(
+        "--time-zone", metavar="ZONE", help="whose midnight divides store_date (a new table's default: UTC)"
+    )
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
     parser.add_argument(
         "--allow-gap", action="store_true", help="go on where retention deleted records that were never loaded"
@@ -286,7 +291,11 @@ def add_load(parser: Parser) -> None:
 def add_report(parser: Parser) -> None:
     parser.add_argument("--table", required=True, metavar="TABLE", help="path or URI of the Delta table")
     parser.add_argument("--by", choices=("topic", "queue", "tag", "host", "hour", "date"), help="default topic")
-    parser.add_argument("--html", metavar="FILE", help="write one self-contained page with plots, too")
+    parser.add_argument(
+        "--checks", action="store_true", help="retries, duplicates, transactions, delays, gaps and clocks, too"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write one self-contained page with plots and all checks")
+    parser.add_argument("--csv", metavar="FILE", help="write all groups as CSV")
 
 
 JOBS = {

@@ -161,11 +161,13 @@ class LoadOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(JobOptions):
-    """``report``."""
+    """``report``; a page has the checks, too."""
 
     table: str
     by: Literal["topic", "queue", "tag", "host", "hour", "date"] = "topic"
+    checks: bool = False
     html: str | None = None
+    csv: str | None = None
 
 
 def from_arguments(kind: type[Options], arguments: argparse.Namespace) -> Options:

@@ -316,6 +316,14 @@ def set_modified(path: str, milliseconds: int) -> None:
             os.utime(local_path(path), (seconds, seconds))
 
 
+def modified_at(path: str) -> int:
+    """Returns when a file was last changed, in milliseconds."""
+    filesystem, inner = _resolve(path)
+    with reading(path):
+        info = filesystem.get_file_info(inner)
+    return int((info.mtime_ns or 0) // 1_000_000)
+
+
 def as_store_error(error: BaseException) -> StoreFormatError | None:
     """Returns the error of this package in an exception's chain of causes, if there is one."""
     seen: BaseException | None = error

@@ -1,0 +1,184 @@
+"""``query``: the broker's own answers, offline.
+
+=======  ======================================================================================
+key      ``queryMsgByKey``: the index, newest file first, at most 64 entries a broker looks at
+id       ``queryMsgById``: an offsetMsgId leads into the log; a UNIQ_KEY is a key of its topic
+offset   ``queryMsgByOffset``: the unit of a queue leads into the log
+time     ``searchOffset``: binary search in a queue by the store times of its records
+=======  ======================================================================================
+
+With ``--scan`` the log itself is read, which needs neither queues nor index and finds what they have lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jobs import explaining, session
+from jobs.config import QueryOptions
+from jobs.logscan import DEFAULT_SPLIT_SIZE, scan_log
+from jobs.offline import OfflineStore, has_key, plain_row, row_rules, stored_at
+from jobs.opening import open_store
+from jobs.reporting import Report, Reporter
+from jobs.running import Runner, SparkRunner
+from storeformat import messageid
+from storeformat.errors import UsageError
+from storeformat.queuesearch import Boundary, min_offset, offset_by_modified_time, offset_by_time, queue_end
+from udfs.finding import FindMessages, FindTime, Wanted
+from udfs.ranges import ProvenRange
+from udfs.scan import ScanTask
+
+BROKER_LIMIT = 64
+"""``maxMsgsNumBatch``: a broker gives no more for one key, whatever it is asked."""
+
+
+def run(options: QueryOptions, reporter: Reporter) -> Report:
+    """Returns the answer; exit code 1 where nothing was found."""
+    begun = time.monotonic()
+    offline = OfflineStore(open_store(options))
+    if options.scan or options.explain:
+        with session.spark_context("rocketmq-store-spark query") as context:
+            answer = _ANSWERS[options.kind](options, offline, SparkRunner(context))
+    else:
+        answer = _ANSWERS[options.kind](options, offline, None)
+    found = answer.pop("found")
+    return Report(
+        "query",
+        "ok",
+        exit_code=0 if found else 1,
+        store=offline.store.root,
+        kind=options.kind,
+        found=found,
+        seconds=round(time.monotonic() - begun, 3),
+        **answer,
+    )
+
+
+def _by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    if options.topic is None or options.key is None:
+        raise UsageError("query key needs --topic and --key")
+    if options.scan and runner is not None:
+        wanted = Wanted(topic=options.topic, key=options.key)
+        rows = find(options, offline, runner, wanted, options.max_messages)
+        return _messages([row for row in rows if options.begin <= stored_at(row) <= options.end])
+    offsets = offline.index_offsets(
+        options.topic, options.key, max_num=options.max_messages, begin=options.begin, end=options.end
+    )
+    rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
+    mine = [row for row in rows if row["topic"] == options.topic and has_key(row, options.key)]
+    answer = _messages(mine)
+    answer["commit_log_offsets"] = offsets
+    answer["other_keys_of_the_same_hash"] = len(rows) - len(mine)
+    if options.explain and runner is not None:
+        stored = find(options, offline, runner, Wanted(topic=options.topic, key=options.key), options.max_messages)
+        answer["explanation"] = explaining.explain_key(
+            options, offline, stored, {row["commit_log_offset"] for row in mine}
+        )
+    return answer
+
+
+def _by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    text = options.message_id or ""
+    if options.topic is not None:
+        keyed = QueryOptions(**{**vars(options), "kind": "key", "key": text})
+        return _by_key(keyed, offline, runner)
+    parsed = messageid.parse_offset_message_id(text)
+    if parsed is None:
+        raise UsageError("this is no offsetMsgId", found=text, advice="a UNIQ_KEY needs --topic")
+    row = offline.record_at(parsed.commit_log_offset, bodies=options.bodies)
+    return _messages([row] if row is not None and row["offset_msg_id"] == str(parsed) else [])
+
+
+def _by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    if options.topic is None or options.queue_id is None or options.offset is None:
+        raise UsageError("query offset needs --topic, --queue and --offset")
+    if runner is not None:
+        wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
+        rows = find(options, offline, runner, wanted, options.max_messages)
+        return _messages([row for row in rows if row["dispatched"]])
+    unit = offline.unit_at(options.topic, options.queue_id, options.offset)
+    row = None if unit is None else offline.record_at(unit[0], bodies=options.bodies)
+    return _messages([row] if row is not None else [])
+
+
+def _by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    if options.topic is None or options.queue_id is None or options.time is None:
+        raise UsageError("query time needs --topic, --queue and --time")
+    if runner is not None:
+        return _time_by_scan(options, offline, runner)
+    queue = offline.queue(options.topic, options.queue_id)
+    version = tuple(int(part) for part in offline.store.rules.version.split("."))
+    end = queue_end(queue)
+    begin = min_offset(queue, end, offline.min_phy_offset, version)
+    if version < (5, 1):
+        modified = offline.queue_modified(options.topic, options.queue_id)
+        found = offset_by_modified_time(
+            queue,
+            modified,
+            options.time,
+            offline.store_time,
+            begin=begin,
+            end=end,
+            min_phy_offset=offline.min_phy_offset,
+        )
+    else:
+        found = offset_by_time(
+            queue,
+            options.time,
+            Boundary(options.boundary),
+            offline.store_time,
+            begin=begin,
+            end=end,
+            min_phy_offset=offline.min_phy_offset,
+        )
+    return {"found": 1 if end > begin else 0, "queue_offset": found, "min_offset": begin, "max_offset": end}
+
+
+def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) -> dict[str, Any]:
+    rules = row_rules(offline.store, bodies=False)
+    task = FindTime(options.topic or "", options.queue_id or 0, options.time or 0, rules)
+    places = runner.map("find a time", task, proven_ranges(options, offline, runner))
+    begin = min((place.first for place in places), default=0)
+    end = max((place.end for place in places), default=0)
+    later = [place.first_at_or_after for place in places if place.first_at_or_after is not None]
+    earlier = [place.last_at_or_before for place in places if place.last_at_or_before is not None]
+    found = min(later, default=end) if options.boundary == "lower" else max(earlier, default=begin)
+    return {"found": len(places), "queue_offset": found, "min_offset": begin, "max_offset": end}
+
+
+def proven_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) -> list[ProvenRange]:
+    """Returns the ranges of the log that are records, after a first reading that checked them."""
+    store = offline.store
+    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_units=False, with_entries=False)
+    reading = scan_log(
+        runner,
+        store.segments,
+        task,
+        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
+        until=options.until_offset,
+        on_damage=options.on_damage,
+    )
+    return [ProvenRange.of(scan.report, scan.records) for scan in reading.scans if scan.records]
+
+
+def find(
+    options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted, limit: int
+) -> list[dict[str, Any]]:
+    """Returns the messages of the log that are wanted, in the order of the log."""
+    task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), limit)
+    found = runner.map("find messages", task, proven_ranges(options, offline, runner))
+    return [plain_row(row) for row in found[:limit]]
+
+
+def _messages(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"found": len(rows), "messages": rows}
+
+
+_ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[str, Any]]] = {
+    "key": _by_key,
+    "id": _by_id,
+    "offset": _by_offset,
+    "time": _by_time,
+}
