@@ -1,0 +1,121 @@
+"""``inspect``: what is in this log, segment by segment; or the records themselves from an offset on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from itertools import islice
+from typing import Any
+
+from jobs import session
+from jobs.config import InspectOptions
+from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
+from jobs.offline import row_rules, rows_of
+from jobs.opening import OpenedStore, open_store
+from jobs.reporting import Report, Reporter, size_text
+from jobs.running import Runner, SparkRunner
+from storeformat import files
+from storeformat.commitlog import BlockWindow, ChainWalk, Split
+from storeformat.dispatch import topic_names
+from udfs.scan import ScanTask
+
+DEFAULT_LIMIT = 20
+
+
+def run(options: InspectOptions, reporter: Reporter) -> Report:
+    """Returns what the log holds; records if the options name a place or a number of them."""
+    begun = time.monotonic()
+    store = open_store(options)
+    if options.from_offset is not None or options.limit is not None:
+        rows = list(islice(records_from(store, options), options.limit or DEFAULT_LIMIT))
+        facts: dict[str, Any] = {"records": rows, "messages": len(rows)}
+    else:
+        with session.spark_context("rocketmq-store-spark inspect") as context:
+            reading = survey(store, options, SparkRunner(context))
+        facts = {**reading.facts(), **_contents(store, reading)}
+    return Report(
+        "inspect",
+        "damaged" if facts.get("damaged_ranges") else "ok",
+        store=store.root,
+        broker_version=store.rules.version,
+        broker_version_reason=store.version_reason,
+        **facts,
+        seconds=round(time.monotonic() - begun, 3),
+    )
+
+
+def survey(store: OpenedStore, options: InspectOptions, runner: Runner) -> LogReading:
+    """Returns the proven reading of the whole log, with nothing written anywhere."""
+    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_entries=False)
+    return scan_log(
+        runner,
+        store.segments,
+        task,
+        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
+        until=options.until_offset,
+        on_damage=options.on_damage,
+    )
+
+
+def _contents(store: OpenedStore, reading: LogReading) -> dict[str, Any]:
+    """Returns the rows of segments and of topics, largest first."""
+    segments = []
+    for segment in store.segments:
+        scans = [scan for scan in reading.scans if scan.report.split.segment.base == segment.base]
+        times = [at for scan in scans for at in (scan.first_timestamp, scan.last_timestamp) if at is not None]
+        segments.append(
+            {
+                "file": files.name_of(segment.path),
+                "messages": sum(scan.records for scan in scans),
+                "bytes": sum(scan.record_bytes for scan in scans),
+                "first_stored": time_text(times[0]) if times else None,
+                "last_stored": time_text(times[-1]) if times else None,
+            }
+        )
+    topics: dict[str, dict[str, Any]] = {}
+    for scan in reading.scans:
+        names = topic_names(scan.topics)
+        for code, queue_id, count in zip(
+            scan.runs.topic_codes.tolist(), scan.runs.queue_ids.tolist(), scan.runs.counts.tolist(), strict=True
+        ):
+            row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
+            row["queues"].add(queue_id)
+            row["queued_messages"] += count
+    by_size = sorted(topics.values(), key=lambda row: (-row["queued_messages"], row["topic"]))
+    return {
+        "log": size_text(reading.end - reading.begin),
+        "segments": segments,
+        "topics": [{**row, "queues": len(row["queues"])} for row in by_size],
+    }
+
+
+def time_text(milliseconds: int) -> str:
+    """Returns a store time as UTC text, or the number where it is no time of this calendar."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
+def records_from(store: OpenedStore, options: InspectOptions) -> Iterable[dict[str, Any]]:
+    """Yields the records from an offset on, following the sizes from the first byte of its segment."""
+    begin = options.from_offset if options.from_offset is not None else store.segments[0].base
+    rules = row_rules(store, bodies=options.bodies)
+    wanted = [(item.topic, item.queue_id) for item in options.topics]
+    for segment in store.segments:
+        limit = segment.end if options.until_offset is None else min(segment.end, options.until_offset)
+        if limit <= begin:
+            continue
+        with files.RangeReader(segment.path) as reader:
+            split = Split(0, segment, segment.base, limit, limit, segment.base)
+            for block in ChainWalk(BlockWindow(reader, segment), split, segment.base, store.decode_rules()):
+                if block.offsets[-1] < begin:
+                    continue
+                for row in rows_of(block, rules):
+                    if row["commit_log_offset"] >= begin and (not wanted or _is_wanted(row, wanted)):
+                        yield row
+
+
+def _is_wanted(row: dict[str, Any], wanted: list[tuple[str, int | None]]) -> bool:
+    return any(row["topic"] == topic and queue_id in (None, row["queue_id"]) for topic, queue_id in wanted)

@@ -1,0 +1,69 @@
+"""What ``inspect`` says of stores of real brokers."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from support import broker_model, golden
+from support.broker_settings import BrokerSettings
+from support.golden import GoldenStore
+
+from jobs import inspection
+from jobs.config import InspectOptions, TopicFilter
+from jobs.opening import open_store
+from jobs.running import LocalRunner
+
+pytestmark = pytest.mark.golden
+
+STORES = [store for store in golden.stores("plain") if store.name in ("base-clean-5.3.3", "stale-blank-4.9.8")]
+
+
+def options_of(store: GoldenStore, **more: object) -> InspectOptions:
+    sizes = tuple((name, str(store.settings[name])) for name in ("maxHashSlotNum", "maxIndexNum"))
+    return InspectOptions(store=str(golden.unpack(store)), settings=sizes, **more)
+
+
+@pytest.mark.parametrize("store", STORES, ids=str)
+def test_contents(store: GoldenStore) -> None:
+    options = options_of(store, split_size=5_000)
+    opened = open_store(options)
+    reading = inspection.survey(opened, options, LocalRunner())
+    contents = inspection._contents(opened, reading)
+    settings = BrokerSettings.of(store.version, store.settings)
+    requests = list(broker_model.walk(broker_model.read_segments(golden.unpack(store)), settings))
+    assert sum(row["messages"] for row in contents["segments"]) == store.entry["counts"]["messages"]
+    assert sum(row["bytes"] for row in contents["segments"]) == sum(request.msg_size for request in requests)
+    queued = [request for request in requests if request.transaction_type in (0, 8)]
+    assert {row["topic"]: (row["queues"], row["queued_messages"]) for row in contents["topics"]} == {
+        topic: (
+            len({request.queue_id for request in queued if request.topic == topic}),
+            sum(request.topic == topic for request in queued),
+        )
+        for topic in {request.topic for request in queued}
+    }
+
+
+def offsets_of(root: Path, store: GoldenStore) -> list[int]:
+    return sorted(golden.chain(root, store))
+
+
+@pytest.mark.parametrize("store", STORES, ids=str)
+def test_records_from_an_offset(store: GoldenStore) -> None:
+    root = golden.unpack(store)
+    offsets = offsets_of(root, store)
+    opened = open_store(options_of(store))
+    rows = list(inspection.records_from(opened, options_of(store)))
+    assert [row["commit_log_offset"] for row in rows] == offsets
+    middle = offsets[len(offsets) // 2]
+    later = list(inspection.records_from(opened, options_of(store, from_offset=middle - 1, bodies=True)))
+    assert [row["commit_log_offset"] for row in later] == offsets[len(offsets) // 2 :]
+    segment = (root / "commitlog" / f"{later[0]['commit_log_offset'] // 65_536 * 65_536:020d}").read_bytes()
+    (size,) = struct.unpack_from(">i", segment, later[0]["commit_log_offset"] % 65_536)
+    assert later[0]["size"] == size
+    topic = rows[0]["topic"]
+    one_queue = options_of(store, topics=(TopicFilter(topic, rows[0]["queue_id"]),))
+    assert [row for row in rows if (row["topic"], row["queue_id"]) == (topic, rows[0]["queue_id"])] == list(
+        inspection.records_from(opened, one_queue)
+    )
