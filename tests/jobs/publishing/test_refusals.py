@@ -1,0 +1,186 @@
+"""What publish and restore refuse, and that a refusal touches nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.publishing import (
+    STORE,
+    Case,
+    Snapshot,
+    cut_the_log,
+    make_case,
+    manifest,
+    own_bytes,
+    snapshot,
+)
+
+from storeformat import durable
+from storeformat.errors import MissingInput, Refused
+
+
+def flip_a_byte(case: Case) -> None:
+    path = own_bytes(min((case.out / "index").iterdir()))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def edit_manifest(case: Case, **changes: Any) -> None:
+    facts = manifest(case) | changes
+    own_bytes(case.out / "manifest.json").write_text(json.dumps(facts))
+
+
+def make_rocksdb(case: Case) -> None:
+    (case.root / "consumequeue" / "CURRENT").write_text("MANIFEST-000005\n")
+
+
+def make_batch_topics(case: Case) -> None:
+    topics = {path.name: {"attributes": {"queue.type": "BatchCQ"}} for path in (case.out / "consumequeue").iterdir()}
+    (case.root / "config").mkdir(exist_ok=True)
+    own_bytes(case.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+
+
+REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
+    "changed file": (flip_a_byte, "not as the rebuild wrote it"),
+    "short file": (lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 100), "not as the rebuild wrote it"),
+    "missing file": (lambda case: (case.out / "checkpoint").unlink(), "is missing"),
+    "extra file": (lambda case: (case.out / "index" / "x").touch(), "not in the manifest"),
+    "link": (lambda case: (case.out / "index" / "x").symlink_to("/"), "not in the manifest"),
+    "no manifest": (lambda case: (case.out / "manifest.json").unlink(), "no manifest"),
+    "no json": (lambda case: own_bytes(case.out / "manifest.json").write_text("{"), "cannot be understood"),
+    "other format": (lambda case: edit_manifest(case, format=99), "another program"),
+    "other artefact": (lambda case: edit_manifest(case, artefacts=["commitlog"]), "does not know"),
+    "path outside": (
+        lambda case: edit_manifest(case, files=[{"path": "index/../../x", "size": 0, "sha256": ""}]),
+        "does not belong",
+    ),
+    "first segment gone": (lambda case: min((case.root / "commitlog").iterdir()).unlink(), "the log begins at"),
+    "log too short": (lambda case: cut_the_log(case, manifest(case)["log_end"]), "the log ends before"),
+    "batch topic": (make_batch_topics, "another type for this queue"),
+    "rocksdb": (make_rocksdb, "RocksDB"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_does_not_fit_is_refused_and_nothing_is_touched(name: str, case: Case) -> None:
+    break_it, message = REFUSALS[name]
+    break_it(case)
+    before = snapshot(case.root), snapshot(case.out)
+    with pytest.raises(Refused, match=message) as caught:
+        case.publish()
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
+
+
+def test_a_log_that_went_on_is_refused(tmp_path: Path) -> None:
+    whole = make_case(tmp_path / "whole", STORE)
+    early = make_case(tmp_path / "early", STORE, until_offset=manifest(whole)["log_end"] - 1)
+    with pytest.raises(Refused, match="the log goes on behind"):
+        early.publish()
+
+
+def test_abort_is_refused_unless_expected(case: Case, old: Snapshot) -> None:
+    with pytest.raises(Refused, match="abort exists") as caught:
+        case.publish(after_crash=False)
+    assert "--after-crash" in (caught.value.advice or "")
+    assert snapshot(case.root) == old
+
+
+@pytest.mark.parametrize("name", ["root", "out"])
+def test_what_is_not_there_is_missing_input(name: str, case: Case) -> None:
+    shutil.rmtree(getattr(case, name))
+    with pytest.raises(MissingInput, match="there is no such"):
+        case.publish()
+
+
+# ------------------------------------------------------------------------------------------------------ a live broker
+HOLDER = """
+import java.io.RandomAccessFile;
+import java.nio.channels.FileLock;
+
+/** Takes the lock as DefaultMessageStore#start does, says so, and waits for the end of its input. */
+class Holder {
+    public static void main(String[] arguments) throws Exception {
+        RandomAccessFile file = new RandomAccessFile(arguments[0], "rw");
+        FileLock lock = file.getChannel().tryLock(0, 1, false);
+        System.out.println(lock == null ? "taken" : "held");
+        System.in.read();
+    }
+}
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    if shutil.which("java") is None:
+        pytest.skip("there is no java")
+    source = tmp_path / "Holder.java"
+    source.write_text(HOLDER)
+    started: list[subprocess.Popen[str]] = []
+
+    def start(lock: Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            ["java", "-XX:TieredStopAtLevel=1", source, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.communicate("\n", timeout=30)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_store_whose_lock_a_jvm_holds_is_live(
+    case: Case, old: Snapshot, holder: Callable[[Path], subprocess.Popen[str]]
+) -> None:
+    process = holder(case.root / "lock")
+    assert said(process) == "held"
+    for run in (case.publish, case.restore, lambda: case.publish(dry_run=True)):
+        with pytest.raises(Refused, match="the store is live: process") as caught:
+            run()
+        assert str(process.pid) in str(caught.value)
+    assert snapshot(case.root) == old
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_store_whose_log_a_process_has_mapped_is_live(case: Case, old: Snapshot) -> None:
+    """A broker that is still loading its log has not taken its lock yet."""
+    segment = min((case.root / "commitlog").iterdir())
+    program = f"import mmap; f = open({str(segment)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=1); print(1); input()"
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert said(process) == "1"
+        with pytest.raises(Refused, match=f"process {process.pid} has its log mapped"):
+            case.publish()
+        process.communicate("\n")
+    assert snapshot(case.root) == old
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_new_files_belong_to_the_owner_of_the_log(case: Case) -> None:
+    os.chown(case.root / "commitlog", 12345, 12346)
+    case.publish()
+    for name in ("consumequeue", "index", "checkpoint"):
+        for path in [case.root / name, *(case.root / name).rglob("*")]:
+            assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
+
+
+def test_no_jvm_gets_the_lock_while_a_publish_runs(case: Case, holder: Callable[[Path], subprocess.Popen[str]]) -> None:
+    with durable.broker_lock(str(case.root / "lock"), create=True):
+        assert said(holder(case.root / "lock")) == "taken"
