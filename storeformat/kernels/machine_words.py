@@ -96,6 +96,23 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 
 @_instruction
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Asks for the cache line of an element that will be written soon. Harmless for any index."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        fetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, ir.FunctionType(ir.VoidType(), (address.type, *(number,) * 3)), "llvm.prefetch.p0i8"
+        )
+        builder.call(fetch, (address, *(ir.Constant(number, argument) for argument in (1, 3, 1))))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@_instruction
 def carryless_fold(typing_context: Any, low: Any, high: Any, low_factor: Any, high_factor: Any) -> Any:
     """The 128 bits of low * low_factor ^ high * high_factor, polynomials over GF(2), as two words, low one first."""
 

@@ -17,6 +17,7 @@ from storeformat.kernels.machine_words import (
     INT64S,
     column,
     load64,
+    prefetch,
     result,
     swap32,
     trailing_zeros,
@@ -166,6 +167,9 @@ def _index_keys(  # type: ignore[no-untyped-def]
     return owners[:count], hashes[:count], odd
 
 
+_AHEAD = 24
+
+
 def put_entries(
     key_hashes: Int32s,
     phy_offsets: Int64s,
@@ -190,19 +194,23 @@ def put_entries(
 def _put_entries(  # type: ignore[no-untyped-def]
     key_hashes, phy_offsets, store_timestamps, begin_timestamp, first_number, slot_table, packed
 ):
-    slots = np.uint64(len(slot_table))
-    for row in range(len(key_hashes)):
-        key_hash, phy_offset = key_hashes[row], np.uint64(phy_offsets[row])
-        slot = np.uint64(key_hash) % slots
+    rows = len(key_hashes)
+    slots = np.empty(rows, np.int64)
+    for row in range(rows):
+        slots[row] = np.uint64(key_hashes[row]) % np.uint64(len(slot_table))
+    for row in range(rows):
+        # The table is larger than the processor's caches, and every entry goes somewhere else in it.
+        prefetch(slot_table, slots[min(row + _AHEAD, rows - 1)])
+        phy_offset = np.uint64(phy_offsets[row])
         seconds = np.int64(0)
         if begin_timestamp > 0:
             seconds = min(max((store_timestamps[row] - begin_timestamp) // 1000, 0), 0x7FFFFFFF)
-        packed[row, 0] = swap32(np.uint32(key_hash))
+        packed[row, 0] = swap32(np.uint32(key_hashes[row]))
         packed[row, 1] = swap32(np.uint32(phy_offset >> np.uint64(32)))
         packed[row, 2] = swap32(np.uint32(phy_offset))
         packed[row, 3] = swap32(np.uint32(seconds))
-        packed[row, 4] = swap32(np.uint32(slot_table[slot]))
-        slot_table[slot] = first_number + row
+        packed[row, 4] = swap32(np.uint32(slot_table[slots[row]]))
+        slot_table[slots[row]] = first_number + row
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:

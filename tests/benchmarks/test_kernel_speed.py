@@ -1,0 +1,122 @@
+"""What each stage of a scan costs on one core, in both implementations, with its result checked.
+
+    python -m pytest tests/benchmarks/test_kernel_speed.py -m benchmark -s
+
+Figures are the best of many rounds, in process CPU time: other programs on the machine disturb them little.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from support.uniform_log import UniformLog, uniform_log
+
+from storeformat import indexfile, javacompat
+from storeformat import message as m
+from storeformat.commitlog import BlockWindow, Segment
+from storeformat.consumequeue import pack_units
+from storeformat.files import RangeReader
+from storeformat.kernels import PADDING, Spans, numpy_kernels
+from storeformat.records import DISPATCH_PROPERTIES
+
+pytestmark = pytest.mark.benchmark
+BLOCK = 8 << 20
+SLOTS, ENTRIES = 5_000_000, 3_000_000
+
+
+def implementations() -> list[ModuleType]:
+    try:
+        from storeformat.kernels import numba_kernels
+    except ImportError:
+        return [numpy_kernels]
+    return [numpy_kernels, numba_kernels]
+
+
+def best(stage: Callable[[], Any], rounds: int = 15) -> float:
+    """CPU seconds of the fastest round."""
+    fastest = float("inf")
+    for _ in range(rounds):
+        begun = time.process_time()
+        stage()
+        fastest = min(fastest, time.process_time() - begun)
+    return fastest
+
+
+def stages(kernels: ModuleType, log: UniformLog) -> dict[str, Callable[[], Any]]:
+    """The stages of a scan over one block in memory, each with the input that the stage before it made."""
+    buffer = np.frombuffer(log.data + bytes(PADDING), np.uint8)
+    positions, reached = kernels.walk_sizes(buffer, 0, len(log.data), len(log.data))
+    assert (len(positions), reached) == (log.messages, len(log.data))
+    heads = kernels.decode_heads(buffer, positions, 0)
+    assert not heads.defect.any()
+    assert np.array_equal(kernels.crc32_spans(buffer, heads.body_start, heads.body_length), heads.body_crc)
+    topic_spans = Spans(heads.topic_start, heads.topic_length)
+    codes, topics = kernels.dictionary(buffer, topic_spans)
+    assert len(topics) == log.topics
+    names = DISPATCH_PROPERTIES
+    columns = kernels.property_spans(buffer, heads.properties_start, heads.properties_length, names, False)
+    uniq_key, keys, tags = (columns[names.index(name)] for name in (m.UNIQ_KEY, m.KEYS, m.TAGS))
+    joined = np.array([[javacompat.java_hash(topic + joint) for topic in topics] for joint in (b"#", b"#T#")], np.int32)
+    everyone = np.ones(log.messages, bool)
+    rows, key_hashes = kernels.index_keys(buffer, everyone, (uniq_key,), keys, codes, joined)
+    assert len(rows) == len(key_hashes) == 3 * log.messages
+    return {
+        "chain": lambda: kernels.walk_sizes(buffer, 0, len(log.data), len(log.data)),
+        "heads": lambda: kernels.decode_heads(buffer, positions, 0),
+        "body CRC": lambda: kernels.crc32_spans(buffer, heads.body_start, heads.body_length),
+        "topics": lambda: kernels.dictionary(buffer, topic_spans),
+        "properties": lambda: kernels.property_spans(
+            buffer, heads.properties_start, heads.properties_length, names, False
+        ),
+        "tags": lambda: kernels.hash_spans(buffer, tags),
+        "index keys": lambda: kernels.index_keys(buffer, everyone, (uniq_key,), keys, codes, joined),
+        "pack units": lambda: pack_units(heads.physical_offset, heads.total_size, heads.queue_offset),
+    }
+
+
+@pytest.mark.parametrize("message_bytes", [1000, 220])
+@pytest.mark.parametrize("kernels", implementations(), ids=lambda module: module.__name__.rpartition(".")[2])
+def test_stages_of_a_scan(kernels: ModuleType, message_bytes: int, tmp_path: Any) -> None:
+    log = uniform_log(BLOCK, message_bytes=message_bytes)
+    seconds = {"read": best(_reading(log, tmp_path))}
+    seconds |= {name: best(stage) for name, stage in stages(kernels, log).items()}
+    crc = best(lambda: zlib.crc32(log.data))
+    print(f"\n{kernels.__name__}, {message_bytes} bytes a message; zlib in one piece {len(log.data) / crc / 1e9:.1f} GB/s")
+    for name, cost in (*seconds.items(), ("all", sum(seconds.values()))):
+        rate, speed = log.messages / cost, len(log.data) / cost
+        print(f"{name:12} {cost / log.messages * 1e6:7.3f} us a message {rate / 1e6:8.2f} M/s {speed / 1e6:9.0f} MB/s")
+
+
+def _reading(log: UniformLog, directory: Any) -> Callable[[], None]:
+    path = directory / "segment"
+    path.write_bytes(log.data)
+    window = BlockWindow(RangeReader(str(path)), Segment(str(path), 0, len(log.data)))
+    window.load(0, len(log.data))
+    assert window.bytes[: len(log.data)].tobytes() == log.data
+    return lambda: window.load(0, len(log.data))
+
+
+@pytest.mark.parametrize("kernels", implementations(), ids=lambda module: module.__name__.rpartition(".")[2])
+def test_index_entries(kernels: ModuleType) -> None:
+    rng = np.random.default_rng(1)
+    key_hashes = rng.integers(0, 1 << 31, ENTRIES, dtype=np.int32)
+    offsets, times = np.arange(ENTRIES) * 333, 1_700_000_000_000 + np.arange(ENTRIES)
+    table, packed = np.zeros(SLOTS, np.int32), np.zeros(ENTRIES, indexfile.ENTRY)
+
+    def put() -> None:
+        table[:] = 0
+        for begin in range(0, ENTRIES, indexfile.ENTRIES_AT_ONCE):
+            part = slice(begin, begin + indexfile.ENTRIES_AT_ONCE)
+            kernels.put_entries(key_hashes[part], offsets[part], times[part], 1, begin + 1, table, packed[part])
+
+    cost = best(put, 5)
+    newest = {key % SLOTS: number for number, key in enumerate(key_hashes[:1000].tolist(), 1)}
+    kernels.put_entries(key_hashes[:1000], offsets[:1000], times[:1000], 1, 1, table := table * 0, packed[:1000])
+    assert {slot: int(table[slot]) for slot in newest} == newest
+    print(f"\n{kernels.__name__}: {cost / ENTRIES * 1e9:.1f} ns an index entry, {ENTRIES / cost / 1e6:.1f} M/s")
