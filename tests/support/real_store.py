@@ -39,7 +39,7 @@ Settings = Mapping[str, Any]
 
 _HOME = Path(__file__).resolve().parent.parent / "realstore"
 _DERIVED = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "rocksdbstore", "config")
-_JAVA_OPTIONS = (
+JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     # 4.x unmaps its files through the buffers' private cleaner
@@ -52,7 +52,7 @@ _JAVA_OPTIONS = (
     "-Duser.timezone=UTC",
 )
 _TIMEOUT = 1800
-_BENCH_OPTIONS = ("-Xms1g", "-Xmx2g", *_JAVA_OPTIONS[2:])
+_BENCH_OPTIONS = ("-Xms1g", "-Xmx2g", *JAVA_OPTIONS[2:])
 
 
 class RealStoreUnavailable(RuntimeError):
@@ -232,7 +232,7 @@ class RealStore:
         return Timing(store, messages, entry["seconds"], process_seconds)
 
     def _run(
-        self, command: str, stores: Sequence[Mapping[str, Any]], options: Sequence[str] = _JAVA_OPTIONS
+        self, command: str, stores: Sequence[Mapping[str, Any]], options: Sequence[str] = JAVA_OPTIONS
     ) -> list[dict[str, Any]]:
         class_path = build(self.release)
         with tempfile.TemporaryDirectory(prefix="real-store-") as scratch:
@@ -288,10 +288,14 @@ def wiped_copy(source: Path, target: Path) -> Path:
 
 def build(release: str) -> str:
     """Returns the class path of the driver for ``release``; fetches and compiles what is not there yet."""
-    target = _HOME / "target" / release
     parts = ("src", f"src-{_number(release)[0]}")
     sources = sorted(path for part in parts for path in (_HOME / "store" / part).rglob("*.java"))
-    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in (_HOME / "pom.xml", *sources))).hexdigest()
+    return build_driver(release, _HOME / "pom.xml", sources, _HOME / "target" / release)
+
+
+def build_driver(release: str, pom: Path, sources: Sequence[Path], target: Path) -> str:
+    """Returns the class path of ``sources`` and the jars of ``pom``, kept in ``target``; built when one has changed."""
+    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in (pom, *sources))).hexdigest()
     class_path = f"{target / 'classes'}{os.pathsep}{target / 'jars'}{os.sep}*"
     with _locked(target):
         marker = target / "built"
@@ -303,27 +307,13 @@ def build(release: str) -> str:
         for part in ("jars", "classes"):
             shutil.rmtree(target / part, ignore_errors=True)
         fetch: list[str | Path] = [
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            _HOME / "pom.xml",
-            f"-Drocketmq.version={release}",
-            "-DincludeScope=runtime",
-        ]
-        _build_step([*fetch, f"-DoutputDirectory={target / 'jars'}", "dependency:copy-dependencies"])
+            "mvn", "-q", "-B", "-f", pom, f"-Drocketmq.version={release}", "-DincludeScope=runtime",
+            f"-DoutputDirectory={target / 'jars'}", "dependency:copy-dependencies",
+        ]  # fmt: skip
+        _build_step(fetch)
         (target / "classes").mkdir()
-        compiling: list[str | Path] = [
-            "javac",
-            "-nowarn",
-            "-encoding",
-            "UTF-8",
-            "-d",
-            target / "classes",
-            "-cp",
-            f"{target / 'jars'}/*",
-        ]
-        _build_step([*compiling, *sources])
+        jars, classes = f"{target / 'jars'}/*", target / "classes"
+        _build_step(["javac", "-nowarn", "-encoding", "UTF-8", "-d", classes, "-cp", jars, *sources])
         marker.write_text(stamp)
     return class_path
 

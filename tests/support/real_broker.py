@@ -1,0 +1,250 @@
+"""A whole real broker: the name server and the broker of one release on loopback, and clients that use them.
+
+The published jars of a release run as they are (``NamesrvStartup``, ``BrokerStartup``), each in a process of its own, so
+that ``kill`` is a real ``kill -9``. Segments, queue files and index files are small. What clients do is one more process
+for each call of ``clients``, made of the sources in ``tests/realstore/broker/``: its ``Clients`` lists the commands.
+
+No process outlives its test, however that ends: every server runs for as long as its standard input, held here, is open.
+Nothing but loopback addresses is used by a client, and everything written (logs too) lies in the scratch directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from support.real_store import JAVA_OPTIONS, build_driver
+
+RELEASES = ("5.3.3", "5.5.0")
+"""The releases of the drill: the last 5.3, which heals itself, and one that goes back ten segments at most."""
+
+SETTINGS: Mapping[str, Any] = {
+    "mappedFileSizeCommitLog": 65_536,
+    "mappedFileSizeConsumeQueue": 2_000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 800,
+    "maxMessageSize": 16_384,
+    "mappedFileSizeTimerLog": 1 << 20,
+    "deleteWhen": "04",
+    "fileReservedTime": 24 * 365,
+    "diskMaxUsedSpaceRatio": 99,
+    "autoCreateTopicEnable": False,
+    "enableCompaction": False,
+    # offsets and the ends of transactions reach the disk at once, and no transaction is asked for again
+    "flushConsumerOffsetInterval": 300,
+    "transactionOpBatchInterval": 200,
+    "transactionTimeOut": 3_600_000,
+    "transactionCheckInterval": 3_600_000,
+    # a machine that is slow is no reason to refuse a message
+    "waitTimeMillsInSendQueue": 60_000,
+    "waitTimeMillsInTransactionQueue": 60_000,
+    "osPageCacheBusyTimeOutMills": 60_000,
+}
+BROKER, CLUSTER = "broker-a", "drill"
+
+_SOURCES = Path(__file__).resolve().parent.parent / "realstore" / "broker"
+_START_TIMEOUT = 60
+_STOP_TIMEOUT = 40
+_CLIENT_TIMEOUT = 150
+_HEAP = ("-Xms64m", "-Xmx384m")
+
+
+class BrokerFailed(RuntimeError):
+    """A server did not start or stop, or a client failed; the message holds the end of what it said."""
+
+
+@dataclass
+class Server:
+    """A running Java main that ends with its standard input; ``output`` is the file it writes to."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def await_words(self, words: str) -> None:
+        """Waits until the server has said ``words``."""
+        deadline = time.monotonic() + _START_TIMEOUT
+        while words not in self.said():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                state = "ended" if self.process.poll() is not None else "says nothing"
+                raise BrokerFailed(f"{self.output.stem} {state}: {self.said()[-3000:]}")
+            time.sleep(0.05)
+
+    def said(self) -> str:
+        return self.output.read_text(encoding="utf-8", errors="replace")
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait(_STOP_TIMEOUT)
+        self._close()
+
+    def stop(self) -> None:
+        """Ends it in good order; raises BrokerFailed where that takes too long."""
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise BrokerFailed(f"{self.output.stem} does not stop") from error
+        self._close()
+
+    def _close(self) -> None:
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+
+
+@dataclass
+class BrokerSite:
+    """A name server, and at most one broker at a time, over any store; a context manager.
+
+    ``start(store)`` brings the broker up, ``kill`` and ``stop`` end it; ``broker_conf(store)`` is its configuration file.
+    """
+
+    release: str
+    scratch: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    broker: Server | None = None
+    _name_server: Server | None = None
+    _starts: int = 0
+
+    def __enter__(self) -> BrokerSite:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        sources = sorted((_SOURCES / "src").rglob("*.java"))
+        target = _SOURCES.parent / "target" / f"broker-{self.release}"
+        self._class_path = build_driver(self.release, _SOURCES / "pom.xml", sources, target)
+        self._name_server_port, self._broker_port = free_ports()
+        conf = self.scratch / "namesrv.conf"
+        conf.write_text(f"listenPort={self._name_server_port}\nbindAddress=127.0.0.1\n", encoding="utf-8")
+        try:
+            self._name_server = self._serve("org.apache.rocketmq.namesrv.NamesrvStartup", conf, "name-server")
+            self._name_server.await_words("The Name Server boot success")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def name_server(self) -> str:
+        return f"127.0.0.1:{self._name_server_port}"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._broker_port}"
+
+    def broker_conf(self, store: Path) -> Path:
+        """Returns the broker's configuration file for ``store``, written anew."""
+        facts = {
+            "brokerClusterName": CLUSTER,
+            "brokerName": BROKER,
+            "brokerId": 0,
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "ASYNC_FLUSH",
+            "namesrvAddr": self.name_server,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "listenPort": self._broker_port,
+            "haListenPort": self._broker_port + 1,
+            "storePathRootDir": store,
+            "storePathCommitLog": store / "commitlog",
+            **SETTINGS,
+            **self.settings,
+        }
+        lines = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in facts.items()]
+        path = self.scratch / f"broker-{store.name}.conf"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    def start(self, store: Path) -> Server:
+        """Returns the broker, up and known to the name server."""
+        assert self.broker is None, "one broker at a time"
+        self._starts += 1
+        conf = self.broker_conf(store)
+        self.broker = self._serve("org.apache.rocketmq.broker.BrokerStartup", conf, f"broker-{self._starts}")
+        self.broker.await_words("boot success")
+        return self.broker
+
+    def kill(self) -> None:
+        """kill -9 of the broker."""
+        assert self.broker is not None
+        self.broker.kill()
+        self.broker = None
+
+    def stop(self) -> None:
+        """Shuts the broker down cleanly."""
+        assert self.broker is not None
+        self.broker.stop()
+        self.broker = None
+
+    def store_log(self, start: int | None = None) -> str:
+        """Returns what the broker's store logged since that start (default: the last one)."""
+        home = self.scratch / f"broker-{start or self._starts}"
+        return "".join(path.read_text(encoding="utf-8", errors="replace") for path in sorted(home.rglob("store.log")))
+
+    def clients(self, *steps: Mapping[str, Any]) -> list[Any]:
+        """Returns the answers to ``steps``, done in order by one client process."""
+        with tempfile.TemporaryDirectory(prefix="clients-", dir=self.scratch) as home:
+            job, result = Path(home, "job.json"), Path(home, "result.json")
+            facts = {"name_server": self.name_server, "broker": self.address, "steps": list(steps)}
+            job.write_text(json.dumps(facts), encoding="utf-8")
+            line = [*self._java(Path(home)), "realbroker.Clients", str(job), str(result)]
+            try:
+                ran = subprocess.run(
+                    line, check=False, capture_output=True, text=True, cwd=home, timeout=_CLIENT_TIMEOUT
+                )
+            except subprocess.TimeoutExpired as error:
+                raise BrokerFailed(f"clients of {self.release} take too long: {steps}") from error
+            if not result.exists():
+                raise BrokerFailed(f"clients of {self.release}: {(ran.stdout + ran.stderr)[-4000:]}")
+            return list(json.loads(result.read_text(encoding="utf-8"))["steps"])
+
+    def _java(self, home: Path) -> list[str]:
+        return ["java", *_HEAP, *JAVA_OPTIONS, f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp",
+                self._class_path]  # fmt: skip
+
+    def _serve(self, main: str, conf: Path, name: str) -> Server:
+        home = self.scratch / name
+        home.mkdir()
+        line: Sequence[str] = [*self._java(home), "realbroker.Guarded", main, "-c", str(conf)]
+        output = self.scratch / f"{name}.out"
+        with output.open("wb") as said:
+            process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT, cwd=home)
+        return Server(process, output)
+
+    def _end(self) -> None:
+        for server in (self.broker, self._name_server):
+            if server is not None:
+                server.kill()
+        self.broker = self._name_server = None
+
+
+def free_ports() -> tuple[int, int]:
+    """Returns a free port for a name server, and one for a broker, which also takes the port above and that two below."""
+    for _ in range(100):
+        with contextlib.ExitStack() as held:
+            first = held.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            name_server = int(first.getsockname()[1])
+            broker = name_server - 10
+            try:
+                for port in (broker - 2, broker, broker + 1):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return name_server, broker
+    raise BrokerFailed("no free ports")
