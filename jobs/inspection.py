@@ -26,7 +26,7 @@ DEFAULT_LIMIT = 20
 def run(options: InspectOptions, reporter: Reporter) -> Report:
     """Returns what the log holds; records if the options name a place or a number of them."""
     begun = time.monotonic()
-    store = open_store(options)
+    store = open_store(options, needs_index_sizes=False)
     if options.from_offset is not None or options.limit is not None:
         rows = list(islice(records_from(store, options), options.limit or DEFAULT_LIMIT))
         facts: dict[str, Any] = {"records": rows, "messages": len(rows)}

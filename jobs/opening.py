@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from jobs.config import LogOptions
@@ -52,8 +53,11 @@ class OpenedStore:
         )
 
 
-def open_store(options: LogOptions) -> OpenedStore:
-    """Returns the store that the options name; raises what is wrong with it in one line."""
+def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> OpenedStore:
+    """Returns the store that the options name; raises what is wrong with it in one line.
+
+    A job that neither reads nor writes index files does not need their sizes, and is not refused for them.
+    """
     root = files.absolute(options.store)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
@@ -62,7 +66,7 @@ def open_store(options: LogOptions) -> OpenedStore:
     sized = "mappedFileSizeCommitLog" in given
     segments = find_segments(directories, layout.mapped_file_size_commit_log if sized else None)
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
-    layout, notes = _fit_to_store(root, layout, given)
+    layout, notes = _fit_to_store(root, layout, given, needs_index_sizes=needs_index_sizes)
     version, reason = options.broker_version, "as given by --broker-version"
     if version is None:
         version, reason = guess_version(_evidence(root, layout))
@@ -94,7 +98,9 @@ def _commit_log_directories(root: str, layout: StoreLayout, named: Sequence[str]
     return [files.join(root, COMMIT_LOG)]
 
 
-def _fit_to_store(root: str, layout: StoreLayout, given: set[str]) -> tuple[StoreLayout, list[str]]:
+def _fit_to_store(
+    root: str, layout: StoreLayout, given: set[str], *, needs_index_sizes: bool
+) -> tuple[StoreLayout, list[str]]:
     """Returns the layout with sizes that the store's own files show; a given size that they contradict is an error."""
     notes: list[str] = []
     shown = _shown_queue_file_size(root)
@@ -106,15 +112,43 @@ def _fit_to_store(root: str, layout: StoreLayout, given: set[str]) -> tuple[Stor
             )  # fmt: skip
         layout = replace(layout, mapped_file_size_consume_queue=shown)
         notes.append(f"consume queue files have {shown} bytes, as the store's own")
-    index_files = files.list_directory(files.join(root, INDEX)) or []
-    sizes = {entry.size for entry in index_files if not entry.is_directory and len(entry.name) == 17}
-    if sizes and layout.message_index_enable and layout.index_file_size not in sizes:
-        raise WrongSettings(
-            "maxHashSlotNum and maxIndexNum do not fit the store's own index files",
-            path=files.join(root, INDEX), found=layout.index_file_size, expected=" and ".join(map(str, sorted(sizes))),
-            advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N",
-        )  # fmt: skip
-    return layout, notes
+    layout, more = _fit_index_sizes(root, layout, given, required=needs_index_sizes)
+    return layout, notes + more
+
+
+def _fit_index_sizes(
+    root: str, layout: StoreLayout, given: set[str], *, required: bool
+) -> tuple[StoreLayout, list[str]]:
+    """Returns the layout with the numbers that a full index file of the store shows, and a note if they are not the
+    defaults; raises WrongSettings where the files do not fit and none tells the numbers.
+    """
+    entries = files.list_directory(files.join(root, INDEX)) or []
+    own = [entry for entry in entries if not entry.is_directory and len(entry.name) == 17]
+    sizes = {entry.size for entry in own}
+    if not sizes or not layout.message_index_enable or layout.index_file_size in sizes:
+        return layout, []
+    if not given & {"maxHashSlotNum", "maxIndexNum"}:
+        for entry in own:
+            with files.RangeReader(entry.path) as reader:
+                shown = indexfile.sizes_shown(entry.size, partial(_read_part, reader, entry.size))
+            if shown is not None:
+                note = f"index files have {shown[0]} slots and {shown[1]} entries, as the store's own"
+                return replace(layout, max_hash_slot_num=shown[0], max_index_num=shown[1]), [note]
+    if not required:
+        return layout, []
+    raise WrongSettings(
+        "maxHashSlotNum and maxIndexNum do not fit the store's own index files",
+        path=files.join(root, INDEX),
+        found=layout.index_file_size,
+        expected=" and ".join(map(str, sorted(sizes))),
+        advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N",
+    )
+
+
+def _read_part(reader: files.RangeReader, size: int, position: int, length: int) -> bytes:
+    data = bytearray(max(min(length, size - position), 0))
+    reader.read_into(position, memoryview(data))
+    return bytes(data)
 
 
 def _shown_queue_file_size(root: str) -> int | None:

@@ -114,6 +114,24 @@ def index_file_size(slots: int, max_index_num: int) -> int:
     return size
 
 
+def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
+    """Slots and entry places of a *full* index file, told by the file itself; None for one that is not full.
+
+    The count of a full file is ``max_index_num``, and the rest of its length is slots. That holds if the last entry
+    then lies where it should: its slot names it as the newest.
+    """
+    header = parse_header(read(0, HEADER_SIZE))
+    max_index_num = header.index_count
+    slots, rest = divmod(file_size - HEADER_SIZE - ENTRY_SIZE * max_index_num, SLOT_SIZE)
+    if rest or slots < 1 or header.entries < 1:
+        return None
+    last = np.frombuffer(read(entries_position(slots) + ENTRY_SIZE * header.entries, ENTRY_SIZE), dtype=ENTRY)
+    if len(last) != 1 or int(last["key_hash"][0]) < 0:
+        return None
+    newest = _int32(read(HEADER_SIZE + SLOT_SIZE * (int(last["key_hash"][0]) % slots), SLOT_SIZE))
+    return (slots, max_index_num) if newest == header.entries else None
+
+
 def entries_position(slots: int) -> int:
     """Position of entry 0; entry n lies ``ENTRY_SIZE * n`` behind it."""
     return HEADER_SIZE + SLOT_SIZE * slots

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from support import golden
 from support.golden import GoldenStore
-from support.rebuilding import rebuild_here, rules_of_release
+from support.rebuilding import options_for, rebuild_here, rules_of_release
 
+from jobs.opening import open_store
 from jobs.running import LocalRunner
 
 pytestmark = pytest.mark.golden
@@ -64,6 +65,13 @@ def test_the_store_shows_the_release_as_far_as_bytes_depend_on_it(store: GoldenS
     named = rebuild_here(golden.unpack(store), again, store.settings, broker_version=rules_of_release(store.version))
     shown = {row.path: row.sha256 for row in built.rows if row.path != "checkpoint"}
     assert shown == {row.path: row.sha256 for row in named.rows if row.path != "checkpoint"}
+
+
+@pytest.mark.parametrize("store", golden.stores(lambda s: s.is_plain and s.entry["counts"]["index_files"] > 1), ids=str)
+def test_a_full_index_file_tells_its_sizes(store: GoldenStore) -> None:
+    opened = open_store(options_for(golden.unpack(store), Path("unused"), {}))
+    assert opened.layout.max_hash_slot_num == store.settings["maxHashSlotNum"]
+    assert opened.layout.max_index_num == store.settings["maxIndexNum"]
 
 
 class ShuffledRunner:
