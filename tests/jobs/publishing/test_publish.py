@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import golden
 from support.publishing import (
     QUIET,
     STORE,
