@@ -49,7 +49,7 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
     if "consumequeue" in options.only and files.exists(files.join(store.root, CONSUME_QUEUE, "CURRENT")):
         verdicts.note("the consume queues are in RocksDB and are not verified")
     elif "consumequeue" in options.only:
-        plan = planning.plan_queues(reading.scans, store.layout)
+        plan = planning.plan_queues(reading.scans, store.layout, reading.losses)
         queues = compare_queues(store, reading, plan, options.topics, options.batch_topics, runner, verdicts)
     if "index" in options.only:
         index = compare_index(store, reading, runner, verdicts, growing=unclean)
@@ -60,7 +60,7 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
     if index is not None:
         # A record's entries follow its unit, so the last unit's record may still be without.
         compared |= judge_index(store, index, max(unit_reach, 0) if unclean else None, verdicts, cut=cut)
-    if checkpoint is not None:
+    if checkpoint is not None and options.until_offset is None:
         _judge_checkpoint(checkpoint, reading, unit_reach if unclean else None, verdicts)
     return Verified(reading, verdicts, compared)
 
