@@ -238,7 +238,6 @@ class Load:
         return {
             "status": "damaged" if damaged else "ok",
             **(reading.facts() if reading else {"log_begin": self._store.segments[0].base, "log_end": end}),
-            "lost_messages": None,
             "table": self._path,
             "rows": commit.rows if commit else 0,
             "version": commit.version if commit else table.version() if table else None,

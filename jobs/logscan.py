@@ -6,14 +6,20 @@ byte of the log what it is: message, ghost, blank, unwritten, stale or damaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+from jobs import damage
+from jobs.losses import DamagedBytes, Losses, find_losses
 from jobs.running import Runner
-from storeformat.commitlog import Break, Chain, ChainReport, Segment, Sight, Split, follow_chain, plan_splits
+from storeformat import message as m
+from storeformat.commitlog import Break, Segment, Sight, follow_chain, plan_splits
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
-from udfs.scan import SplitScan
+from storeformat.resync import Finding, Gap
+from udfs.scan import ScanTask, SplitScan
+from udfs.survey import SurveyTask
 
 DEFAULT_SPLIT_SIZE = 256 << 20
 
@@ -25,6 +31,8 @@ class Range:
     begin: int
     end: int
     reason: str
+    held_record: bool = True
+    """Whether it is certain that a record lay there."""
 
     def as_row(self) -> dict[str, object]:
         return {"begin": self.begin, "end": self.end, "reason": self.reason}
@@ -45,6 +53,12 @@ class LogReading:
     ghosts: list[tuple[int, int]]
     blank_bytes: int
     unwritten_bytes: int
+    whole: bool = False
+    """Whether the log is there from offset 0 on and every queue was seen."""
+    kept: list[Range] = field(default_factory=list)
+    """Records that count although their body does not have its CRC."""
+    lost_records: list[Sight] = field(default_factory=list)
+    """Lost records of which the head is sound."""
 
     @property
     def record_bytes(self) -> int:
@@ -54,6 +68,12 @@ class LogReading:
     def records(self) -> int:
         return sum(scan.records for scan in self.scans)
 
+    @cached_property
+    def losses(self) -> Losses:
+        """Which messages are missing, as far as their neighbours prove it."""
+        ranges = DamagedBytes.of([(item.begin, item.end, item.held_record) for item in self.damaged])
+        return find_losses(self.scans, ranges, self.lost_records, whole=self.whole)
+
     def facts(self) -> dict[str, Any]:
         """Returns the part of the report that every job on a log has in common."""
         return {
@@ -62,6 +82,8 @@ class LogReading:
             "bytes": sum(segment.size for segment in self.segments),
             "messages": self.records,
             "damaged_ranges": [item.as_row() for item in self.damaged],
+            **self.losses.facts(),
+            "kept_records": [item.as_row() for item in self.kept],
             "stale_ranges": [item.as_row() for item in self.stale],
             "unwritten_bytes": self.unwritten_bytes,
             "ghosts": [{"offset": offset, "size": size} for offset, size in self.ghosts[:1000]],
@@ -71,18 +93,22 @@ class LogReading:
 def scan_log(
     runner: Runner,
     segments: Sequence[Segment],
-    task: Callable[[Iterator[Split]], Iterable[SplitScan]],
+    task: ScanTask,
     *,
     split_size: int = DEFAULT_SPLIT_SIZE,
     until: int | None = None,
     begin: int | None = None,
     on_damage: str = "fail",
+    keep_crc_failures: bool = False,
 ) -> LogReading:
     """Returns the proven reading of the log; raises DamagedLog where it is damaged and ``on_damage`` is ``fail``.
 
     ``begin`` is where a record is known to begin: what lies before it is not read.
-    With ``stop`` the log ends at the first damage, as the broker's recovery ends it.
+    With ``stop`` the log ends at the first damage, as the broker's recovery ends it; with ``salvage`` it goes on with
+    what survived behind each damaged range, and with ``keep_crc_failures`` records count whose body alone is damaged.
     """
+    if on_damage == "salvage":
+        task = replace(task, with_units=True)  # what a queue misses tells which messages are lost
     splits = plan_splits(segments, split_size, until, begin)
     scans = runner.map("scan the commit log", task, splits)
     if [scan.report.split.number for scan in scans] != [split.number for split in splits]:
@@ -92,62 +118,113 @@ def scan_log(
         for scan in runner.map("scan again from proven starts", task, chain.rescans):
             scans[scan.report.split.number] = scan
         chain = follow_chain(segments, splits, [scan.report for scan in scans])
-    return _account(segments, splits, scans, chain, until, on_damage)
-
-
-def _account(
-    segments: Sequence[Segment],
-    splits: Sequence[Split],
-    scans: list[SplitScan],
-    chain: Chain,
-    until: int | None,
-    on_damage: str,
-) -> LogReading:
-    counted = {report.split.number for report in chain.reports}
-    accepted = [scans[number] for number in sorted(counted)]
-    tail = _find_tail(splits, scans, chain)
-    damage = [item for item in chain.breaks if item.offset < tail.offset]
+    whole = begin is None and segments[0].base == 0 and task.with_units and not task.selection.queues
+    known = damage.Evidence(segments, splits, scans, chain, whole)
+    salvaging = on_damage == "salvage"
+    if salvaging and chain.breaks:
+        known = damage.see_all_queues(runner, known, task)
+        known = replace(known, whole=begin is None and segments[0].base == 0)
+    tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
+    breaks = [item for item in chain.breaks if item.offset < tail.offset]
     if tail.damage is not None:
-        damage.append(tail.damage)
-    damaged: list[Range] = []
-    end, blanks = tail.offset, chain.blanks
-    if damage:
-        first = min(damage, key=lambda item: item.offset)
-        if on_damage == "fail":
-            raise DamagedLog(
-                f"the commit log is damaged: {describe(first.defect)}",
-                path=first.segment.path,
-                offset=first.offset,
-                advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
-            )
-        end = first.offset
-        accepted = [scan for scan in accepted if scan.report.end <= end]
-        blanks = [blank for blank in blanks if blank[1] <= end]
-        damaged.append(Range(end, segments[-1].end, f"{describe(first.defect)}; the log was ended here"))
-    log_end = segments[-1].end if until is None else min(segments[-1].end, max(until, segments[0].base))
-    behind = 0 if damage else max(log_end - end, 0)
-    stale = (
-        []
-        if damage or tail.clean
-        else [Range(end, tail.garbage_end, "bytes of an older log behind the end of this one")]
-    )
-    reading = LogReading(
-        segments=list(segments),
-        scans=accepted,
-        begin=splits[0].start if splits else segments[0].base,
-        end=end,
-        damaged=damaged,
-        stale=stale,
-        ghosts=[ghost for scan in accepted for ghost in scan.ghosts],
-        blank_bytes=sum(stop - start for start, stop in blanks),
-        unwritten_bytes=behind - sum(item.end - item.begin for item in stale),
-    )
+        breaks.append(tail.damage)
+    if breaks and on_damage == "fail":
+        raise DamagedLog(
+            f"the commit log is damaged: {describe(breaks[0].defect)}",
+            path=breaks[0].segment.path,
+            offset=breaks[0].offset,
+            advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
+        )
+    proven = replace(known, scans=scans)
+    if not breaks:
+        reading = _healthy(proven, tail, until)
+    elif salvaging:
+        saved = damage.salvage(runner, known, tail, task, keep_crc_failures=keep_crc_failures)
+        reading = _salvaged(proven, saved, tail, until)
+    else:
+        reading = _stopped(proven, breaks[0])
     _check_tiling(reading)
     return reading
 
 
+def _healthy(known: damage.Evidence, tail: damage.Tail, until: int | None) -> LogReading:
+    stale = []
+    if tail.garbage_end > tail.offset:
+        stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one")]
+    return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
+
+
+def _stopped(known: damage.Evidence, first: Break) -> LogReading:
+    """Returns the log as the broker's recovery would cut it: nothing from the first damage on."""
+    end = first.offset
+    scans = [scan for scan in known.counted if scan.report.end <= end]
+    blanks = [blank for blank in known.chain.blanks if blank[1] <= end]
+    cut = Range(end, known.segments[-1].end, f"{describe(first.defect)}; the log was ended here")
+    return _reading(known, scans, blanks, [cut], [], end, None)
+
+
+def _salvaged(known: damage.Evidence, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
+    scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
+    blanks = sorted([*known.chain.blanks, *saved.blanks])
+    damaged: list[Range] = []
+    stale: list[Range] = []
+    if tail.damage is None and tail.garbage_end > tail.offset:
+        stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one"))
+    end = max([tail.offset, *(scan.report.end for scan in scans), *(blank[1] for blank in blanks)])
+    lost = []
+    segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all
+    for gap in saved.gaps:
+        if gap.finding == Finding.STALE:
+            stale.append(Range(gap.begin, gap.end, "records of an older log"))
+        elif gap.finding == Finding.BLANK:
+            reach = min(gap.begin + m.BLANK_SIZE, gap.end)
+            damaged.append(Range(gap.begin, reach, f"the BLANK of a segment; {describe(gap.defect)}", False))
+            blanks.append((reach, gap.end))
+            end = max(end, gap.end)
+        elif gap.finding != Finding.ZEROS or gap.begin < end:
+            certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
+            damaged.append(Range(gap.begin, gap.end, _reason(gap), certain))
+        if gap.record is not None:
+            lost.append(gap.record)
+    reading = _reading(known, scans, blanks, damaged, stale, end, until)
+    kept = [Range(scan.report.start or 0, scan.report.end, describe(RecordDefect.BODY_CRC)) for scan in saved.kept]
+    return replace(reading, kept=kept, lost_records=lost)
+
+
+def _reason(gap: Gap) -> str:
+    if gap.finding == Finding.AMBIGUOUS:
+        return "whole records that may be copies inside a lost message, left out"
+    return describe(gap.defect)
+
+
+def _reading(
+    known: damage.Evidence,
+    scans: list[SplitScan],
+    blanks: list[tuple[int, int]],
+    damaged: list[Range],
+    stale: list[Range],
+    end: int,
+    until: int | None,
+) -> LogReading:
+    segments = known.segments
+    log_end = segments[-1].end if until is None else min(segments[-1].end, max(until, segments[0].base))
+    named = sum(item.end - max(item.begin, end) for item in (*damaged, *stale) if item.end > end)
+    return LogReading(
+        segments=list(segments),
+        scans=scans,
+        begin=known.splits[0].start if known.splits else segments[0].base,
+        end=end,
+        damaged=damaged,
+        stale=stale,
+        ghosts=[ghost for scan in scans for ghost in scan.ghosts],
+        blank_bytes=sum(stop - start for start, stop in blanks),
+        unwritten_bytes=max(log_end - end - named, 0),
+        whole=known.whole,
+    )
+
+
 def _check_tiling(reading: LogReading) -> None:
-    """Every byte from the log's begin to its end is a record, a ghost or a blank, exactly once."""
+    """Every byte from the log's begin to its end is a record, a ghost, a blank, damaged or stale, exactly once."""
     for scan in reading.scans:
         own = scan.record_bytes + sum(size for _, size in scan.ghosts)
         if scan.report.start is None or scan.report.end - scan.report.start != own:
@@ -155,69 +232,9 @@ def _check_tiling(reading: LogReading) -> None:
                 "the records of a split do not tile it", offset=scan.report.start, found=own, expected=scan.report.end
             )
     total = reading.record_bytes + sum(size for _, size in reading.ghosts) + reading.blank_bytes
+    total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
     if total != reading.end - reading.begin:
         raise TotalsDisagree("the records do not tile the log", found=total, expected=reading.end - reading.begin)
-
-
-@dataclass(frozen=True)
-class _Tail:
-    """Where the log ends: ``offset``; whether only zeros follow; how far other bytes reach; and the damage, if the end
-    is one.
-    """
-
-    offset: int
-    clean: bool
-    garbage_end: int
-    damage: Break | None = None
-
-
-def _find_tail(splits: Sequence[Split], scans: Sequence[SplitScan], chain: Chain) -> _Tail:
-    """Returns where the log ends, judging what lies behind the last proven record.
-
-    Behind the end of a healthy log lie zeros, or bytes of an older log that a truncation left. The older log's records
-    are certified too, but they are older than the last record before them, or their queue offset was used again; a
-    record that is neither shows that the log goes on behind damage.
-    """
-    numbers = {report.split.number for report in chain.reports}
-    counted = [scan for scan in scans if scan.report.split.number in numbers]
-    last_records = max((scan.report.end for scan in counted if scan.records), default=-1)
-    candidates = [item for item in chain.breaks if item.offset >= last_records]
-    if not candidates:
-        return _Tail(chain.end, clean=True, garbage_end=chain.end)
-    end = candidates[0]
-    follower = [scans[index] for index, split in enumerate(splits) if split.start >= end.report.split.stop]
-    zeros = end.report.rest_is_zero and all(_is_zero(scan.report) for scan in follower)
-    if zeros and end.defect == RecordDefect.UNWRITTEN:
-        return _Tail(end.offset, clean=True, garbage_end=end.offset)
-    sights = [sight for sight in (end.report.behind, *(scan.report.first for scan in follower)) if sight is not None]
-    damaged = end.report.plausible if not sights else not _is_stale(sights[0], counted)
-    garbage = [scan.report.split.stop for scan in follower if not _is_zero(scan.report)]
-    return _Tail(
-        end.offset,
-        clean=False,
-        garbage_end=max([min(end.report.split.stop, end.report.split.limit), *garbage]),
-        damage=end if damaged else None,
-    )
-
-
-def _is_zero(report: ChainReport) -> bool:
-    begins_unwritten = report.start is None or (report.defect == RecordDefect.UNWRITTEN and report.end == report.start)
-    return begins_unwritten and report.rest_is_zero
-
-
-def _is_stale(sight: Sight, counted: Sequence[SplitScan]) -> bool:
-    """Returns whether a certified record behind the end belongs to an older log than the records before the end."""
-    times = [scan.last_timestamp for scan in counted if scan.last_timestamp is not None]
-    if times and sight.store_timestamp < times[-1]:
-        return True
-    for scan in reversed(counted):
-        if sight.topic not in scan.topics:
-            continue
-        code = scan.topics.index(sight.topic)
-        mine = (scan.runs.topic_codes == code) & (scan.runs.queue_ids == sight.queue_id)
-        if mine.any():
-            return bool(sight.queue_offset < (scan.runs.first_queue_offsets + scan.runs.counts)[mine].max())
-    return False
 
 
 _WORDS = {

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jobs.losses import Losses
+from jobs.queueruns import all_runs
 from storeformat import consumequeue, files, indexfile
-from storeformat.dispatch import topic_names
-from storeformat.kernels import Int64s
 from storeformat.layout import CONSUME_QUEUE, INDEX, StoreLayout
 from udfs.build import IndexFile, QueueFile
-from udfs.scan import Runs, SplitScan
+from udfs.scan import SplitScan
 
 MOST_NOTES = 1_000
+NO_LOSSES = Losses()
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,12 @@ class QueuesPlan:
     """Queues of which only the last life is kept."""
 
 
-def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
-    """Returns the consume-queue files that the runs of these scans (in log order) make."""
-    names, queue_keys, runs, scan_of_run = _all_runs(scans)
-    order = np.argsort(queue_keys, kind="stable")
-    scan_of_run, queue_keys = scan_of_run[order], queue_keys[order]
-    begins = runs.begins[order]
-    plan = consumequeue.plan_queues(queue_keys, runs.first_queue_offsets[order], runs.counts[order])
+def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses = NO_LOSSES) -> QueuesPlan:
+    """Returns the consume-queue files that the runs of these scans (in log order) make, with fillers for the losses."""
+    table = all_runs(scans)
+    names, runs, scan_of_run, begins = table.names, table.runs, table.scan_of_run, table.runs.begins
+    firsts = runs.first_queue_offsets if losses.first_queue_offsets is None else losses.first_queue_offsets
+    plan = consumequeue.plan_queues(table.keys, firsts, runs.counts, losses.after_damage)
     per_file = consumequeue.plan_files(plan, layout.consume_queue_file_size)
     sources = [scan.units_path for scan in scans]
     directories = [files.join(CONSUME_QUEUE, names[key >> 32], str(key & 0xFFFFFFFF)) for key in plan.queues.tolist()]
@@ -92,20 +92,6 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
             (names[key >> 32], key & 0xFFFFFFFF) for key in plan.queues[plan.earlier_lives > 0].tolist()
         ),
     )
-
-
-def _all_runs(scans: Sequence[SplitScan]) -> tuple[list[str], Int64s, Runs, Int64s]:
-    """Returns the names of the topics, the queue key (topic number << 32 | queue id) of each run, the runs and
-    their scans.
-    """
-    topics: dict[bytes, int] = {}
-    keys: list[Int64s] = []
-    for scan in scans:
-        codes = np.array([topics.setdefault(topic, len(topics)) for topic in scan.topics], np.int64)
-        keys.append((codes[scan.runs.topic_codes] << 32) | scan.runs.queue_ids)
-    runs = Runs.concatenate([scan.runs for scan in scans])
-    scan_of_run = np.repeat(np.arange(len(scans)), [len(scan.runs.counts) for scan in scans])
-    return topic_names(list(topics)), np.concatenate([*keys, np.zeros(0, np.int64)]), runs, scan_of_run
 
 
 def _queue_notes(plan: consumequeue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:

@@ -62,7 +62,6 @@ def _report(options: RebuildOptions, store: OpenedStore, built: Built, seconds: 
         status,
         store=store.root,
         **reading.facts(),
-        lost_messages=None,
         seconds=round(seconds, 3),
         **counted,
         output=None if options.dry_run else files.absolute(options.output),

@@ -58,7 +58,7 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
     for directory in (runs, made):
         files.make_directory(directory)
     reading = scan_store(options, store, runs, runner)
-    queues = planning.plan_queues(reading.scans, store.layout) if "consumequeue" in options.only else None
+    queues = planning.plan_queues(reading.scans, store.layout, reading.losses) if "consumequeue" in options.only else None
     index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
     rows: list[FileRow] = []
     if not options.dry_run:

@@ -104,7 +104,8 @@ def plan_queues(
 
     Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
     identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, of which no
-    two come from one record. ``after_damage`` marks runs before which the log is damaged since the queue's last run.
+    two come from one record. ``after_damage`` marks runs before which the log is damaged since the queue's last run
+    (for its first run: since queue offset 0).
     """
     owner = np.asarray(queue_of_run, dtype=np.int64)
     given_offsets = np.asarray(first_queue_offsets, dtype=np.int64)
@@ -128,14 +129,15 @@ def plan_queues(
 
     live = np.flatnonzero(in_last_life & (usable > 0))
     position, late, fill = _place(queue[live], offsets[live], usable[live], damaged[live])
+    heads = np.flatnonzero(np.diff(queue[live], prepend=-1))
+    fill[heads] = np.where(damaged[live][heads], position[heads], 0)
     kept = usable[live] - late
     place, count, filled = (np.zeros(len(owner), dtype=np.int64) for _ in range(3))
     place[live], count[live], filled[live] = position, kept, fill
     skip[live] += late
 
     first, end = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
-    heads = np.flatnonzero(np.diff(queue[live], prepend=-1))
-    first[queue[live][heads]] = position[heads]
+    first[queue[live][heads]] = position[heads] - fill[heads]
     np.maximum.at(end, queue[live], position + kept)
     return QueuePlan(
         queues=owner[starts],

@@ -137,7 +137,7 @@ def test_notes_say_what_was_left_out() -> None:
 def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
     runs = ([7] * 3, [10, 20, 25], [5, 2, 4])
     assert cq.plan_queues(*runs).end.tolist() == [21], "a broker leaves no gap"
-    plan = cq.plan_queues(*runs, after_damage=[True, True, False])
+    plan = cq.plan_queues(*runs, after_damage=[False, True, False])
     assert plan.position.tolist() == [10, 20, 22]
     assert plan.fill.tolist() == [0, 5, 0]
     files = cq.plan_files(plan, 8 * cq.UNIT_SIZE)
@@ -147,6 +147,16 @@ def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
         *range(200, 202),
         *range(300, 304),
     ]
+
+
+def test_a_queue_whose_first_messages_are_lost_is_filled_from_its_begin() -> None:
+    plan = cq.plan_queues([7, 7], [3, 9], [2, 1], after_damage=[True, True])
+    assert plan.first.tolist() == [0]
+    assert plan.position.tolist() == [3, 9]
+    assert plan.fill.tolist() == [3, 4]
+    files = cq.plan_files(plan, 8 * cq.UNIT_SIZE)
+    assert files.pre_blanks.tolist() == [0, 0]
+    assert assemble(plan, files, [100, 200], 8)[7] == [*[100] * 3, 100, 101, *[200] * 4, 200]
 
 
 def test_a_queue_shifted_before_the_damage_stays_shifted() -> None:

@@ -1,0 +1,184 @@
+"""What a broken chain means: the end of the log, bytes of an older log behind it, or damage; and what survived it.
+
+The chain of sizes proves records up to the first break of each segment. What lies behind a break is surveyed
+(``storeformat.resync``), one task a segment, with what the proven records on both sides say of queues and times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from jobs.running import Runner
+from storeformat.commitlog import Break, Chain, ChainReport, Segment, Split
+from storeformat.errors import RecordDefect, TotalsDisagree
+from storeformat.resync import Broken, Finding, Gap, Survey
+from storeformat.survivors import Neighbours, Queue
+from udfs.scan import ScanTask, Selection, SplitScan
+from udfs.survey import SurveyTask
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The proven part of a log: segments, splits with their scans, and the chain through them.
+
+    ``whole`` says that the log is read from offset 0 on.
+    """
+
+    segments: Sequence[Segment]
+    splits: Sequence[Split]
+    scans: Sequence[SplitScan]
+    chain: Chain
+    whole: bool
+
+    @property
+    def counted(self) -> list[SplitScan]:
+        """The scans that the chain leads through, in log order."""
+        return [self.scans[report.split.number] for report in self.chain.reports]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Where the proven log ends, and the surveys of what lies behind (none where that is zeros).
+
+    ``damage`` is the break at the end if it is no end but damage; otherwise bytes of an older log reach up to
+    ``garbage_end``.
+    """
+
+    offset: int
+    garbage_end: int
+    surveys: tuple[Survey, ...] = ()
+    damage: Break | None = None
+
+
+def find_tail(runner: Runner, known: Evidence, task: SurveyTask) -> Tail:
+    """Returns where the log ends, judging what lies behind the last proven record.
+
+    Behind the end of a healthy log lie zeros, or bytes of an older log that a truncation left: its records are
+    certified too, but older than the last one before them, or their place in a queue was used again. A record that is
+    neither shows that the log goes on behind damage.
+    """
+    last_records = max((scan.report.end for scan in known.counted if scan.records), default=-1)
+    candidates = [item for item in known.chain.breaks if item.offset >= last_records]
+    if not candidates:
+        return Tail(known.chain.end, known.chain.end)
+    end = candidates[0]
+    behind = [scan.report for scan in known.scans if scan.report.split.start >= end.report.split.stop]
+    if end.defect == RecordDefect.UNWRITTEN and end.report.rest_is_zero and all(map(_is_zero, behind)):
+        return Tail(end.offset, end.offset)
+    surveys = runner.map("look behind the end", task, list(broken_places(known, candidates)))
+    used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
+    is_damage = any(item.pieces or item.kept for item in surveys) or _lost_a_message(end, surveys[0])
+    return Tail(end.offset, max(used, default=end.offset), tuple(surveys), end if is_damage else None)
+
+
+def _is_zero(report: ChainReport) -> bool:
+    begins_unwritten = report.start is None or (report.defect == RecordDefect.UNWRITTEN and report.end == report.start)
+    return begins_unwritten and report.rest_is_zero
+
+
+def _lost_a_message(end: Break, survey: Survey) -> bool:
+    """Returns whether the bytes at the end are a damaged message, when no survivor lies behind them."""
+    near = survey.broken.neighbours
+    record = survey.gaps[0].record if survey.gaps else None
+    if record is not None:
+        older = near.before is not None and record.store_timestamp < near.before
+        used = record.queued and record.queue_offset < near.ends.get((record.topic, record.queue_id), 0)
+        return not (older or used)
+    findings = {gap.finding for gap in survey.gaps}
+    if Finding.AMBIGUOUS in findings:
+        return True
+    return end.report.plausible and Finding.STALE not in findings
+
+
+def broken_places(known: Evidence, breaks: Sequence[Break]) -> Iterator[Broken]:
+    """Yields what to survey for some breaks (in log order), each with what is proven on both sides of it."""
+    scans = known.counted
+    limits = {split.segment.base: split.limit for split in known.splits}
+    for item in breaks:
+        before = [scan for scan in scans if scan.report.end <= item.offset]
+        after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
+        ends = {queue: first + count for queue, first, count in _runs(before)}
+        firsts = {queue: first for queue, first, _ in _runs(after[::-1], backwards=True)}
+        earlier = [other for other in known.chain.breaks if other.offset < item.offset]
+        near = Neighbours(
+            ends=ends,
+            firsts=firsts,
+            before=next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), None),
+            after=next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None),
+            room=sum(other.segment.end - other.offset for other in earlier),
+            whole=known.whole,
+        )
+        yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near)
+
+
+def _runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterator[tuple[Queue, int, int]]:
+    """Yields queue, first queue offset and count of all runs, in log order within a queue or in the opposite one."""
+    for scan in scans:
+        runs = scan.runs
+        rows = zip(
+            runs.topic_codes.tolist(),
+            runs.queue_ids.tolist(),
+            runs.first_queue_offsets.tolist(),
+            runs.counts.tolist(),
+            strict=True,
+        )
+        for code, queue_id, first, count in list(rows)[:: -1 if backwards else 1]:
+            yield (scan.topics[code], queue_id), first, count
+
+
+def see_all_queues(runner: Runner, known: Evidence, task: ScanTask) -> Evidence:
+    """Returns the evidence with the runs of every queue, which a scan of some queues or of none does not have."""
+    if task.with_units and not task.selection.queues:
+        return known
+    everything = replace(task, staging="", selection=Selection(), with_units=True, with_entries=False)
+    splits = [replace(report.split, first_record=report.start) for report in known.chain.reports]
+    scans = list(known.scans)
+    for scan in runner.map("see what all queues prove", everything, splits):
+        scans[scan.report.split.number] = scan
+    return replace(known, scans=scans)
+
+
+@dataclass(frozen=True)
+class Salvaged:
+    """What surveys saved, and what they found instead of records."""
+
+    scans: list[SplitScan]
+    kept: list[SplitScan]
+    blanks: list[tuple[int, int]]
+    gaps: list[Gap]
+
+
+def salvage(runner: Runner, known: Evidence, tail: Tail, task: ScanTask, *, keep_crc_failures: bool) -> Salvaged:
+    """Returns what survived behind the breaks of the chain, scanned as the rest of the log was."""
+    inner = [item for item in known.chain.breaks if item.offset < tail.offset]
+    survey = SurveyTask(task.decode_rules, keep_crc_failures)
+    surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
+    surveys += tail.surveys if tail.damage is not None else ()
+    pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
+    kept = [(item.broken, piece) for item in surveys for piece in item.kept]
+    unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))
+    number = len(known.splits)
+    return Salvaged(
+        scans=_scan_pieces(runner, "scan what survived", task, pieces, number),
+        kept=_scan_pieces(runner, "scan what is kept", unchecked, kept, number + len(pieces)),
+        blanks=[item.blank for item in surveys if item.blank is not None],
+        gaps=[gap for item in surveys for gap in item.gaps],
+    )
+
+
+def _scan_pieces(
+    runner: Runner, what: str, task: ScanTask, pieces: Sequence[tuple[Broken, tuple[int, int]]], number: int
+) -> list[SplitScan]:
+    splits = [
+        Split(number + index, broken.segment, start, end, broken.limit, start)
+        for index, (broken, (start, end)) in enumerate(pieces)
+    ]
+    scans = runner.map(what, task, splits) if splits else []
+    for split, scan in zip(splits, scans, strict=True):
+        if scan.report.start != split.start or scan.report.end != split.stop:
+            raise TotalsDisagree(
+                "a piece of the log does not read the same twice",
+                path=split.segment.path, offset=split.start, found=scan.report.end, expected=split.stop,
+            )  # fmt: skip
+    return scans

@@ -1,0 +1,180 @@
+"""Which messages damage took, as far as the queues prove it.
+
+Queue offsets are dense, so between two survivors of a queue exactly those messages are missing whose queue offsets are.
+A gap counts only where damaged bytes lie in between that could have held them: brokers of 5.0.0 left gaps of their own,
+and a corrupt queue offset must not ask for billions of fillers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.queueruns import QueueRuns, all_runs
+from storeformat import message as m
+from storeformat.commitlog import Sight
+from storeformat.dispatch import topic_names
+from storeformat.kernels import Int64s
+from udfs.scan import SplitScan
+
+MOST_ROWS = 1_000
+
+
+@dataclass(frozen=True)
+class Loss:
+    """``messages`` of a queue that are gone, from ``first_queue_offset`` on (None for messages that have no place in
+    it); they lay in [begin, end) of the log.
+    """
+
+    topic: str
+    queue_id: int
+    first_queue_offset: int | None
+    messages: int
+    begin: int
+    end: int
+
+    def as_row(self) -> dict[str, object]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Losses:
+    """All losses, and for the plan of the queues: which runs (in the order of ``QueueRuns``) have fillers before them,
+    and the queue offsets of runs, put right where damage changed one.
+    """
+
+    rows: list[Loss] = field(default_factory=list)
+    unexplained: int = 0
+    """Damaged ranges that held at least one record each, of which no queue knows."""
+    after_damage: npt.NDArray[np.bool_] | None = None
+    first_queue_offsets: Int64s | None = None
+
+    @property
+    def messages(self) -> int:
+        """Messages that are proven to be lost."""
+        return sum(row.messages for row in self.rows)
+
+    def facts(self) -> dict[str, object]:
+        """Returns the part of the report that tells of lost messages."""
+        return {
+            "lost_messages": self.messages,
+            "lost_messages_at_least": self.messages + self.unexplained,
+            "losses": [row.as_row() for row in self.rows[:MOST_ROWS]],
+        }
+
+
+@dataclass(frozen=True)
+class DamagedBytes:
+    """Sorted damaged ranges [begin, end); ``held_records`` says of which it is certain that a record lay there."""
+
+    begins: Int64s
+    ends: Int64s
+    held_records: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def of(ranges: Sequence[tuple[int, int, bool]]) -> DamagedBytes:
+        """Returns the ranges (begin, end, held a record) in order."""
+        table = sorted(ranges)
+        return DamagedBytes(
+            np.array([begin for begin, _, _ in table], np.int64),
+            np.array([end for _, end, _ in table], np.int64),
+            np.array([held for _, _, held in table], bool),
+        )
+
+    def between(self, after: int, before: int) -> slice:
+        """Returns which ranges begin in the open interval (after, before)."""
+        low, high = np.searchsorted(self.begins, [after + 1, before])
+        return slice(int(low), max(int(low), int(high)))
+
+
+def find_losses(
+    scans: Sequence[SplitScan], damaged: DamagedBytes, lost_records: Sequence[Sight], *, whole: bool
+) -> Losses:
+    """Returns what is lost, from the runs of all scans in log order and the heads of lost records that are sound.
+
+    ``whole`` says that every queue begins at 0 in this log.
+    """
+    if not len(damaged.begins):
+        return Losses()
+    table = all_runs(scans)
+    after_damage = np.zeros(len(table.keys), bool)
+    firsts = table.runs.first_queue_offsets.copy()
+    explained = np.zeros(len(damaged.begins), bool)
+    rows: list[Loss] = []
+    ends: dict[int, int] = {}
+    for gap in _gaps(table, damaged, firsts, ends, whole=whole):
+        after_damage[gap.run] = True
+        explained[gap.ranges] = True
+        rows.append(_loss(table.names, table.keys[gap.run], gap.first, gap.count, damaged, gap.ranges))
+    rows += _named_losses(lost_records, table, rows, ends, damaged, explained)
+    unexplained = int((damaged.held_records & ~explained).sum())
+    return Losses(rows, unexplained, after_damage, firsts)
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """``count`` queue offsets from ``first`` on are missing before a run; the damage lies in ``ranges``."""
+
+    run: int
+    first: int
+    count: int
+    ranges: slice
+
+
+def _gaps(
+    table: QueueRuns, damaged: DamagedBytes, firsts: Int64s, ends: dict[int, int], *, whole: bool
+) -> Iterator[_Gap]:
+    """Yields the gaps of all queues; puts right ``firsts`` and fills ``ends`` with the next queue offset of each."""
+    keys, offsets, counts = table.keys.tolist(), firsts.tolist(), table.runs.counts.tolist()
+    places = table.runs.first_offsets.tolist()
+    last_place = -1
+    for run, (key, given, count, place) in enumerate(zip(keys, offsets, counts, places, strict=True)):
+        first = given
+        if key not in ends:
+            ends[key], last_place = (0 if whole or first == 0 else first), -1
+        expected = ends[key]
+        missing = first - expected
+        following = offsets[run + 1] if run + 1 < len(keys) and keys[run + 1] == key else None
+        if missing > 0 and following is not None and expected + count <= following < first + count:
+            firsts[run], first, missing = expected, expected, 0  # the next run shows that this offset is corrupt
+        ranges = damaged.between(last_place, place)
+        room = int((damaged.ends[ranges] - damaged.begins[ranges]).sum())
+        if 0 < missing <= room // m.MIN_RECORD_SIZE:
+            yield _Gap(run, expected, missing, ranges)
+        ends[key] = first + count if first == 0 else max(expected, first + count)
+        last_place = place
+
+
+def _loss(names: Sequence[str], key: int, first: int | None, count: int, damaged: DamagedBytes, ranges: slice) -> Loss:
+    begin, end = int(damaged.begins[ranges][0]), int(damaged.ends[ranges][-1])
+    return Loss(names[int(key) >> 32], int(key) & 0xFFFFFFFF, first, count, begin, end)
+
+
+def _named_losses(
+    records: Sequence[Sight],
+    table: QueueRuns,
+    gaps: Sequence[Loss],
+    ends: dict[int, int],
+    damaged: DamagedBytes,
+    explained: npt.NDArray[np.bool_],
+) -> Iterator[Loss]:
+    """Yields the lost records that name themselves and that no gap counts: behind the last survivor of their queue, or
+    without a place in it.
+    """
+    codes = {name: code for code, name in enumerate(table.names)}
+    for record in records:
+        (topic,) = topic_names([record.topic])
+        number = damaged.between(record.offset - 1, record.offset + 1).start
+        mine = [gap for gap in gaps if (gap.topic, gap.queue_id) == (topic, record.queue_id)]
+        if any(gap.first_queue_offset is not None and 0 <= record.queue_offset - gap.first_queue_offset < gap.messages
+               for gap in mine):  # fmt: skip
+            continue
+        end = ends.get((codes[topic] << 32) | record.queue_id, 0) if topic in codes else 0
+        if record.queued and record.queue_offset < end and explained[number]:
+            continue  # its queue offset is damaged too, and it is one of those that a queue misses
+        explained[number] = True
+        place = record.queue_offset if record.queued and record.queue_offset >= end else None
+        yield Loss(topic, record.queue_id, place, 1, record.offset, int(damaged.ends[number]))

@@ -1,0 +1,25 @@
+"""Surveys of damaged segments, inside a Spark task: one task a segment, from where its chain broke to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from storeformat import files
+from storeformat.commitlog import BlockWindow
+from storeformat.records import DecodeRules
+from storeformat.resync import Broken, Survey, survey
+
+
+@dataclass(frozen=True)
+class SurveyTask:
+    """How to survey. An instance is called with an iterator of places where chains broke off."""
+
+    decode_rules: DecodeRules
+    keep_crc_failures: bool = False
+
+    def __call__(self, places: Iterator[Broken]) -> Iterator[Survey]:
+        for place in places:
+            with files.RangeReader(place.segment.path) as reader:
+                window = BlockWindow(reader, place.segment)
+                yield survey(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)
