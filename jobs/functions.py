@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from udfs.scalar import FUNCTIONS
 
@@ -23,8 +23,9 @@ def register(spark: SparkSession) -> list[str]:
     """Make the functions part of this session and return their names."""
     from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415  (for the reading of the file alone no Spark is needed)
 
+    make: Any = arrow_udf  # its declared overloads want column types written out
     for name, (function, returned) in FUNCTIONS.items():
-        spark.udf.register(f"_rmq_{name}", arrow_udf(function, returned))
+        spark.udf.register(f"_rmq_{name}", make(function, returned))
     declared = statements(sql_text("functions.sql"))
     for statement in declared:
         spark.sql(statement)

@@ -1,0 +1,141 @@
+"""Plots as SVG text to be put into an HTML page: no file, no script, no font, no link to anything.
+
+Text stays text (searchable, read aloud), in the page's font and in ``currentColor``, so that a plot is readable on a
+dark page, too. The same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito: told apart also by people who see fewer colours.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999")
+_INK = "#010203"
+"""Stands for the page's text colour until the SVG is written."""
+_WIDTH = 8.6
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#88888855",
+    "text.parse_math": False,
+}
+
+
+def bars(name: str, labels: Sequence[str], values: Sequence[float], *, unit: str, description: str) -> str:
+    """Returns horizontal bars, the first on top, each with its value in bytes or whatever ``unit`` is."""
+    figure, axes = _figure(name, 0.8 + 0.34 * len(labels))
+    scale, unit = _scaled(max(values, default=0), unit)
+    axes.barh(range(len(labels)), [value / scale for value in values], color=COLOURS[0], height=0.7)
+    axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(unit)
+    return _svg(figure, name, description)
+
+
+def layers(
+    name: str, times: Sequence[datetime], series: Sequence[tuple[str, Sequence[float]]], *, unit: str, description: str
+) -> str:
+    """Returns values over time as steps on top of each other; ``times`` are the begins of intervals of one length."""
+    figure, axes = _figure(name, 3.4)
+    total = [sum(values) for values in zip(*(values for _, values in series), strict=True)]
+    scale, unit = _scaled(max(total, default=0), unit)
+    length = times[1] - times[0] if len(times) > 1 else None
+    edges = [*times, times[-1] + length] if length else [*times, times[-1]]
+    base = [0.0] * len(edges)
+    for number, (label, values) in enumerate(series):
+        top = [low + value / scale for low, value in zip(base, [*values, values[-1]], strict=True)]
+        axes.fill_between(
+            edges, base, top, step="post", color=COLOURS[number % len(COLOURS)], label=_short(label), linewidth=0
+        )
+        base = top
+    axes.set_ylabel(unit)
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(edges[0], edges[-1] if edges[-1] > edges[0] else None)
+    _dates(axes)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
+    return _svg(figure, name, description)
+
+
+def columns(name: str, labels: Sequence[str], values: Sequence[float], *, x: str, y: str, description: str) -> str:
+    """Returns vertical bars that touch: a histogram whose buckets are named by ``labels``."""
+    figure, axes = _figure(name, 3.0)
+    axes.bar(range(len(labels)), values, color=COLOURS[2], width=0.94)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.grid(axis="x", visible=False)
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.yaxis.set_major_formatter(lambda value, position: f"{value:,.0f}")
+    return _svg(figure, name, description)
+
+
+def _figure(name: str, height: float) -> tuple[Figure, Any]:
+    import matplotlib as mpl  # noqa: PLC0415  (an extra; nothing else of the program needs it)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (not pyplot: no window, no global state)
+
+    with mpl.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        return figure, figure.subplots()
+
+
+def _dates(axes: Any) -> None:
+    import matplotlib.dates  # noqa: PLC0415
+
+    dates: Any = matplotlib.dates
+    locator = dates.AutoDateLocator(tz=timezone.utc, maxticks=9)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=timezone.utc))
+    axes.set_xlabel("store time, UTC")
+
+
+def _scaled(largest: float, unit: str) -> tuple[float, str]:
+    """Returns the number to divide bytes by, and the unit that results; other units stay."""
+    if not unit.startswith("bytes"):
+        return 1.0, unit
+    for prefix, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if largest >= scale:
+            return scale, unit.replace("bytes", prefix, 1)
+    return 1.0, unit
+
+
+def _short(label: str) -> str:
+    """Returns a label that fits; in a legend a leading underscore would hide it."""
+    label = label if len(label) <= 34 else label[:16] + "…" + label[-17:]
+    return "\u200b" + label if label.startswith("_") else label
+
+
+def _svg(figure: Figure, name: str, description: str) -> str:
+    import matplotlib as mpl  # noqa: PLC0415
+
+    text = io.StringIO()
+    with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # Ids are unique in a file; several files make one page.
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"font: [\d.]+px [^;\"]*", lambda found: found[0].split("px")[0] + "px inherit", svg)
+    svg = svg.replace(_INK, "currentColor")
+    head, close, rest = svg.partition(">")
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    return f'{head} role="img" aria-label="{escape(description)}"{close}{rest}'
