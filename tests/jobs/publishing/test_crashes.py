@@ -16,6 +16,8 @@ from support.publishing import (
     Case,
     Snapshot,
     contents,
+    cut_the_log,
+    manifest,
     snapshot,
 )
 
@@ -165,25 +167,69 @@ def test_a_failure_on_the_way_undoes_all(
     assert number == 4 + 4 + 3  # staged with the manifest; out; in
 
 
-def test_what_somebody_put_in_between_is_set_aside(
-    killer: Killer, original: Case, new: Snapshot, old: Snapshot, tmp_path: Path
-) -> None:
-    seen: set[int] = set()
-    for number in range(20, 80):
-        if seen == {0, 1}:
-            break
-        case = original.copy(tmp_path / "case")
+@pytest.fixture(scope="module")
+def half_way(killer: Killer, original: Case, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """The change before which the old queues are gone and the new ones are not there yet."""
+    directory = tmp_path_factory.mktemp("half-way")
+    for number in range(30, 80):
+        case = original.copy(directory / "case")
         killed_publish(killer, case, number)
-        if not unfinished(case) or (case.root / "consumequeue").exists():
-            continue
-        (case.root / "consumequeue").mkdir()
-        (case.root / "consumequeue" / "foreign").write_bytes(b"a broker was here")
-        decide = case.publish if number % 2 else case.restore
-        decide()
-        assert snapshot(case.root) == (new if number % 2 else old)
-        assert contents(case.root)[hashlib.sha256(b"a broker was here").hexdigest()] == 1
-        seen.add(number % 2)
-    assert seen == {0, 1}
+        if unfinished(case) and not (case.root / "consumequeue").exists():
+            return number
+    raise AssertionError("no kill point lies between the moves out and the moves in")
+
+
+@pytest.fixture
+def half_published(half_way: int, killer: Killer, case: Case) -> Case:
+    """A store whose publish was killed between the moves out and the moves in."""
+    killed_publish(killer, case, half_way)
+    assert not (case.root / "consumequeue").exists()
+    return case
+
+
+@pytest.mark.parametrize("recovery", ["publish", "restore"])
+def test_what_somebody_put_in_between_is_set_aside(
+    recovery: str, half_published: Case, old: Snapshot, new: Snapshot
+) -> None:
+    case = half_published
+    (case.root / "consumequeue").mkdir()
+    (case.root / "consumequeue" / "foreign").write_bytes(b"a broker was here")
+    getattr(case, recovery)()
+    assert snapshot(case.root) == (new if recovery == "publish" else old)
+    assert contents(case.root)[hashlib.sha256(b"a broker was here").hexdigest()] == 1
+
+
+def test_another_rebuild_undoes_the_unfinished_one_first(
+    half_published: Case, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
+) -> None:
+    second = Case(half_published.root, original.copy(tmp_path / "second").out)
+    report = second.publish()
+    assert report["undone_earlier_run"] is not None
+    assert snapshot(second.root) == new
+    assert snapshot(half_published.out) == snapshot(original.out)
+    second.restore()
+    assert snapshot(second.root) == old
+
+
+def test_half_a_publish_is_undone_when_the_log_has_changed(half_published: Case, original: Case, old: Snapshot) -> None:
+    case = half_published
+    cut_the_log(case, manifest(original)["log_end"])
+    cut = snapshot(case.root / "commitlog")
+    with pytest.raises(Refused, match="not of this log"):
+        case.publish()
+    found = snapshot(case.root)
+    assert {name: value for name, value in found.items() if not name.startswith("commitlog/")} == {
+        name: value for name, value in old.items() if not name.startswith("commitlog/")
+    }
+    assert snapshot(case.root / "commitlog") == cut
+    assert snapshot(case.out) == snapshot(original.out)
+
+
+def test_a_dry_run_says_what_would_be_done_with_half_a_publish(half_published: Case) -> None:
+    before = snapshot(half_published.root)
+    assert "finished first" in half_published.publish(dry_run=True)["notes"][0]
+    assert "undone first" in half_published.restore(dry_run=True)["notes"][0]
+    assert snapshot(half_published.root) == before
 
 
 def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
