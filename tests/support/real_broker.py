@@ -1,11 +1,11 @@
 """A whole real broker: the name server and the broker of one release on loopback, and clients that use them.
 
-The published jars of a release run as they are (``NamesrvStartup``, ``BrokerStartup``), each in a process of its own, so
-that ``kill`` is a real ``kill -9``. Segments, queue files and index files are small. What clients do is one more process
-for each call of ``clients``, made of the sources in ``tests/realstore/broker/``: its ``Clients`` lists the commands.
+The published jars of a release run as they are (``NamesrvStartup``, ``BrokerStartup``), each in a process of its own,
+so that ``kill`` is a real ``kill -9``. Segments, queue files and index files are small. What clients do is one more
+process for each call of ``clients``, made of the sources in ``tests/realstore/broker/``: ``Clients`` has the commands.
 
-No process outlives its test, however that ends: every server runs for as long as its standard input, held here, is open.
-Nothing but loopback addresses is used by a client, and everything written (logs too) lies in the scratch directory.
+No process outlives its test, however that ends: every server runs for as long as its standard input is open, and that
+is held here. All addresses are those of the loopback; everything written, logs too, lies in the scratch directory.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Server:
 class BrokerSite:
     """A name server, and at most one broker at a time, over any store; a context manager.
 
-    ``start(store)`` brings the broker up, ``kill`` and ``stop`` end it; ``broker_conf(store)`` is its configuration file.
+    ``start(store)`` brings the broker up, ``kill`` and ``stop`` end it; ``broker_conf(store)`` writes its broker.conf.
     """
 
     release: str
@@ -117,7 +117,7 @@ class BrokerSite:
     _name_server: Server | None = None
     _starts: int = 0
 
-    def __enter__(self) -> BrokerSite:
+    def __enter__(self) -> BrokerSite:  # noqa: PYI034  (Self is not in typing before Python 3.11)
         self.scratch.mkdir(parents=True, exist_ok=True)
         sources = sorted((_SOURCES / "src").rglob("*.java"))
         target = _SOURCES.parent / "target" / f"broker-{self.release}"
@@ -234,7 +234,7 @@ class BrokerSite:
 
 
 def free_ports() -> tuple[int, int]:
-    """Returns a free port for a name server, and one for a broker, which also takes the port above and that two below."""
+    """Returns a free port for a name server, and one for a broker, which also takes the next and the one two below."""
     for _ in range(100):
         with contextlib.ExitStack() as held:
             first = held.enter_context(socket.socket())

@@ -1,0 +1,336 @@
+"""The full drill: a broker dies, its queues, index and checkpoint are gone; rebuild and publish; it serves again.
+
+A real name server, broker, producer, consumer and admin client of each release. One story a release, told once by the
+fixtures, in the order of the night in which it happens; each test is one claim about it.
+
+    crashed     messages of every kind, a group that has read a part, everything asked; then kill -9, and all derived
+                files removed (before it, on the live broker: rebuild is allowed, publish is refused)
+    recovered   rebuild, publish --after-crash, the broker starts again and is asked, read and written
+    killed      a copy of what was published: start, kill -9 at once, start; asked and written again
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.drilling import Done, copy_store, index_files, log_files, queue_files, run_job, wipe
+from support.real_broker import RELEASES, BrokerSite
+
+from jobs import query
+from jobs.config import QueryOptions
+from jobs.reporting import Reporter
+
+pytestmark = pytest.mark.broker
+
+TOPICS = ("Normal", "Tagged", "Delayed", "Transaction", "Batch")
+ASKED = (*TOPICS, "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer")
+COUNTS = {"normal": 400, "large": 3, "tagged": 60, "batch": 8, "delayed": 12, "timed": 3, "transaction": 12}
+DELIVERED, BATCH_SIZE, COMMITTED = 6, 5, 4
+GROUP = {"command": "consume", "group": "readers", "topic": "Normal"}
+ASK = {"command": "ask", "topics": ASKED}
+MORE = {"command": "send", "round": "two", "create": [], "counts": {"normal": 40, "tagged": 20, "batch": 4}}
+
+Answers = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """A broker after kill -9, without what it had derived: what it had answered, and which files it had."""
+
+    site: BrokerSite
+    store: Path
+    sent: Sequence[Mapping[str, Any]]
+    group: Mapping[str, Any]
+    answers: Answers
+    queues: Mapping[str, str]
+    index: Mapping[str, str]
+    log: Mapping[str, str]
+    live_rebuild: Done
+    live_publish: Done
+    live_output: Path
+
+    @property
+    def scratch(self) -> Path:
+        return self.site.scratch
+
+
+@dataclass(frozen=True)
+class Served:
+    """A broker that has started on rebuilt files: files as published and as started, answers, and what came after."""
+
+    published: tuple[dict[str, str], dict[str, str], dict[str, str]]
+    started: tuple[dict[str, str], dict[str, str], dict[str, str]]
+    answers: Answers
+    group: Mapping[str, Any]
+    sent: Sequence[Mapping[str, Any]]
+    answers_after: Answers
+    store_log: str
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerSite]:
+    with BrokerSite(request.param, tmp_path_factory.mktemp(f"drill-{request.param}")) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def crashed(site: BrokerSite) -> Crashed:
+    store = site.scratch / "store"
+    site.start(store)
+    sent, _, group, answers = site.clients(
+        {"command": "send", "round": "one", "create": TOPICS, "counts": COUNTS},
+        {"command": "await", "topic": "Delayed", "messages": DELIVERED},
+        {**GROUP, "messages": 150},
+        ASK,
+    )
+    await_offsets(store, group["committed"])
+    live_output = site.scratch / "rebuilt-live"
+    live_rebuild = run_job(
+        "rebuild", "--store", store, "--output", live_output, "--broker-conf", site.broker_conf(store)
+    )
+    live_publish = run_job("publish", "--store", store, "--from", live_output, "--after-crash")
+    files = files_of(store)
+    site.kill()
+    assert files_of(store) == files, "a broker at rest"
+    wipe(store)
+    copy_store(store, site.scratch / "wiped")
+    return Crashed(site, store, sent, group, answers, *files, live_rebuild, live_publish, live_output)
+
+
+@pytest.fixture(scope="module")
+def published(crashed: Crashed) -> Path:
+    """The store after rebuild and publish, not started; and ``twin``, a copy of it."""
+    store, output = crashed.store, crashed.scratch / "rebuilt"
+    rebuilt = run_job("rebuild", "--store", store, "--output", output, "--broker-conf", crashed.site.broker_conf(store))
+    assert (rebuilt.code, rebuilt.report["status"]) == (0, "ok"), rebuilt.said
+    refused = run_job("publish", "--store", store, "--from", output)
+    assert (refused.code, "after-crash" in refused.said) == (2, True), refused.said
+    published = run_job("publish", "--store", store, "--from", output, "--after-crash")
+    assert published.code == 0, published.said
+    copy_store(store, crashed.scratch / "twin")
+    return store
+
+
+@pytest.fixture(scope="module")
+def recovered(crashed: Crashed, published: Path) -> Served:
+    return served(crashed, published, kills=0)
+
+
+@pytest.fixture(scope="module")
+def killed(recovered: Served, crashed: Crashed) -> Served:
+    return served(crashed, crashed.scratch / "twin", kills=1)
+
+
+def served(crashed: Crashed, store: Path, kills: int) -> Served:
+    """What a broker does on ``store``, which after every start but the last is killed at once."""
+    site = crashed.site
+    published = files_of(store)
+    for _ in range(kills):
+        site.start(store)
+        site.kill()
+    site.start(store)
+    started = files_of(store)
+    log = site.store_log()
+    left = COUNTS["normal"] + COUNTS["large"] - len(crashed.group["took"])
+    answers, group, sent, _, after = site.clients(
+        ASK,
+        {**GROUP, "messages": left, "to_the_end": True},
+        MORE,
+        {"command": "await", "topic": "Normal", "messages": COUNTS["normal"] + MORE["counts"]["normal"]},
+        ASK,
+    )
+    site.kill()
+    return Served(published, started, answers, group, sent, after, log)
+
+
+# -------------------------------------------------------------------------------------------------- while it was alive
+class TestBeforeTheCrash:
+    def test_the_broker_had_served_all_that_was_sent(self, crashed: Crashed) -> None:
+        assert missing(crashed.answers, crashed.sent) == []
+        fates = defaultdict(list)
+        for row in crashed.sent:
+            fates[row["fate"]].append(row["uniqKey"])
+        seen = set(unique_keys(crashed.answers, TOPICS))
+        assert seen >= {*fates["COMMIT_MESSAGE"], *fates["delivered"]}
+        assert not seen & {*fates["ROLLBACK_MESSAGE"], *fates["UNKNOW"], *fates["waiting"]}
+        assert len(fates["delivered"]) == DELIVERED
+        assert len(fates["COMMIT_MESSAGE"]) == COMMITTED
+
+    def test_there_are_more_segments_than_a_broker_goes_back(self, crashed: Crashed) -> None:
+        assert len(crashed.log) > 10
+
+    def test_a_live_log_may_be_rebuilt_elsewhere(self, crashed: Crashed) -> None:
+        assert crashed.live_rebuild.code == 0, crashed.live_rebuild.said
+        assert queue_files(crashed.live_output) == crashed.queues
+        assert list(index_files(crashed.live_output).values()) == list(crashed.index.values())
+
+    def test_publish_refuses_a_live_broker(self, crashed: Crashed) -> None:
+        assert (crashed.live_publish.code, crashed.live_publish.report["status"]) == (2, "refused")
+        assert "lock" in crashed.live_publish.said
+        assert not (crashed.store / "backup" / "unfinished").exists()
+
+
+# ---------------------------------------------------------------------------------------------------- after the rebuild
+@pytest.fixture(params=["recovered", "killed"])
+def serving(request: pytest.FixtureRequest) -> Served:
+    found: Served = request.getfixturevalue(request.param)
+    return found
+
+
+class TestTheShortPath:
+    def test_rebuilt_files_are_those_of_the_broker(self, crashed: Crashed, recovered: Served) -> None:
+        queues, index, log = recovered.published
+        assert queues == crashed.queues
+        assert list(index.values()) == list(crashed.index.values()), "index files, whatever their names"
+        assert log == crashed.log
+
+    def test_a_start_changes_no_file_and_truncates_nothing(self, recovered: Served) -> None:
+        assert recovered.started == recovered.published
+        assert "last shutdown normally" in recovered.store_log
+
+    def test_a_crash_right_after_it_changes_no_queue(self, killed: Served) -> None:
+        """The last index file may hold the last record's keys twice (5.5): a query shows them once."""
+        assert "last shutdown abnormally" in killed.store_log
+        assert killed.started[0] == killed.published[0]
+        assert killed.started[2] == killed.published[2]
+        before, after = list(killed.published[1].items()), list(killed.started[1].items())
+        assert after[:-1] == before[:-1]
+        assert len(after) == len(before)
+
+
+class TestServing:
+    def test_every_answer_is_the_same(self, crashed: Crashed, serving: Served) -> None:
+        """By offset, by tag, by time, by key, by unique key and by id; and the log's range."""
+        assert differences(crashed.answers, serving.answers) == []
+
+    def test_the_group_goes_on_where_it_stopped(self, crashed: Crashed, serving: Served) -> None:
+        assert crashed.group["took"]
+        assert serving.group["took"]
+        both = sorted(tuple(at) for at in (*crashed.group["took"], *serving.group["took"]))
+        assert both == sorted(places(crashed.answers, "Normal")), "each message once"
+
+    def test_new_messages_get_the_next_offsets(self, crashed: Crashed, serving: Served) -> None:
+        expected = {}
+        offsets = defaultdict(list)
+        for row in serving.sent:
+            offsets[f"{row['topic']}:{row['queueId']}"].append(row["queueOffset"])
+        for name, got in offsets.items():
+            begin = crashed.answers["queues"][name]["maxOffset"]
+            expected[name] = list(range(begin, begin + len(got)))
+        assert {name: sorted(got) for name, got in offsets.items()} == expected
+        assert len(serving.sent) == 40 + 20 + 4 * BATCH_SIZE
+
+    def test_old_and_new_messages_are_served_together(self, crashed: Crashed, serving: Served) -> None:
+        assert missing(serving.answers_after, [*crashed.sent, *serving.sent]) == []
+        assert len(unique_keys(serving.answers_after, TOPICS)) == len(unique_keys(crashed.answers, TOPICS)) + len(
+            serving.sent
+        )
+
+
+class TestOfflineAnswers:
+    def test_they_are_those_of_the_broker(self, crashed: Crashed, killed: Served) -> None:
+        """``query`` on the rebuilt store, against what the broker had said before it died."""
+        wiped = crashed.scratch / "wiped"
+        store: dict[str, Any] = {
+            "store": str(crashed.live_output),
+            "commitlog": (str(wiped / "commitlog"),),
+            "broker_conf": str(crashed.site.broker_conf(wiped)),
+        }
+
+        def ask(kind: Any, **more: Any) -> Any:
+            return query.run(QueryOptions(kind=kind, **store, **more), Reporter(quiet=True))
+
+        asked = 0
+        for name, found in list(crashed.answers["keys"].items())[::25]:
+            topic, _, key = name.partition("#")
+            assert sorted(row["commit_log_offset"] for row in ask("key", topic=topic, key=key)["messages"]) == found
+            asked += 1
+        for name, queue in list(crashed.answers["queues"].items()):
+            topic, _, queue_id = name.rpartition(":")
+            for moment, offset in list(queue["byTime"].items())[::10]:
+                assert ask("time", topic=topic, queue_id=int(queue_id), time=int(moment))["queue_offset"] == offset
+                asked += 1
+        assert asked > 40
+
+
+# ---------------------------------------------------------------------------------------------------------- how to look
+def files_of(store: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    return queue_files(store), index_files(store), log_files(store)
+
+
+def await_offsets(store: Path, committed: Mapping[str, int]) -> None:
+    """Waits until the group's offsets are on disk. The broker writes integer keys without quotes."""
+    deadline = time.monotonic() + 20
+    wanted = {f"{queue}:{offset}" for queue, offset in committed.items()}
+    found: set[str] = set()
+    while not wanted <= found:
+        assert time.monotonic() < deadline, f"offsets are not persisted: {wanted}, found {found}"
+        time.sleep(0.1)
+        path = store / "config" / "consumerOffset.json"
+        text = "".join(path.read_text(encoding="utf-8").split()) if path.exists() else ""
+        _, _, table = text.partition('"Normal@readers":{')
+        found = set(table.partition("}")[0].replace('"', "").split(","))
+
+
+def places(answers: Answers, topic: str) -> list[tuple[int, int]]:
+    """(queue id, queue offset) of every message served of a topic."""
+    return [
+        (int(name.rpartition(":")[2]), row["queueOffset"])
+        for name, queue in answers["queues"].items()
+        if name.rpartition(":")[0] == topic
+        for row in queue["messages"]
+    ]
+
+
+def unique_keys(answers: Answers, topics: Sequence[str]) -> list[str]:
+    return [
+        row["uniqKey"]
+        for name, queue in answers["queues"].items()
+        if name.rpartition(":")[0] in topics
+        for row in queue["messages"]
+    ]
+
+
+def missing(answers: Answers, sent: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was sent and is not served: at its offset, by each of its keys, by unique key and by id."""
+    served = {(name, row["queueOffset"]): row for name, queue in answers["queues"].items() for row in queue["messages"]}
+    lacking = []
+    for row in sent:
+        if row["kind"] in ("delayed", "timed", "transaction"):
+            # these wait elsewhere first; those that are through are known by their unique key
+            if (
+                row["fate"] in ("delivered", "COMMIT_MESSAGE")
+                and f"{row['topic']}#{row['uniqKey']}" not in answers["uniqKeys"]
+            ):
+                lacking.append(f"unique key of {row['keys']}")
+            continue
+        found = served.get((f"{row['topic']}:{row['queueId']}", row["queueOffset"]))
+        if found is None or (found["uniqKey"], found.get("tags")) != (row["uniqKey"], row.get("tags") or None):
+            lacking.append(f"{row['keys']} at {row['topic']}:{row['queueId']} {row['queueOffset']}: {found}")
+            continue
+        at = found["commitLogOffset"]
+        keys = row["keys"].split(" ")
+        lacking += [f"key {key}" for key in keys if at not in answers["keys"][f"{row['topic']}#{key}"]]
+        if at not in answers["uniqKeys"][f"{row['topic']}#{row['uniqKey']}"]:
+            lacking.append(f"unique key of {row['keys']}")
+        if answers["ids"].get(row["offsetMsgId"]) != at:
+            lacking.append(f"id of {row['keys']}")
+    return lacking
+
+
+def differences(before: Answers, after: Answers) -> list[str]:
+    """The questions that got another answer."""
+    found = [f"log: {before['log']} != {after['log']}"] if before["log"] != after["log"] else []
+    for part in ("queues", "keys", "uniqKeys", "ids"):
+        for question in sorted({*before[part], *after[part]}):
+            old, new = before[part].get(question), after[part].get(question)
+            if old != new:
+                found.append(f"{part} {question}: {json.dumps(old)[:400]} != {json.dumps(new)[:400]}")
+    return found
