@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from html import escape
@@ -127,7 +128,9 @@ def _svg(figure: Figure, name: str, description: str) -> str:
     import matplotlib as mpl  # noqa: PLC0415
 
     text = io.StringIO()
-    with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}):
+    with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}), warnings.catch_warnings():
+        # Text is drawn by the page's fonts; matplotlib only measures it.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
