@@ -160,6 +160,11 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
         help="at a damaged record: refuse the log (default), end before it as broker recovery does, or go on behind it",
     )
     group.add_argument(
+        "--keep-crc-failures",
+        action="store_true",
+        help="with salvage: take a record all the same if nothing but the CRC of its body is wrong",
+    )
+    group.add_argument(
         "--until-offset", type=natural, metavar="N", help="ignore records from this commit-log offset on"
     )
     group.add_argument(

@@ -51,6 +51,8 @@ class LogOptions(JobOptions):
     broker_version: str | None = None
     batch_topics: tuple[str, ...] = ()
     on_damage: DamagePolicy = "fail"
+    keep_crc_failures: bool = False
+    """With ``salvage``: a record of which only the body is damaged counts all the same."""
     until_offset: int | None = None
     split_size: int | None = None
 

@@ -263,6 +263,7 @@ def scan(runner: Runner, store: OpenedStore, options: LoadOptions, window: Windo
         until=options.until_offset,
         begin=window.scan_from,
         on_damage=options.on_damage,
+        keep_crc_failures=options.keep_crc_failures,
     )
 
 

@@ -159,6 +159,7 @@ def proven_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) 
         split_size=options.split_size or DEFAULT_SPLIT_SIZE,
         until=options.until_offset,
         on_damage=options.on_damage,
+        keep_crc_failures=options.keep_crc_failures,
     )
     return [ProvenRange.of(scan.report, scan.records) for scan in reading.scans if scan.records]
 
