@@ -10,7 +10,8 @@ from itertools import islice
 
 from jobs.config import LogOptions
 from storeformat import files, indexfile
-from storeformat.brokerversion import BrokerRules, Evidence, guess_version, rules_of
+from storeformat import message as m
+from storeformat.brokerversion import NOTHING_SHOWN, BrokerRules, Evidence, guess_version, rules_of
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
 from storeformat.errors import MissingInput, WrongSettings
@@ -24,7 +25,8 @@ from storeformat.layout import (
     find_segments,
     parse_broker_conf,
 )
-from storeformat.records import DecodeRules
+from storeformat.multidispatch import MultiDispatchRules
+from storeformat.records import DISPATCH_PROPERTIES, DecodeRules
 
 _FILES_TO_ASK = 64
 
@@ -42,7 +44,8 @@ class OpenedStore:
 
     def decode_rules(self) -> DecodeRules:
         """Returns how records are decoded and checked."""
-        return DecodeRules(split_parser=self.rules.split_parser)
+        light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if self.layout.enable_multi_dispatch else ()
+        return DecodeRules(split_parser=self.rules.split_parser, properties=(*DISPATCH_PROPERTIES, *light))
 
     def dispatch_rules(self) -> DispatchRules:
         """Returns what records become."""
@@ -50,7 +53,13 @@ class OpenedStore:
             delay_millis=parse_delay_levels(self.layout.message_delay_level),
             message_index_enable=self.layout.message_index_enable,
             index_tags=self.rules.index_tags,
+            multi_dispatch=self._multi_dispatch_rules(),
         )
+
+    def _multi_dispatch_rules(self) -> MultiDispatchRules | None:
+        if not self.layout.enable_multi_dispatch:
+            return None
+        return MultiDispatchRules(self.layout.enable_lmq, self.rules.no_light_topics, self.rules.no_light_prefixes)
 
 
 def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> OpenedStore:
@@ -70,6 +79,12 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     version, reason = options.broker_version, "as given by --broker-version"
     if version is None:
         version, reason = guess_version(_evidence(root, layout))
+        if reason == NOTHING_SHOWN and layout.enable_multi_dispatch:
+            raise WrongSettings(
+                "which records go to light queues depends on the broker's release, and the store does not show it",
+                path=root,
+                advice="say --broker-version 4.9, 5.1, 5.3 or 5.5",
+            )
     return OpenedStore(root, layout, segments, rules_of(version), reason, tuple(notes))
 
 

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from storeformat.message import SCHEDULE_TOPIC
+
 VERSIONS = ("4.6", "4.9", "5.1", "5.3", "5.5")
 DEFAULT = "5.3"
+NOTHING_SHOWN = "nothing in the store shows the release"
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,30 @@ class BrokerRules:
     """hashSlotCount of an index header counts entries, not slots (up to 4.7.0)."""
     index_tags: bool
     """TAGS are index keys too (5.4.0 and later)."""
+    no_light_topics: tuple[str, ...] = ()
+    no_light_prefixes: tuple[str, ...] = ()
+    """Topics whose records never go to light queues (from 5.1.2 on)."""
 
 
 def rules_of(version: str) -> BrokerRules:
     """Returns the rules of one of ``VERSIONS``."""
     old = version == "4.6"
-    return BrokerRules(version, split_parser=old, count_every_put=old, index_tags=version == "5.5")
+    topics, prefixes = _NO_LIGHT_QUEUES.get(version, ((), ()))
+    return BrokerRules(
+        version,
+        split_parser=old,
+        count_every_put=old,
+        index_tags=version == "5.5",
+        no_light_topics=topics,
+        no_light_prefixes=prefixes,
+    )
+
+
+_NO_LIGHT_QUEUES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "5.1": (("rmq_sys_wheel_timer", SCHEDULE_TOPIC), ("%RETRY%",)),
+    "5.3": ((SCHEDULE_TOPIC,), ("%RETRY%", "rmq_sys_")),
+    "5.5": ((SCHEDULE_TOPIC,), ("%RETRY%", "rmq_sys_")),
+}
 
 
 @dataclass(frozen=True)
@@ -67,4 +88,4 @@ def guess_version(evidence: Evidence) -> tuple[str, str]:
             "5.3",
             "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)",
         )
-    return DEFAULT, "nothing in the store shows the release"
+    return DEFAULT, NOTHING_SHOWN

@@ -28,6 +28,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.errors import WrongSettings
 from storeformat.kernels import Int32s, Int64s, Spans, active
+from storeformat.multidispatch import MultiDispatchRules, light_units
 from storeformat.records import RecordBlock, span_texts
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -42,12 +43,17 @@ class DispatchRules:
     delay_millis: tuple[int, ...]
     message_index_enable: bool = True
     index_tags: bool = False
+    multi_dispatch: MultiDispatchRules | None = None
+    """Light queues; None where ``enableMultiDispatch`` is off."""
 
 
 @dataclass(frozen=True)
 class QueueUnits:
-    """One consume-queue unit a row, in log order. ``topic_codes`` index the block's topics."""
+    """One consume-queue unit a row, in log order. ``topic_codes`` index ``topics``: the block's, and names of light
+    queues behind them.
+    """
 
+    topics: list[bytes]
     topic_codes: Int32s
     queue_ids: Int32s
     queue_offsets: Int64s
@@ -112,10 +118,23 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
     """Returns the consume-queue units that the records of the block become."""
     rows = np.flatnonzero(dispatched(block))
     heads = block.heads
+    topics, topic_codes = block.topics, block.topic_codes[rows]
+    queue_ids, queue_offsets = heads.queue_id[rows], heads.queue_offset[rows]
+    if rules.multi_dispatch is not None:
+        light = light_units(block, rows, rules.multi_dispatch)
+        names = {name: code for code, name in enumerate(dict.fromkeys([*topics, *light.names]))}
+        # A stable sort by row keeps a record's own queue before its light ones.
+        order = np.argsort(np.concatenate([rows, light.rows]), kind="stable")
+        light_codes = np.array([names[name] for name in light.names], np.int32)
+        topics, topic_codes = list(names), np.concatenate([topic_codes, light_codes])[order]
+        queue_ids = np.concatenate([queue_ids, light.queue_ids])[order]
+        queue_offsets = np.concatenate([queue_offsets, light.queue_offsets])[order]
+        rows = np.concatenate([rows, light.rows])[order]
     return QueueUnits(
-        topic_codes=block.topic_codes[rows],
-        queue_ids=heads.queue_id[rows],
-        queue_offsets=heads.queue_offset[rows],
+        topics=topics,
+        topic_codes=topic_codes,
+        queue_ids=queue_ids,
+        queue_offsets=queue_offsets,
         offsets=heads.physical_offset[rows],
         sizes=heads.total_size[rows],
         tags_codes=tags_codes(block, rules)[rows],

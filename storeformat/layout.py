@@ -51,6 +51,8 @@ class StoreLayout:
     message_index_enable: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     store_path_commit_log: str = ""
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num"):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +51,7 @@ negative.
 
 _FLUSH_UNITS = 1 << 19
 _SHORT_GROUPS = 1 << 16
+_UNIT_COLUMNS = ("topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes")
 
 
 @dataclass(frozen=True)
@@ -266,12 +267,10 @@ class _RunWriter:
                 block.heads.store_timestamp[np.searchsorted(block.offsets, units.offsets[-1])]
             )
         if self._task.selection.queues:
-            keep = self._task.selection.wanted(block.topics, units.topic_codes, units.queue_ids)
-            units = QueueUnits(*(getattr(units, name)[keep] for name in QueueUnits.__dataclass_fields__))
-        codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in block.topics], np.int32)
-        units = QueueUnits(
-            codes[units.topic_codes], *(getattr(units, name) for name in list(QueueUnits.__dataclass_fields__)[1:])
-        )
+            keep = self._task.selection.wanted(units.topics, units.topic_codes, units.queue_ids)
+            units = QueueUnits(units.topics, *(getattr(units, name)[keep] for name in _UNIT_COLUMNS))
+        codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in units.topics], np.int32)
+        units = replace(units, topic_codes=codes[units.topic_codes])
         self._waiting.append(units)
         self._waiting_units += len(units.offsets)
         if self._waiting_units >= _FLUSH_UNITS:
@@ -281,10 +280,7 @@ class _RunWriter:
         if not self._waiting_units:
             return
         units = QueueUnits(
-            *(
-                np.concatenate([getattr(part, name) for part in self._waiting])
-                for name in QueueUnits.__dataclass_fields__
-            )
+            [], *(np.concatenate([getattr(part, name) for part in self._waiting]) for name in _UNIT_COLUMNS)
         )
         self._waiting, self._waiting_units = [], 0
         order = _by_queue(units)

@@ -15,6 +15,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.opening import open_store
 from jobs.running import LocalRunner
+from storeformat.errors import WrongSettings
 
 pytestmark = pytest.mark.golden
 
@@ -39,6 +40,22 @@ def test_files_are_the_brokers_own(store: GoldenStore, split_size: int, tmp_path
         assert built.reading.records == store.entry["counts"]["messages"]
     assert built.reading.damaged == []
     assert bool(built.reading.stale) == (store.scenario == "stale" and "mid" in store.name)
+
+
+@pytest.mark.parametrize("split_size", [1 << 10, 5_000, WHOLE])
+@pytest.mark.parametrize("store", golden.stores("lmq"), ids=str)
+def test_light_queues(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    version = rules_of_release(store.version)
+    built = rebuild_here(root, tmp_path, store.settings, split_size=split_size, broker_version=version)
+    assert compare(store, root, Path(built.directory)) == []
+    assert any(path.name.startswith("%LMQ%") for path in (Path(built.directory) / "consumequeue").iterdir())
+
+
+def test_light_queues_need_a_release(tmp_path: Path) -> None:
+    (store,) = golden.stores("lmq-4.9.8")
+    with pytest.raises(WrongSettings, match="light queues"):
+        rebuild_here(golden.unpack(store), tmp_path, store.settings)
 
 
 def lost_older_index(store: GoldenStore) -> bool:
