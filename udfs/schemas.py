@@ -57,12 +57,12 @@ MESSAGES_WITH_BODY = MESSAGES.append(
 )
 
 DEFECTS = pa.schema([
-    pa.field("commit_log_offset", pa.int64(), metadata={"comment": "Where a record should begin"}),
-    pa.field("end_offset", pa.int64(), metadata={"comment": "Where the next sound record begins, or the log ends"}),
-    pa.field("segment", pa.string(), metadata={"comment": "File it lies in"}),
-    pa.field("defect", pa.string(), metadata={"comment": "RecordDefect code"}),
+    pa.field("begin_offset", pa.int64(), metadata={"comment": "Commit-log offset of the first byte"}),
+    pa.field("end_offset", pa.int64(), metadata={"comment": "Commit-log offset behind the last byte"}),
+    pa.field("kind", pa.string(), metadata={"comment": "damaged, stale (of an older log) or ghost (of another place)"}),
+    pa.field("reason", pa.string(), metadata={"comment": "What is wrong, with its code"}),
 ])  # fmt: skip
-"""Places where the chain of records breaks off: what the data source gives for ``records`` = ``defects``."""
+"""Ranges of the log that hold no message of it: what the data source gives for ``records`` = ``defects``."""
 
 PARTITION_COLUMNS = ("store_date",)
 STATISTICS_COLUMNS = (

@@ -1,0 +1,202 @@
+"""``spark.read.format("rocketmq-commitlog").load(ROOT)``: a commit log as rows of ``messages``.
+
+``register(spark)`` makes the format known to a session. Options are those of ``rebuild``, written so or in camel case:
+
+==================  ================================================================================================
+path                the broker's storePathRootDir (the argument of ``load``)
+columns             which columns, separated by commas; or give ``.schema(...)``. Spark does not tell a Python source
+                    which columns a query uses: name them, and nothing else is decoded. Default: all but ``body``
+with-bodies         ``true``: all columns and ``body``
+records             ``messages`` (default), or ``defects``: damaged and stale ranges of the log instead of its messages
+on-damage           ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan
+cluster, broker     values of these two columns; NULL without
+trust-store-times   ``true``: a filter on store_timestamp skips segments by their first records' times, which is wrong
+                    where the broker's clock was set back over a segment's begin
+==================  ================================================================================================
+
+and time-zone, until-offset, split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``).
+
+With ``spark.sql.python.filterPushdown.enabled`` filters on topic, queue, offsets and times are applied to record heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from jobs import config, logscan, transforms
+from jobs.opening import OpenedStore, open_store
+from jobs.running import LocalRunner
+from storeformat import files
+from storeformat.commitlog import Segment, plan_splits
+from storeformat.errors import UsageError
+from storeformat.records import DecodeRules, store_timestamp_at
+from udfs import schemas
+from udfs.datasource import Stretch, StretchReader, TableReader
+from udfs.rows import RowRules
+from udfs.scan import ScanTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "rocketmq-commitlog"
+_LOG_OPTIONS = ("path", "commitlog", "brokerconf", "settings", "brokerversion", "ondamage", "untiloffset", "splitsize")
+_OWN_OPTIONS = ("columns", "withbodies", "records", "cluster", "broker", "timezone", "truststoretimes")
+_FEW_SEGMENTS = 8
+_SPLIT_OF_FEW = 128 << 20
+
+
+def register(spark: SparkSession) -> None:
+    """Makes ``format("rocketmq-commitlog")`` known to a session, with filters pushed down to it."""
+    spark.dataSource.register(CommitLogSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+class CommitLogSource(DataSource):
+    """The format. Everything here runs where the query is planned; what reads is in ``udfs.datasource``."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._given = {name.lower().replace("-", "").replace("_", ""): value for name, value in options.items()}
+        unknown = sorted(self._given.keys() - {*_LOG_OPTIONS, *_OWN_OPTIONS})
+        if unknown:
+            raise UsageError(f"{FORMAT} has no option {unknown[0]}")
+        self._defects = _choice(self._given, "records", ("messages", "defects")) == "defects"
+
+    @classmethod
+    def name(cls) -> str:
+        """Returns the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Returns the columns of ``messages`` that the options ask for."""
+        if self._defects:
+            return schemas.to_spark(schemas.DEFECTS)
+        names = [name.strip() for name in self._given.get("columns", "").split(",") if name.strip()]
+        if not names:
+            names = list((schemas.MESSAGES_WITH_BODY if self._is_set("withbodies") else schemas.MESSAGES).names)
+        return schemas.to_spark(_selected(names))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Returns the reader of the log as it is now: its end is fixed here."""
+        options = self._log_options()
+        store = open_store(options)
+        if self._defects:
+            return TableReader(defects(scan(store, options, on_damage="salvage")))
+        columns = _selected(schema.names)
+        if schemas.to_spark(columns).simpleString() != schema.simpleString():
+            raise UsageError(f"the schema does not fit: columns are {schemas.to_spark(columns).simpleString()}")
+        rules = RowRules(
+            store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), self._given.get("timezone", "UTC"),
+            self._given.get("cluster"), self._given.get("broker"),
+        )  # fmt: skip
+        decode = store.decode_rules() if rules.reads_properties else DecodeRules(properties=())
+        times = first_times(store.segments) if self._is_set("truststoretimes") else {}
+        return StretchReader(stretches(store, options), rules, decode, times)
+
+    def _is_set(self, name: str) -> bool:
+        return _choice(self._given, name, ("false", "true")) == "true"
+
+    def _log_options(self) -> config.LogOptions:
+        given = self._given
+        if "path" not in given:
+            raise UsageError('which store? .load("/path/to/store")')
+        settings = tuple(pair.partition("=")[::2] for pair in given.get("settings", "").split(",") if pair)
+        policy = _choice(given, "ondamage", ("fail", "stop", "salvage"))
+        return config.LogOptions(
+            store=given["path"],
+            commitlog=tuple(path for path in given.get("commitlog", "").split(",") if path),
+            broker_conf=given.get("brokerconf"),
+            settings=tuple((name.strip(), value.strip()) for name, value in settings),
+            broker_version=given.get("brokerversion"),
+            on_damage="salvage" if policy == "salvage" else "stop" if policy == "stop" else "fail",
+            until_offset=_natural(given, "untiloffset"),
+            split_size=_natural(given, "splitsize") or None,
+        )
+
+
+def stretches(store: OpenedStore, options: config.LogOptions) -> tuple[Stretch, ...]:
+    """Returns what the tasks are to read.
+
+    Whether damage or the log's end breaks a chain off only the log behind it can tell. So the last segment that was
+    written is read here; the tasks prove the others themselves. Policies that read on behind damage need it all.
+    """
+    if options.on_damage != "fail":
+        reading = scan(store, options, on_damage=options.on_damage)
+        return _proven(reading, 0)
+    segments, until = store.segments, options.until_offset
+    written = [segment for segment in segments if (until is None or segment.base < until) and first_times([segment])]
+    begin = written[-1].base if written else segments[0].base
+    earlier = [segment for segment in segments if segment.base < begin]
+    size = options.split_size or (_SPLIT_OF_FEW if len(earlier) < _FEW_SEGMENTS else segments[0].size)
+    unproven = tuple(Stretch(split) for split in plan_splits(earlier, size))
+    return unproven + _proven(scan(store, options, on_damage="fail", begin=begin), begin)
+
+
+def scan(
+    store: OpenedStore, options: config.LogOptions, *, on_damage: str, begin: int | None = None
+) -> logscan.LogReading:
+    """Returns the proven reading of the log from ``begin`` on, made in this process."""
+    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_entries=False)
+    return logscan.scan_log(
+        LocalRunner(),
+        store.segments,
+        task,
+        split_size=options.split_size or _SPLIT_OF_FEW,
+        until=options.until_offset,
+        begin=begin,
+        on_damage=on_damage,
+    )
+
+
+def _proven(reading: logscan.LogReading, begin: int) -> tuple[Stretch, ...]:
+    return tuple(Stretch(item.split, item.records) for item in transforms.proven_ranges(reading.scans, begin))
+
+
+def first_times(segments: Sequence[Segment]) -> dict[int, int]:
+    """Returns the store timestamp of the first record of each segment that begins with one, by the segment's base."""
+    times = {}
+    for segment in segments:
+        with files.RangeReader(segment.path) as reader:
+            head = bytearray(min(64, segment.size))
+            reader.read_into(0, memoryview(head))
+            if int.from_bytes(head[28:36], "big") == segment.base and head[4:7] == b"\xda\xa3\x20":
+                times[segment.base] = store_timestamp_at(reader, 0)
+    return times
+
+
+def defects(reading: logscan.LogReading) -> pa.Table:
+    """Returns the ranges of a log that are no messages of its own, in log order."""
+    rows = [
+        (item.begin, item.end, kind, item.reason)
+        for kind, ranges in (("damaged", reading.damaged), ("stale", reading.stale))
+        for item in ranges
+    ] + [(offset, offset + size, "ghost", "a record of another place") for offset, size in reading.ghosts]
+    return pa.Table.from_pylist(
+        [dict(zip(schemas.DEFECTS.names, row, strict=True)) for row in sorted(rows)], schemas.DEFECTS
+    )
+
+
+def _selected(names: Sequence[str]) -> pa.Schema:
+    unknown = [name for name in names if name not in schemas.MESSAGES_WITH_BODY.names]
+    if unknown:
+        raise UsageError(f"{FORMAT} has no column {unknown[0]}")
+    return schemas.select(names)
+
+
+def _choice(given: dict[str, str], name: str, values: Sequence[str]) -> str:
+    value = given.get(name, values[0]).lower()
+    if value not in values:
+        raise UsageError(f"option {name}: {value} is none of {', '.join(values)}")
+    return value
+
+
+def _natural(given: dict[str, str], name: str) -> int | None:
+    value = given.get(name)
+    if value is not None and not (value.isascii() and value.isdigit()):
+        raise UsageError(f"option {name}: {value} is no whole number")
+    return None if value is None else int(value)

@@ -1,0 +1,176 @@
+"""``spark.read.format("rocketmq-commitlog")``: the rows of a log, pruned and filtered, and what no row is made of."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from support import broker_model, golden, messages_model
+from support.broker_settings import BrokerSettings
+from support.golden import GoldenStore
+from support.rebuilding import SETTINGS, rules_of_release
+from support.store_builder import LogBuilder
+
+from jobs import config, datasource
+from jobs.opening import open_store
+from udfs import schemas
+from udfs.datasource import HeadFilter, StretchReader
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Any:
+    datasource.register(spark)
+
+    def load(root: Path, **options: Any) -> DataFrame:
+        return spark.read.format("rocketmq-commitlog").options(**options).load(str(root))
+
+    return load
+
+
+def options_for(store: GoldenStore) -> dict[str, str]:
+    settings = [f"{name}={store.settings[name]}" for name in SETTINGS if name in store.settings]
+    return {"settings": ",".join(settings), "broker-version": rules_of_release(store.version)}
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("split_size", [5_000, 1 << 30])
+@pytest.mark.parametrize(
+    "name", ["base-clean-5.3.3", "embedded-5.5.0", "stale-mid-5.1.4", "stale-blank-4.9.8", "sizes-4.6.1"]
+)
+def test_every_record_of_a_real_store(read: Any, name: str, split_size: int) -> None:
+    (store,) = golden.stores(name)
+    root = golden.unpack(store)
+    frame = read(root, splitSize=split_size, withBodies="true", cluster="c", **options_for(store))
+    found = frame.orderBy("commit_log_offset").toArrow().to_pylist()
+    broker = BrokerSettings.of(store.version, store.settings)
+    expected = messages_model.rows(broker_model.read_segments(root), broker, until=store.end_offset)
+    constant = {"cluster": "c", "broker": None}
+    assert [{**row, "properties": dict(row["properties"])} for row in found] == [
+        {**constant, **row} for row in expected
+    ]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogBuilder:
+    log = LogBuilder(1 << 14)
+    for number in range(600):
+        log.clock += 10_000
+        log.message(topic=f"T{number % 3}", queue_id=number % 4, keys=f"k{number}", tags="t", body=b"b" * (number % 40))
+    log.write(tmp_path / "store")
+    return log
+
+
+@pytest.mark.parametrize("trust", ["true", "false"])
+@pytest.mark.parametrize("split_size", [2_000, 1 << 20])
+def test_filters(read: Any, log: LogBuilder, tmp_path: Path, split_size: int, trust: str) -> None:
+    """A filter that is pushed down gives what Spark's own gives of all rows."""
+    frame = read(tmp_path / "store", columns="topic,queue_id,queue_offset,commit_log_offset,store_timestamp,keys",
+                 splitSize=split_size, trustStoreTimes=trust)  # fmt: skip
+    rows = frame.toArrow().to_pylist()
+    assert len(rows) == 600
+    offset = log.records[400].offset
+    time = datetime.fromtimestamp((log.records[200].message.store_timestamp or 0) / 1000, timezone.utc)
+    column = frame
+    for condition, expected in (
+        (f.col("topic") == "T1", lambda row: row["topic"] == "T1"),
+        (
+            f.col("topic").isin("T1", "T2") & (f.col("queue_id") >= 2),
+            lambda row: row["topic"] != "T0" and row["queue_id"] >= 2,
+        ),
+        (f.col("commit_log_offset") > offset, lambda row: row["commit_log_offset"] > offset),
+        (f.col("commit_log_offset") <= offset, lambda row: row["commit_log_offset"] <= offset),
+        (f.col("store_timestamp") >= f.lit(time), lambda row: row["store_timestamp"] >= time),
+        (f.col("store_timestamp") < f.lit(time), lambda row: row["store_timestamp"] < time),
+        (
+            (f.col("queue_offset") == 7) | (f.col("topic") == "T0"),
+            lambda row: row["queue_offset"] == 7 or row["topic"] == "T0",
+        ),
+        (f.col("topic") == "none", lambda row: False),
+    ):
+        found = column.where(condition).toArrow().to_pylist()
+        order = sorted(found, key=lambda row: row["commit_log_offset"])
+        assert order == [row for row in rows if expected(row)]
+
+
+def test_what_filters_spare(log: LogBuilder, tmp_path: Path) -> None:
+    """Segments that cannot hold a row are not read, and heads decide before rows are made."""
+    options = config.LogOptions(store=str(tmp_path / "store"), split_size=1 << 20)
+    source = datasource.CommitLogSource({"path": options.store, "columns": "topic", "trust-store-times": "true"})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, StretchReader)
+    everything = len(reader.partitions())
+    assert everything == len(open_store(options).segments) > 3
+    reader.filter = HeadFilter(bounds=(("commit_log_offset", 20_000, 20_100),))
+    assert len(reader.partitions()) == 1
+    time = log.records[0].message.store_timestamp or 0
+    reader.filter = HeadFilter(bounds=(("store_timestamp", time, time),))
+    assert len(reader.partitions()) == 1
+    reader.filter = HeadFilter(frozenset({"T1"}))
+    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 200
+
+
+def test_a_schema_of_the_users(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
+    wanted = spark.read.format("rocketmq-commitlog").schema("body binary, topic string")
+    rows = wanted.load(str(tmp_path / "store")).collect()
+    assert {(row.topic, bytes(row.body)) for row in rows} == {
+        (str(placed.message.topic), placed.message.body) for placed in log.records
+    }
+    assert read(tmp_path / "store").columns == schemas.MESSAGES.names
+    for wrong in ("topic int", "nothing string"):
+        with pytest.raises(PySparkException, match="column"):
+            spark.read.format("rocketmq-commitlog").schema(wrong).load(str(tmp_path / "store")).collect()
+
+
+def test_until_an_offset(read: Any, log: LogBuilder, tmp_path: Path) -> None:
+    for number in (0, 1, 300, 599):
+        frame = read(tmp_path / "store", untilOffset=log.records[number].offset, columns="commit_log_offset")
+        assert frame.count() == number
+
+
+def test_from_sql(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
+    view = f"CREATE TEMPORARY VIEW log USING `rocketmq-commitlog` OPTIONS (path '{tmp_path / 'store'}')"
+    spark.sql(view)
+    try:
+        assert spark.sql("SELECT count(*), max(size) FROM log WHERE topic = 'T2'").first()[0] == 200  # type: ignore[index]
+    finally:
+        spark.catalog.dropTempView("log")
+
+
+@pytest.mark.parametrize("in_last_segment", [False, True])
+def test_damage(read: Any, log: LogBuilder, tmp_path: Path, in_last_segment: bool) -> None:
+    damaged = [placed for placed in log.records if (placed.offset // log.segment_size == max(log.segments) // log.segment_size)
+               is in_last_segment][7]  # fmt: skip
+    base = damaged.offset - damaged.offset % log.segment_size
+    with (tmp_path / "store" / "commitlog" / f"{base:020d}").open("r+b") as file:
+        file.seek(damaged.offset - base + 4)
+        file.write(b"oops")
+    with pytest.raises(PySparkException, match="damaged"):
+        read(tmp_path / "store", splitSize=3_000).collect()
+    stop = read(tmp_path / "store", onDamage="stop", columns="commit_log_offset").count()
+    assert stop == sum(placed.offset < damaged.offset for placed in log.records)
+    salvage = read(tmp_path / "store", onDamage="salvage", columns="commit_log_offset").count()
+    assert salvage == 599
+    (row,) = read(tmp_path / "store", records="defects").collect()
+    assert (row.begin_offset, row.end_offset, row.kind) == (damaged.offset, damaged.end, "damaged")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"colums": "topic"}, "no option colums"), ({"columns": "topics"}, "no column topics"), ({"records": "some"}, "none of"),
+     ({"splitSize": "1k"}, "no whole number"), ({"onDamage": "ignore"}, "none of")],
+)  # fmt: skip
+def test_wrong_options(read: Any, log: LogBuilder, tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(PySparkException, match=message):
+        read(tmp_path / "store", **options).collect()
+
+
+def test_no_store(read: Any, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="no such store"):
+        read(tmp_path / "nowhere").collect()
