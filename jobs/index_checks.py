@@ -20,7 +20,8 @@ from jobs.opening import OpenedStore
 from jobs.running import Runner
 from jobs.verdicts import MOST_DIFFERENCES, Place, Verdicts
 from storeformat import files, indexfile
-from storeformat.indexcheck import FileContext, Gap, IndexComparison, keys_in
+from storeformat.indexalignment import FileContext, Gap, keys_in
+from storeformat.indexcheck import IndexComparison
 from storeformat.layout import INDEX
 from udfs.build import Readers
 from udfs.verify import CompareIndexFiles, EntrySource, IndexCheck, StagedRows

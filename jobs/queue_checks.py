@@ -1,17 +1,10 @@
-"""``verify``, the consume queues: which files to compare, and what a comparison means.
-
-A broker that was killed, or is running, may not have dispatched the end of the log yet. It dispatches records strictly
-in order, so units may be missing only from one offset on, the same for all queues: everything before the last unit that
-is there, in whatever queue, must be there too. That offset is known only after a first look at all files, so files in
-which something is missing are looked at again.
-"""
+"""``verify``, the consume queues: which files are compared with what. What it means, ``queue_verdicts`` says."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,11 +16,10 @@ from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts
 from storeformat import files
 from storeformat.consumequeue import UNIT_SIZE, file_name
-from storeformat.errors import MissingInput
 from storeformat.layout import CONSUME_QUEUE, is_file_name
 from storeformat.message import SCHEDULE_TOPIC
 from udfs.build import QueueFile
-from udfs.verify import CompareQueueFiles, FindRecords, QueueCheck, QueueFinding, RecordsAsked
+from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
 
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
@@ -95,18 +87,23 @@ def compare_queues(
         log_begin=reading.begin,
         log_end=reading.end,
     )
-    with_ext = {
-        (topic.name, queue.name)
+    ext = {
+        (topic.name, queue.name): tuple(
+            ExtFile(entry.path, int(entry.name), entry.size)
+            for entry in files.list_directory(queue.path) or []
+            if is_file_name(entry.name) and not entry.is_directory
+        )
         for topic in files.list_directory(files.join(store.root, CONSUME_QUEUE_EXT)) or []
-        for queue in files.list_directory(topic.path) or []
+        for queue in (files.list_directory(topic.path) or [] if topic.is_directory else [])
+        if queue.is_directory
     }
     checks = {
         check.file.path: check
         for queue, those in queues.items()
-        for check in _checks(queue, those, task.file_size, (queue[0], str(queue[1])) in with_ext)
+        for check in _checks(queue, those, task.file_size, ext.get((queue[0], str(queue[1])), ()))
     }
     compared = QueuesCompared(queues, defaultdict(dict), checks, task)
-    _run(compared, runner, "compare consume queues", task, list(checks.values()))
+    run_checks(compared, runner, "compare consume queues", task, list(checks.values()))
     return compared
 
 
@@ -145,16 +142,17 @@ def _find_files(
                 if is_file_name(entry.name):
                     those.found[int(entry.name)] = entry.size
                 else:
-                    place = _place((topic.name, int(queue.name)), entry.name)
+                    place = queue_place((topic.name, int(queue.name)), entry.name)
                     verdicts.differ(place, "extra_file", found="no name of a consume-queue file")
 
 
-def _place(queue: Queue, name: str | None) -> Place:
+def queue_place(queue: Queue, name: str | None) -> Place:
+    """Returns the place of a queue, or of a file of it."""
     directory = f"{CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
     return Place(CONSUME_QUEUE, directory if name is None else f"{directory}/{name}", *queue)
 
 
-def _checks(queue: Queue, those: QueueFiles, file_size: int, ext: bool) -> Iterable[QueueCheck]:
+def _checks(queue: Queue, those: QueueFiles, file_size: int, ext: tuple[ExtFile, ...]) -> Iterable[QueueCheck]:
     per_file = file_size // UNIT_SIZE
     for base in sorted(those.expected.keys() | those.found.keys()):
         path = files.join(CONSUME_QUEUE, queue[0], str(queue[1]), file_name(base // UNIT_SIZE))
@@ -174,300 +172,12 @@ def _checks(queue: Queue, those: QueueFiles, file_size: int, ext: bool) -> Itera
         )
 
 
-def _run(
+def run_checks(
     compared: QueuesCompared, runner: Runner, what: str, task: CompareQueueFiles, checks: Sequence[QueueCheck]
 ) -> None:
+    """Compares files and keeps what is found; what was found of them before is forgotten."""
     group = max(1, min(_FILES_A_TASK, _BYTES_A_TASK // task.file_size))
     batches = [checks[at : at + group] for at in range(0, len(checks), group)]
     for finding in runner.map(what, task, batches):
         _, topic, queue_id, name = finding.path.split("/")
         compared.findings[topic, int(queue_id)][int(name)] = finding
-
-
-def judge_queues(
-    store: OpenedStore,
-    reading: LogReading,
-    plan: QueuesPlan,
-    compared: QueuesCompared,
-    dispatched: int | None,
-    runner: Runner,
-    verdicts: Verdicts,
-    *,
-    cut: bool,
-) -> dict[str, int]:
-    """Says what the comparison means; returns how much was compared.
-
-    ``dispatched`` is the offset below which every unit must be there, None for the whole log. ``cut`` says that the log
-    goes on behind what was read, so that units which point there are fine.
-    """
-    if dispatched is not None:
-        again = [
-            compared.checks[one.path]
-            for found in compared.findings.values()
-            for one in found.values()
-            if one.units is not None and (one.units.absent or one.units.counts)
-        ]
-        task = replace(compared.task, dispatched=dispatched)
-        _run(compared, runner, "look again at what is missing", task, again)
-    totals: Counter[str] = Counter()
-    multi_dispatch = any(topic.startswith(LMQ_PREFIX) for topic, _ in compared.queues)
-    gone = _Deletions(store.root, plan, compared)
-    for queue in sorted(compared.queues):
-        those, found = compared.queues[queue], compared.findings[queue]
-        if those.known:
-            _judge_missing_files(queue, those, found, compared.task.file_size, gone, verdicts, totals)
-        for base in sorted(those.found):
-            if base % compared.task.file_size:
-                verdicts.differ(
-                    _place(queue, file_name(base // UNIT_SIZE)), "extra_file", found="name between two files"
-                )
-                continue
-            _judge_file(queue, those, base, found[base], multi_dispatch, verdicts, totals)
-    _judge_old_units(reading, compared, runner, verdicts, totals, store)
-    _judge_beyond(compared, verdicts, cut)
-    _note_totals(totals, dispatched, verdicts)
-    return {
-        "queues": sum(those.known for those in compared.queues.values()),
-        "consume_queue_files": sum(len(those.found) for those in compared.queues.values()),
-        "consume_queue_units": totals["compared"],
-    }
-
-
-class _Deletions:
-    """Whether a queue that the log knows and the store has not was deleted with its topic."""
-
-    def __init__(self, root: str, plan: QueuesPlan, compared: QueuesCompared) -> None:
-        self._configured = _configured_topics(root)
-        self._present = {topic for (topic, _), those in compared.queues.items() if those.found}
-        self._births: dict[str, int] = {}
-        for topic, queue_id in plan.created_anew:
-            those = compared.queues.get((topic, queue_id))
-            if those is not None and those.expected:
-                finding = compared.findings[topic, queue_id].get(min(those.expected))
-                if finding is not None and finding.first_expected is not None:
-                    self._births[topic] = max(self._births.get(topic, -1), finding.first_expected)
-
-    def explain(self, queue: Queue, last_offset: int) -> str | None:
-        """Returns why a queue may be missing as a whole, None if nothing explains it."""
-        topic = queue[0]
-        if last_offset < self._births.get(topic, -1):
-            return "its topic was deleted and created anew, and this queue was not used since"
-        if self._configured is not None and topic not in self._configured and topic not in self._present:
-            return "its topic was deleted: config/topics.json does not know it"
-        return None
-
-
-def _configured_topics(root: str) -> set[str] | None:
-    """Returns the topics of config/topics.json, None where there is none that can be read."""
-    try:
-        table = json.loads(files.read_bytes(files.join(root, "config", "topics.json")))["topicConfigTable"]
-    except (MissingInput, ValueError, KeyError, TypeError):
-        return None
-    return set(table) or None
-
-
-def _judge_missing_files(
-    queue: Queue,
-    those: QueueFiles,
-    found: dict[int, QueueFinding],
-    file_size: int,
-    gone: _Deletions,
-    verdicts: Verdicts,
-    totals: Counter[str],
-) -> None:
-    missing = [base for base in sorted(those.expected) if base not in those.found and found[base].size is None]
-    if those.found:
-        # Between the oldest file that is there and the first one of the log, the broker's files have no gap either.
-        begin, stop = min(those.found), min(those.expected)
-        missing += [base for base in range(begin - begin % file_size, stop, file_size) if base not in those.found]
-    if not those.found and not any(finding.size is not None for finding in found.values()):
-        last = max((one.last_expected for one in found.values() if one.last_expected is not None), default=-1)
-        reason = gone.explain(queue, last)
-        if reason is not None:
-            verdicts.note(f"{queue[0]}:{queue[1]} is not there: {reason}")
-            return
-    for base in missing:
-        finding = found.get(base)
-        units = None if finding is None else finding.units
-        if units is not None and not units.counts.get("missing_unit"):
-            totals["lagging"] += units.absent
-            continue
-        expected = f"{units.absent} units" if units is not None else "units of deleted messages"
-        verdicts.differ(_place(queue, file_name(base // UNIT_SIZE)), "missing_file", expected=expected)
-
-
-def _judge_file(
-    queue: Queue,
-    those: QueueFiles,
-    base: int,
-    finding: QueueFinding,
-    multi_dispatch: bool,
-    verdicts: Verdicts,
-    totals: Counter[str],
-) -> None:
-    """Says what one file that is there has of differences, and counts the rest."""
-    place = _place(queue, file_name(base // UNIT_SIZE))
-    last = base == max(those.found)
-    units = finding.units
-    if units is None:
-        if finding.size == 0 and last:
-            verdicts.warn(
-                place, "empty_file", "the last file has no bytes: brokers before 5.1.3 do not start with it",
-                advice=_repair(queue),
-            )  # fmt: skip
-        else:
-            verdicts.differ(place, "wrong_size", expected="the length of all others", found=finding.size)
-        return
-    if not those.known and units.behind_count - units.behind_below:
-        if multi_dispatch:
-            totals["multi_dispatch"] += 1
-        else:
-            verdicts.differ(place, "extra_file", found=f"{units.behind_count - units.behind_below} units")
-        return
-    for fault in units.faults:
-        verdicts.differ(
-            place, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
-        )
-    for cause, count in units.counts.items():
-        verdicts.count(cause, count)
-    totals["compared"] += units.compared
-    totals["old"] += units.old + (0 if those.known else units.behind_below)
-    totals["lagging"] += units.absent - (units.counts.get("missing_unit", 0) if units.absent else 0)
-    totals["ext"] += units.ext_addresses
-    totals["delivery_hashes"] += len(units.delivery_hashes)
-    totals["unproven"] += units.unproven
-    if last and units.all_zero:
-        verdicts.warn(
-            place,
-            "zero_file",
-            "the last file holds nothing: a broker takes its first unit for real, and the next message gets a queue "
-            "offset that is one too high; 5.0 to 5.4 may not start",
-            advice=_repair(queue),
-        )
-    elif last and units.last_is_pre_blank:
-        verdicts.warn(
-            place,
-            "pre_blank_end",
-            "the queue ends with a pre-blank unit: after a start 4.5 to 4.9 stop dispatching below 2 GiB, 5.x drop new "
-            "messages of this queue",
-            advice=_repair(queue),
-        )
-
-
-def _repair(queue: Queue) -> str:
-    return f"rebuild --topic '{queue[0]}:{queue[1]}', then publish"
-
-
-def _judge_old_units(
-    reading: LogReading,
-    compared: QueuesCompared,
-    runner: Runner,
-    verdicts: Verdicts,
-    totals: Counter[str],
-    store: OpenedStore,
-) -> None:
-    """Says what the units behind the queues' ends are: left over by a truncation or a deleted topic, or foreign."""
-    behind = [
-        (queue, base, finding)
-        for queue, found in sorted(compared.findings.items())
-        if compared.queues[queue].known
-        for base, finding in sorted(found.items())
-        if finding.units is not None and finding.units.behind_count
-    ]
-    if not behind:
-        return
-    offsets = np.unique(np.concatenate([one.units.behind.phy_offsets for _, _, one in behind if one.units]))
-    records = _find_records(reading, offsets, store, runner)
-    for queue, base, finding in behind:
-        if finding.units is None:
-            continue
-        those, old = compared.queues[queue], finding.units.behind
-        first = min(one.first_expected for one in compared.findings[queue].values() if one.first_expected is not None)
-        place, extra = _place(queue, file_name(base // UNIT_SIZE)), []
-        for at, offset, size in zip(old.places.tolist(), old.phy_offsets.tolist(), old.sizes.tolist(), strict=True):
-            record = records.get(offset)
-            earlier = record is not None and record[1] == queue and offset < first
-            if record is not None and record[0] == size and not earlier:
-                extra.append((at, offset, size))
-        if extra and base not in those.expected:
-            verdicts.differ(place, "extra_file", found=f"{len(extra)} units of messages that lie elsewhere")
-        elif extra:
-            for at, offset, size in extra:
-                found = {"phy_offset": offset, "size": size}
-                verdicts.differ(place, "extra_unit", position=at * UNIT_SIZE, found=found)
-        count = finding.units.behind_count - len(extra)
-        if count:
-            end = compared.checks[finding.path].end
-            taken = int((np.arange(len(old.places)) + end == old.places).argmin()) if len(old.places) else 0
-            taken = len(old.places) if len(old.places) and taken == 0 and old.places[0] == end else taken
-            totals["behind"] += count
-            verdicts.warn(
-                place,
-                "old_units",
-                f"old units lie behind the queue's end: the next clean start takes the first {taken} for messages"
-                if taken
-                else "old units lie behind the queue's end",
-                advice=_repair(queue),
-                position=int(old.places[0]) * UNIT_SIZE,
-                units=count,
-            )
-
-
-def _find_records(
-    reading: LogReading, offsets: np.typing.NDArray[np.int64], store: OpenedStore, runner: Runner
-) -> dict[int, tuple[int, Queue]]:
-    """Returns size and queue of those offsets at which a record of the log begins."""
-    asked = []
-    for scan in reading.scans:
-        start, end = scan.report.start, scan.report.end
-        if start is None:
-            continue
-        mine = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, end)]
-        if len(mine):
-            asked.append(RecordsAsked(replace(scan.report.split, first_record=start, stop=int(mine[-1]) + 1), mine))
-    found = runner.map("find the records of old units", FindRecords(store.decode_rules()), asked)
-    return {one.offset: (one.size, (one.topic.decode(errors="replace"), one.queue_id)) for one in found}
-
-
-def _judge_beyond(compared: QueuesCompared, verdicts: Verdicts, cut: bool) -> None:
-    """Says which queues hold units of records behind the log's end."""
-    total = 0
-    for queue, found in sorted(compared.findings.items()):
-        for base, finding in sorted(found.items()):
-            if finding.units is None or not finding.units.beyond:
-                continue
-            total += finding.units.beyond
-            if not cut:
-                verdicts.warn(
-                    _place(queue, file_name(base // UNIT_SIZE)),
-                    "units_beyond_log",
-                    "units point behind the end of the log: the next start truncates the queue, or takes them for "
-                    "messages once the log has grown over them",
-                    advice=_repair(queue),
-                    units=finding.units.beyond,
-                )
-    if total and cut:
-        verdicts.note(f"{total} units belong to messages behind the part of the log that was read")
-
-
-def _note_totals(totals: Counter[str], dispatched: int | None, verdicts: Verdicts) -> None:
-    if totals["lagging"]:
-        verdicts.note(
-            f"the queues lag: {totals['lagging']} messages from offset {dispatched} on are in the log only; the store "
-            "was not closed (there is an abort file), so its next start dispatches them, or it is running"
-        )
-    for count, text in (
-        (totals["old"], "units in front of the log's begin point at messages that retention took"),
-        (totals["ext"], "tags codes are addresses into consumequeue_ext, whose contents are not verified"),
-        (
-            totals["delivery_hashes"],
-            "delayed messages have their tags' hash instead of the delivery time: brokers 4.9.2 to 4.9.8 recover so",
-        ),
-        (
-            totals["unproven"],
-            "units belong to messages that damage took from the log; nothing says what they should be",
-        ),
-        (totals["multi_dispatch"], "queue files of light message queues (multi-dispatch) are not verified"),
-    ):
-        if count:
-            verdicts.note(f"{count} {text}")

@@ -17,7 +17,8 @@ from jobs.config import VerifyOptions
 from jobs.index_checks import compare_index, judge_index
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
-from jobs.queue_checks import compare_queues, judge_queues
+from jobs.queue_checks import compare_queues
+from jobs.queue_verdicts import judge_queues
 from jobs.rebuilding import scan_store
 from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts
@@ -61,7 +62,7 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
         # A record's entries follow its unit, so the last unit's record may still be without.
         compared |= judge_index(store, index, max(unit_reach, 0) if unclean else None, verdicts, cut=cut)
     if checkpoint is not None and options.until_offset is None:
-        _judge_checkpoint(checkpoint, reading, unit_reach if unclean else None, verdicts)
+        _judge_checkpoint(checkpoint, reading, max(unit_reach, entry_reach) if unclean else None, verdicts)
     return Verified(reading, verdicts, compared)
 
 

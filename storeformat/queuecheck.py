@@ -19,16 +19,14 @@ code, the hash of the tags in the place of a delivery time where a broker recove
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from storeformat.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, UnitArray, is_pre_blank, is_valid
-
-MAX_EXT_ADDRESS = -(1 << 31) - 1
-"""Tags codes up to this are addresses into consumequeue_ext (ConsumeQueueExt#isExtAddr)."""
+from storeformat.consumequeueext import is_address
 
 MOST_FAULTS = 1_000
 """Faults and old units kept one by one; the counts are always complete."""
@@ -68,10 +66,8 @@ class UnitComparison:
     counts: dict[str, int]
     compared: int
     """Units that the log says and the file has."""
-    absent: int
-    """Units that the log says and whose place is zero, whether or not that is a fault."""
-    first_absent: int | None
-    """Commit-log offset of the first of them."""
+    lagging: int
+    """Units of records that were not dispatched yet."""
     last_present: int
     """Commit-log offset of the last unit that is there as it should be; -1 if there is none."""
     old: int
@@ -81,9 +77,12 @@ class UnitComparison:
     behind_count: int
     behind_below: int
     """Those of them that point below the log's begin."""
+    taken: int
+    """Those of them that follow the queue's end without a hole."""
     beyond: int
     """Units behind the queue's last one that point behind the part of the log that was read."""
-    ext_addresses: int
+    ext_places: Int64Array
+    """Places whose tags code is an address into consumequeue_ext."""
     delivery_hashes: Int64Array
     """Places whose tags code may be the tags' hash instead of a delivery time."""
     unproven: int
@@ -116,36 +115,22 @@ class Expectation:
 
 def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
     """Returns what differs between a file's units and what the log says; both have one unit a place."""
-    begin, end = expectation.begin, expectation.end
-    valid, zero = is_valid(found), _is_zero(found)
-    faults = _Faults(found)
-    head = slice(0, begin)
-    pre_blank = is_pre_blank(found[head])
-    below = valid[head] & (found["phy_offset"][head] < expectation.log_begin)
-    faults.add("missing_unit", np.flatnonzero(zero[head]), blank=True)
-    faults.add("extra_unit", np.flatnonzero(valid[head] & ~pre_blank & ~below))
-    faults.add("wrong_offset", np.flatnonzero((found["phy_offset"][head] < 0) & ~zero[head]), blank=True)
-    faults.add("wrong_size", np.flatnonzero((found["phy_offset"][head] >= 0) & ~valid[head] & ~zero[head]), blank=True)
-
+    begin, end = expectation.begin, _dispatched_end(expectation)
+    valid, faults = is_valid(found), _Faults(found)
+    old = _check_head(begin, expectation.log_begin, found, faults)
     own = np.zeros(len(found), bool)
     own[begin:end] = ~expectation.fillers[begin:end]
-    filler_holes = np.flatnonzero(expectation.fillers & ~valid)
-    faults.add("missing_unit", filler_holes[(filler_holes >= begin) & (filler_holes < end)], expectation.units)
-    absent = own & zero
-    wanted = absent
-    if expectation.dispatched is not None:
-        wanted = absent & (expectation.units["phy_offset"] < expectation.dispatched)
-    faults.add("missing_unit", np.flatnonzero(wanted), expectation.units)
-    ext, hashes = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    absent = own & _is_zero(found)
+    holes = expectation.fillers & ~valid
+    holes[end:] = False
+    faults.add("missing_unit", np.flatnonzero(absent | holes), expectation.units)
     present = own & ~absent
     differing = np.flatnonzero(present & (found != expectation.units))
-    if len(differing):
-        ext, hashes = _judge(differing, expectation, found, faults)
-        present[differing] = False
-        present[ext] = True
-        present[hashes] = True
+    ext, hashes = _judge(differing, expectation, found, faults)
+    present[differing] = False
+    present[ext] = True
+    present[hashes] = True
     matched = np.flatnonzero(present)
-
     behind = np.flatnonzero(valid[end:] & ~is_pre_blank(found[end:])) + end
     inside = behind[found["phy_offset"][behind] < expectation.log_end]
     shown = inside[:MOST_FAULTS]
@@ -153,21 +138,41 @@ def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
     return UnitComparison(
         faults=tuple(faults.listed()),
         counts=faults.counts,
-        compared=int(present.sum()),
-        absent=int(absent.sum()),
-        first_absent=int(expectation.units["phy_offset"][absent.argmax()]) if absent.any() else None,
+        compared=len(matched),
+        lagging=expectation.end - end,
         last_present=int(expectation.units["phy_offset"][matched[-1]]) if len(matched) else -1,
-        old=int((below & ~pre_blank).sum()),
+        old=old,
         behind=OldUnits(shown, found["phy_offset"][shown].astype(np.int64), found["size"][shown].astype(np.int64)),
         behind_count=len(inside),
         behind_below=int((found["phy_offset"][inside] < expectation.log_begin).sum()),
+        taken=int((np.append(inside, -1) != np.arange(end, end + len(inside) + 1)).argmax()),
         beyond=len(behind) - len(inside),
-        ext_addresses=len(ext),
+        ext_places=ext,
         delivery_hashes=hashes,
         unproven=int(expectation.fillers[begin:end].sum()),
         last_is_pre_blank=bool(len(last_valid)) and bool(is_pre_blank(found[last_valid])[0]),
-        all_zero=bool(zero.all()),
+        all_zero=bool(_is_zero(found).all()),
     )
+
+
+def _dispatched_end(expectation: Expectation) -> int:
+    """Returns the place behind the last unit that must be there: units lie in the order of their records."""
+    if expectation.dispatched is None:
+        return expectation.end
+    ahead = expectation.units["phy_offset"][expectation.begin : expectation.end] >= expectation.dispatched
+    return expectation.begin + int(ahead.argmax()) if ahead.any() else expectation.end
+
+
+def _check_head(begin: int, log_begin: int, found: UnitArray, faults: _Faults) -> int:
+    """Notes what may not lie in front of the queue's own units; returns how many units of deleted messages do."""
+    head = found[:begin]
+    valid, zero, negative = is_valid(head), _is_zero(head), head["phy_offset"] < 0
+    pre_blank, below = is_pre_blank(head), valid & (head["phy_offset"] < log_begin)
+    faults.add("missing_unit", np.flatnonzero(zero), blank=True)
+    faults.add("extra_unit", np.flatnonzero(valid & ~pre_blank & ~below))
+    faults.add("wrong_offset", np.flatnonzero(negative), blank=True)
+    faults.add("wrong_size", np.flatnonzero(~negative & ~valid & ~zero), blank=True)
+    return int((below & ~pre_blank).sum())
 
 
 def _is_zero(units: UnitArray) -> Bools:
@@ -184,7 +189,7 @@ def _judge(
     offset = want["phy_offset"] != have["phy_offset"]
     size = ~offset & (want["size"] != have["size"])
     tags = ~offset & ~size
-    ext = tags & (have["tags_code"] <= MAX_EXT_ADDRESS) & expectation.ext
+    ext = tags & is_address(have["tags_code"]) & expectation.ext
     hashes = np.zeros(len(places), bool)
     if expectation.schedule:
         codes, expected = have["tags_code"], want["tags_code"]
@@ -193,6 +198,26 @@ def _judge(
     faults.add("wrong_size", places[size], expectation.units)
     faults.add("wrong_tags_code", places[tags & ~ext & ~hashes], expectation.units)
     return places[ext], places[hashes]
+
+
+def with_wrong_tags_codes(
+    comparison: UnitComparison, places: Int64Array, expected: UnitArray, found: UnitArray
+) -> UnitComparison:
+    """Returns a comparison in which these places, taken for addresses or hashes so far, are faults."""
+    if not len(places):
+        return comparison
+    faults = _Faults(found)
+    faults.add("wrong_tags_code", places, expected)
+    counts = dict(comparison.counts)
+    counts["wrong_tags_code"] = counts.get("wrong_tags_code", 0) + len(places)
+    return replace(
+        comparison,
+        faults=(*comparison.faults, *faults.listed())[:MOST_FAULTS],
+        counts=counts,
+        compared=comparison.compared - len(places),
+        ext_places=np.setdiff1d(comparison.ext_places, places),
+        delivery_hashes=np.setdiff1d(comparison.delivery_hashes, places),
+    )
 
 
 class _Faults:

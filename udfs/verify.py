@@ -7,21 +7,31 @@ store's own files instead of being written. Each task gets whole files; what goe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import consumequeue, files, indexcheck, queuecheck
+from storeformat import consumequeue, consumequeueext, files, indexcheck, indexfile, queuecheck
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules, tags_codes
-from storeformat.indexcheck import FileContext, IndexComparison, Rows
-from storeformat.queuecheck import Expectation, UnitComparison, UnitFault
+from storeformat.indexalignment import FileContext, Rows
+from storeformat.indexcheck import IndexComparison
+from storeformat.queuecheck import Expectation, UnitComparison
 from storeformat.records import DecodeRules, decode
 from udfs.build import QueueFile, Readers, queue_slices
 from udfs.scan import ENTRY
 
 _ROWS_AT_A_TIME = 1 << 16
+
+
+@dataclass(frozen=True)
+class ExtFile:
+    """One file of a queue's consumequeue_ext: ``base`` is the byte offset that names it, ``size`` its length."""
+
+    path: str
+    base: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,7 @@ class QueueCheck:
     begin: int
     end: int
     schedule: bool = False
-    ext: bool = False
+    ext: tuple[ExtFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,44 +104,19 @@ class CompareQueueFiles:
             log_end=self.log_end,
             dispatched=self.dispatched,
             schedule=check.schedule,
-            ext=check.ext,
+            ext=bool(check.ext),
         )
         comparison = queuecheck.compare_units(expectation, found)
-        if len(comparison.delivery_hashes):
-            comparison = self._check_hashes(comparison, expected, found, readers)
-        return QueueFinding(file.path, size, comparison, *ends)
-
-    def _check_hashes(
-        self,
-        comparison: UnitComparison,
-        expected: consumequeue.UnitArray,
-        found: consumequeue.UnitArray,
-        readers: Readers,
-    ) -> UnitComparison:
-        """Returns the comparison with those tags codes as faults that are not the hash of their record's tags."""
         places = comparison.delivery_hashes
-        real = np.array([self._tags_hash(expected[place], readers) for place in places.tolist()], np.int64)
-        wrong = places[real != found["tags_code"][places]]
-        if not len(wrong):
-            return comparison
-        faults = tuple(
-            UnitFault(
-                place * consumequeue.UNIT_SIZE,
-                "wrong_tags_code",
-                queuecheck.as_fields(expected[place]),
-                queuecheck.as_fields(found[place]),
-            )
-            for place in wrong.tolist()
-        )
-        counts = dict(comparison.counts)
-        counts["wrong_tags_code"] = counts.get("wrong_tags_code", 0) + len(wrong)
-        return replace(
-            comparison,
-            faults=comparison.faults + faults,
-            counts=counts,
-            compared=comparison.compared - len(wrong),
-            delivery_hashes=places[real == found["tags_code"][places]],
-        )
+        if len(places):
+            real = np.array([self._tags_hash(expected[place], readers) for place in places.tolist()], np.int64)
+            wrong = places[real != found["tags_code"][places]]
+            comparison = queuecheck.with_wrong_tags_codes(comparison, wrong, expected, found)
+        places = comparison.ext_places
+        if len(places):
+            wrong = places[~_agrees_in_ext(check.ext, expected[places], found[places], readers)]
+            comparison = queuecheck.with_wrong_tags_codes(comparison, wrong, expected, found)
+        return QueueFinding(file.path, size, comparison, *ends)
 
     def _tags_hash(self, unit: np.void, readers: Readers) -> int:
         offset, size = int(unit["phy_offset"]), int(unit["size"])
@@ -140,6 +125,26 @@ class CompareQueueFiles:
         window.load(offset, size)
         block, _ = decode(window.bytes, offset, np.zeros(1, np.int64), self.decode_rules)
         return int(tags_codes(block, DispatchRules(delay_millis=()))[0])
+
+
+def _agrees_in_ext(
+    ext: Sequence[ExtFile], expected: consumequeue.UnitArray, found: consumequeue.UnitArray, readers: Readers
+) -> npt.NDArray[np.bool_]:
+    """Returns which addresses lead to a unit of consumequeue_ext with the expected tags code."""
+    offsets = consumequeueext.unit_offsets(found["tags_code"])
+    agree = np.zeros(len(found), bool)
+    for file in ext:
+        mine = np.flatnonzero((offsets >= file.base) & (offsets < file.base + file.size))
+        if not len(mine):
+            continue
+        positions = offsets[mine] - file.base
+        begin = int(positions.min())
+        content = bytearray(min(int(positions.max()) + consumequeueext.UNIT_HEAD.itemsize, file.size) - begin)
+        readers.open(file.path).read_into(begin, memoryview(content))
+        heads = consumequeueext.parse_unit_heads(np.frombuffer(content, np.uint8), positions - begin)
+        whole = heads["size"] == heads["bit_map_size"] + consumequeueext.UNIT_HEAD.itemsize
+        agree[mine] = whole & (heads["tags_code"] == expected["tags_code"][mine])
+    return agree
 
 
 def _fillers(file: QueueFile, units: int) -> npt.NDArray[np.bool_]:
@@ -272,13 +277,17 @@ class CompareIndexFiles:
             with Readers() as readers, files.RangeReader(files.join(self.root, check.path)) as reader:
                 staged = StagedRows(self.sources, readers)
                 yield indexcheck.compare_index_file(
-                    _reading(reader), self.slots, self.max_index_num, staged.rows, check.context
+                    _reading(reader, indexfile.index_file_size(self.slots, self.max_index_num)),
+                    self.slots,
+                    self.max_index_num,
+                    staged.rows,
+                    check.context,
                 )
 
 
-def _reading(reader: files.RangeReader) -> indexcheck.Read:
+def _reading(reader: files.RangeReader, size: int) -> indexfile.Read:
     def read(position: int, length: int) -> bytes | memoryview:
-        content = memoryview(bytearray(length))
+        content = memoryview(bytearray(max(min(length, size - position), 0)))
         reader.read_into(position, content)
         return content
 

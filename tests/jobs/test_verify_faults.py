@@ -286,7 +286,7 @@ def test_index_file_cut_short(root: Path) -> None:
 def rewrite(file: Path, change: Callable[[list[bytes]], None]) -> None:
     """Changes the entries of an index file as a broker would have written them: links, slots and header fit."""
     content = bytearray(file.read_bytes())
-    begin, _, _, _, _, count = struct.unpack_from(">qqqqii", content)
+    (count,) = struct.unpack_from(">i", content, 36)
     entries = [bytes(content[entry_at(n) : entry_at(n) + 16]) for n in range(1, count)]
     change(entries)
     slots = [0] * SLOTS
