@@ -78,7 +78,7 @@ def record_batch(block: RecordBlock, rules: RowRules) -> pa.RecordBatch:
         block = replace(block, properties=dict(zip(wanted, spans, strict=True)))
     schema = schemas.select(rules.columns)
     if not len(block):
-        return schema.empty_table().to_batches()[0] if schema.names else pa.RecordBatch.from_arrays([], schema=schema)
+        return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
     columns = [_MAKERS[name](block, rules) for name in rules.columns]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
