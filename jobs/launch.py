@@ -137,6 +137,8 @@ def prepare(
             if name not in chosen and "SPARK_LOCAL_IP" not in os.environ:
                 settings[name] = "127.0.0.1"
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        if "spark.python.daemon.module" not in chosen:
+            settings["spark.python.daemon.module"] = "udfs.worker_daemon"
     else:
         extra += ["--py-files", ",".join([*values_of(options, "--py-files"), str(application_zip())])]
     if master.startswith("local"):  # local-cluster, too: everything runs on this machine

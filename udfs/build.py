@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ from udfs.scan import ENTRY
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_READ_CHUNK = 8 << 20
+_READ_CHUNK = indexfile.ENTRY_SIZE * (1 << 16)
 _ENTRIES_AT_A_TIME = 1 << 16
 _ZEROS = memoryview(bytes(1 << 18))
 
@@ -95,10 +96,12 @@ class BuildQueueFiles:
         last = int(mine["phy_offset"][-1])
         if self.stamped_from:
             files.set_modified(target, self._store_timestamp(last, readers))
+        digest = hashlib.sha256(stored)
+        _update_zeros(digest, self.file_size - len(stored))
         return FileRow(
             path=job.path,
             size=self.file_size,
-            sha256=_sha256_padded(stored, self.file_size),
+            sha256=digest.hexdigest(),
             count=len(mine),
             offset_sum=int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64)),
             first_offset=int(mine["phy_offset"][0]),
@@ -110,12 +113,10 @@ class BuildQueueFiles:
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
 
 
-def _sha256_padded(head: memoryview, size: int) -> str:
-    """Returns the SHA-256 of a file that begins with ``head`` and holds zeros from there on."""
-    digest = hashlib.sha256(head)
-    for position in range(len(head), size, len(_ZEROS)):
-        digest.update(_ZEROS[: size - position])
-    return digest.hexdigest()
+def _update_zeros(digest: hashlib._Hash, count: int) -> None:
+    """Adds ``count`` zeros to a digest."""
+    for done in range(0, count, len(_ZEROS)):
+        digest.update(_ZEROS[: count - done])
 
 
 def queue_slices(job: QueueFile, readers: Readers) -> Iterator[memoryview | bytes]:
@@ -178,25 +179,23 @@ class BuildIndexFiles:
 
     def _read_back(self, path: str, target: str, size: int, written: indexfile.IndexHeader) -> FileRow:
         digest, total = hashlib.sha256(), 0
-        # Chunks of whole entries, aligned to where the entries begin, so that no entry lies in two of them.
+        # Chunks of whole entries, and one entry more than was written: it must be empty. What lies behind was never
+        # touched.
         first_entry = indexfile.entries_position(self.slots) + indexfile.ENTRY_SIZE
-        end_entry = first_entry + indexfile.ENTRY_SIZE * written.entries
-        chunk = _READ_CHUNK // indexfile.ENTRY_SIZE * indexfile.ENTRY_SIZE
-        buffer = bytearray(max(chunk, first_entry))
-        position = 0
+        end = min(first_entry + indexfile.ENTRY_SIZE * (written.entries + 1), size)
+        edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
+        buffer = memoryview(bytearray(_READ_CHUNK))
         with files.RangeReader(target) as reader:
-            while position < size:
-                length = first_entry if position == 0 else min(chunk, size - position)
-                view = memoryview(buffer)[:length]
-                reader.read_into(position, view)
+            for begin, stop in pairwise(edges):
+                view = buffer[: stop - begin]
+                reader.read_into(begin, view)
                 digest.update(view)
-                if position == 0:
+                if begin == 0:
                     header = indexfile.parse_header(view)
-                if position >= first_entry and position < end_entry:
-                    count = min(length, end_entry - position) // indexfile.ENTRY_SIZE
-                    offsets = np.frombuffer(view, indexfile.ENTRY, count)["phy_offset"]
+                if begin >= first_entry:
+                    offsets = indexfile.parse_entries(view)["phy_offset"]
                     total += int(offsets.astype(np.uint64).sum(dtype=np.uint64))
-                position += length
+        _update_zeros(digest, size - end)
         if header != written or files.size_of(target) != size:
             raise TotalsDisagree(
                 "an index file does not hold what was written", path=target, found=header, expected=written

@@ -87,7 +87,7 @@ def test_stages_of_a_scan(kernels: ModuleType, message_bytes: int, tmp_path: Any
     seconds = {"read": best(_reading(log, tmp_path))}
     seconds |= {name: best(stage) for name, stage in stages(kernels, log).items()}
     crc = best(lambda: zlib.crc32(log.data))
-    print(f"\n{kernels.__name__}, {message_bytes} bytes a message; zlib in one piece {len(log.data) / crc / 1e9:.1f} GB/s")
+    print(f"\n{kernels.__name__}, {message_bytes} bytes a message; zlib at {len(log.data) / crc / 1e9:.1f} GB/s")
     for name, cost in (*seconds.items(), ("all", sum(seconds.values()))):
         rate, speed = log.messages / cost, len(log.data) / cost
         print(f"{name:12} {cost / log.messages * 1e6:7.3f} us a message {rate / 1e6:8.2f} M/s {speed / 1e6:9.0f} MB/s")
