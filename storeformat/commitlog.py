@@ -31,7 +31,7 @@ from storeformat.files import RangeReader
 from storeformat.kernels import PADDING, active
 from storeformat.records import DecodeRules, RecordBlock, decode
 
-BLOCK_SIZE = 8 << 20
+BLOCK_SIZE = 4 << 20
 """Bytes read and decoded at a time."""
 
 
