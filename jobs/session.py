@@ -14,8 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from jobs import launch
@@ -52,15 +53,16 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
         finally:
             context.stop()
         return
-    gateway = None
+    gateway, done = None, False
     try:
         with deferred_signals():
             gateway = start_jvm()
         with plain_errors():
             yield SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
+        done = True
     finally:
         if gateway is not None:
-            end_jvm(gateway)
+            end_jvm(gateway, at_work=not done)
 
 
 @contextmanager
@@ -123,30 +125,53 @@ def forward(source: BinaryIO, ending: threading.Event) -> None:
                 sys.stderr.flush()
 
 
-def end_jvm(gateway: Any) -> None:
+def end_jvm(gateway: Any, *, at_work: bool) -> None:
     """Let the JVM end, which stops Spark and everything it started, and wait until it has.
 
-    ``SparkContext.stop`` would do the same more slowly: its Python half waits for a server that looks up every half
-    second.
+    ``SparkContext.stop`` would do the same more slowly: first the JVM's half, then the server for accumulators, which
+    looks up every half second. Workers that are ``at_work`` are ended by force: one that is being forked just now would
+    not hear that it should go.
     """
     from pyspark import SparkContext
 
-    server = SparkContext._active_spark_context and SparkContext._active_spark_context._accumulatorServer
+    context = SparkContext._active_spark_context
+    server = context and context._accumulatorServer
+    gateway.ending.set()
     if server:
         # It takes the end of its connection for a fault and prints a trace.
         server.handle_error = lambda *unused: None  # type: ignore[method-assign]
-    gateway.ending.set()
+        server_ends = threading.Thread(target=server.shutdown, name="accumulators end", daemon=True)
+        server_ends.start()
     gateway.proc.stdin.close()
-    try:
-        gateway.proc.wait(timeout=60)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
+    workers: set[int] = set()
+    patience = time.monotonic() + 60
+    while gateway.proc.poll() is None:
+        if at_work:  # the JVM may start more of them while it ends
+            workers.update(children_of(gateway.proc.pid))
+        if time.monotonic() > patience:
+            gateway.proc.kill()
+        time.sleep(0.01)
+    for daemon in workers:
+        for kill in (os.kill, os.killpg):  # itself, and the group that it leads
+            with suppress(ProcessLookupError, PermissionError):
+                kill(daemon, signal.SIGKILL)
     gateway.shutdown()
+    if server:
+        server_ends.join(timeout=5)
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
     gateway.pump.join(timeout=1)
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the processes that a process has started; of the JVM these are daemons, each the leader of its workers."""
+    try:
+        listed = subprocess.run(["ps", "-e", "-o", "pid=", "-o", "ppid="], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return []
+    pairs = (line.split() for line in listed.stdout.splitlines())
+    return [int(child) for child, its_parent in pairs if int(its_parent) == parent]
 
 
 class SparkError(Exception):
@@ -165,12 +190,22 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
+        if (interruption := interruption_behind(error)) is not None:
+            raise interruption from None
         text = str(error)
         raised = RAISED.findall(text, max(text.rfind(TRACE), 0))
         by_task = TRACE in text
         cause = raised_by_task(raised) if by_task else None
         reason = ": ".join(raised[-1 if by_task else 0]) if raised else text.strip().split("\n", 1)[0]
         raise cause or SparkError(reason) from SparkError(text)
+
+
+def interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the Ctrl-C or signal in whose wake an error came: calls that clean up after it fail, too."""
+    cause = error.__context__
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return cause
 
 
 def raised_by_task(raised: list[tuple[str, str]]) -> Exception | None:

@@ -293,13 +293,16 @@ def processes_of(session: int) -> list[str]:
         (signal.SIGKILL, False, "started", 3.0),  # even then nothing stays
     ],
 )
-def test_a_signal_leaves_no_process(number: signal.Signals, whole_group: bool, wait_for: str, then: float) -> None:
+def test_a_signal_leaves_no_process_and_no_file(
+    tmp_path: Path, number: signal.Signals, whole_group: bool, wait_for: str, then: float
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_JOB.format(root=str(ROOT))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={tmp_path}"},
     )
     assert process.stderr is not None
     for line in process.stderr:
@@ -316,6 +319,7 @@ def test_a_signal_leaves_no_process(number: signal.Signals, whole_group: bool, w
     while processes_of(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert processes_of(process.pid) == []
+    assert number == signal.SIGKILL or list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
