@@ -11,17 +11,33 @@ fixtures, in the order of the night in which it happens; each test is one claim 
 
 from __future__ import annotations
 
-import json
-import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.drilling import Done, copy_store, index_files, log_files, queue_files, run_job, wipe
-from support.real_broker import RELEASES, BrokerSite
+from support.drilling import (
+    ASK,
+    BATCH_SIZE,
+    COMMITTED,
+    COUNTS,
+    DELIVERED,
+    GROUP,
+    TOPICS,
+    Answers,
+    Crashed,
+    copy_store,
+    differences,
+    files_of,
+    index_files,
+    missing,
+    places,
+    queue_files,
+    run_job,
+    unique_keys,
+)
 
 from jobs import query
 from jobs.config import QueryOptions
@@ -29,36 +45,9 @@ from jobs.reporting import Reporter
 
 pytestmark = pytest.mark.broker
 
-TOPICS = ("Normal", "Tagged", "Delayed", "Transaction", "Batch")
-ASKED = (*TOPICS, "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer")
-COUNTS = {"normal": 400, "large": 3, "tagged": 60, "batch": 8, "delayed": 12, "timed": 3, "transaction": 12}
-DELIVERED, BATCH_SIZE, COMMITTED = 6, 5, 4
-GROUP = {"command": "consume", "group": "readers", "topic": "Normal"}
-ASK = {"command": "ask", "topics": ASKED}
-MORE = {"command": "send", "round": "two", "create": [], "counts": {"normal": 40, "tagged": 20, "batch": 4}}
-
-Answers = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Crashed:
-    """A broker after kill -9, without what it had derived: what it had answered, and which files it had."""
-
-    site: BrokerSite
-    store: Path
-    sent: Sequence[Mapping[str, Any]]
-    group: Mapping[str, Any]
-    answers: Answers
-    queues: Mapping[str, str]
-    index: Mapping[str, str]
-    log: Mapping[str, str]
-    live_rebuild: Done
-    live_publish: Done
-    live_output: Path
-
-    @property
-    def scratch(self) -> Path:
-        return self.site.scratch
+MORE: Mapping[str, Any] = {
+    "command": "send", "round": "two", "create": [], "counts": {"normal": 40, "tagged": 20, "batch": 4}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,36 +61,6 @@ class Served:
     sent: Sequence[Mapping[str, Any]]
     answers_after: Answers
     store_log: str
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerSite]:
-    with BrokerSite(request.param, tmp_path_factory.mktemp(f"drill-{request.param}")) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def crashed(site: BrokerSite) -> Crashed:
-    store = site.scratch / "store"
-    site.start(store)
-    sent, _, group, answers = site.clients(
-        {"command": "send", "round": "one", "create": TOPICS, "counts": COUNTS},
-        {"command": "await", "topic": "Delayed", "messages": DELIVERED},
-        {**GROUP, "messages": 150},
-        ASK,
-    )
-    await_offsets(store, group["committed"])
-    live_output = site.scratch / "rebuilt-live"
-    live_rebuild = run_job(
-        "rebuild", "--store", store, "--output", live_output, "--broker-conf", site.broker_conf(store)
-    )
-    live_publish = run_job("publish", "--store", store, "--from", live_output, "--after-crash")
-    files = files_of(store)
-    site.kill()
-    assert files_of(store) == files, "a broker at rest"
-    wipe(store)
-    copy_store(store, site.scratch / "wiped")
-    return Crashed(site, store, sent, group, answers, *files, live_rebuild, live_publish, live_output)
 
 
 @pytest.fixture(scope="module")
@@ -258,81 +217,3 @@ class TestOfflineAnswers:
                 assert ask("time", topic=topic, queue_id=int(queue_id), time=int(moment))["queue_offset"] == offset
                 asked += 1
         assert asked > 40
-
-
-# ---------------------------------------------------------------------------------------------------------- how to look
-def files_of(store: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    return queue_files(store), index_files(store), log_files(store)
-
-
-def await_offsets(store: Path, committed: Mapping[str, int]) -> None:
-    """Waits until the group's offsets are on disk. The broker writes integer keys without quotes."""
-    deadline = time.monotonic() + 20
-    wanted = {f"{queue}:{offset}" for queue, offset in committed.items()}
-    found: set[str] = set()
-    while not wanted <= found:
-        assert time.monotonic() < deadline, f"offsets are not persisted: {wanted}, found {found}"
-        time.sleep(0.1)
-        path = store / "config" / "consumerOffset.json"
-        text = "".join(path.read_text(encoding="utf-8").split()) if path.exists() else ""
-        _, _, table = text.partition('"Normal@readers":{')
-        found = set(table.partition("}")[0].replace('"', "").split(","))
-
-
-def places(answers: Answers, topic: str) -> list[tuple[int, int]]:
-    """(queue id, queue offset) of every message served of a topic."""
-    return [
-        (int(name.rpartition(":")[2]), row["queueOffset"])
-        for name, queue in answers["queues"].items()
-        if name.rpartition(":")[0] == topic
-        for row in queue["messages"]
-    ]
-
-
-def unique_keys(answers: Answers, topics: Sequence[str]) -> list[str]:
-    return [
-        row["uniqKey"]
-        for name, queue in answers["queues"].items()
-        if name.rpartition(":")[0] in topics
-        for row in queue["messages"]
-    ]
-
-
-def missing(answers: Answers, sent: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was sent and is not served: at its offset, by each of its keys, by unique key and by id."""
-    served = {(name, row["queueOffset"]): row for name, queue in answers["queues"].items() for row in queue["messages"]}
-    lacking = []
-    for row in sent:
-        if row["kind"] in ("delayed", "timed", "transaction"):
-            # these wait elsewhere first; those that are through are known by their unique key
-            if (
-                row["fate"] in ("delivered", "COMMIT_MESSAGE")
-                and f"{row['topic']}#{row['uniqKey']}" not in answers["uniqKeys"]
-            ):
-                lacking.append(f"unique key of {row['keys']}")
-            continue
-        found = served.get((f"{row['topic']}:{row['queueId']}", row["queueOffset"]))
-        # up to 5.3.3 the members of a batch are stored with one unique key, that of the batch
-        alike = row["kind"] == "batch" or (found or {}).get("uniqKey") == row["uniqKey"]
-        if found is None or not alike or (found["keys"], found.get("tags")) != (row["keys"], row.get("tags") or None):
-            lacking.append(f"{row['keys']} at {row['topic']}:{row['queueId']} {row['queueOffset']}: {found}")
-            continue
-        at = found["commitLogOffset"]
-        keys = row["keys"].split(" ")
-        lacking += [f"key {key}" for key in keys if at not in answers["keys"][f"{row['topic']}#{key}"]]
-        if at not in answers["uniqKeys"][f"{row['topic']}#{found['uniqKey']}"]:
-            lacking.append(f"unique key of {row['keys']}")
-        if answers["ids"].get(row["offsetMsgId"]) != at:
-            lacking.append(f"id of {row['keys']}")
-    return lacking
-
-
-def differences(before: Answers, after: Answers) -> list[str]:
-    """The questions that got another answer."""
-    found = [f"log: {before['log']} != {after['log']}"] if before["log"] != after["log"] else []
-    for part in ("queues", "keys", "uniqKeys", "ids"):
-        for question in sorted({*before[part], *after[part]}):
-            old, new = before[part].get(question), after[part].get(question)
-            if old != new:
-                found.append(f"{part} {question}: {json.dumps(old)[:400]} != {json.dumps(new)[:400]}")
-    return found
