@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import logging
 import os
 import signal
@@ -82,10 +81,7 @@ def setting(text: str) -> tuple[str, str]:
 
 def topic_filter(text: str) -> config.TopicFilter:
     """Return the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
-    topic, colon, queue = text.rpartition(":")
-    if colon and queue.isascii() and queue.isdigit():
-        return config.TopicFilter(topic, int(queue))
-    return config.TopicFilter(text)
+    return config.TopicFilter.parse(text)
 
 
 def artefacts(text: str) -> tuple[config.Artefact, ...]:
@@ -233,7 +229,13 @@ def add_verify(parser: Parser) -> None:
 def add_query(parser: Parser) -> None:
     add_log_arguments(parser, required=False)
     parser.usage = "%(prog)s --store ROOT {key,id,offset,time} ... [options]"
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{key,id,offset,time}", title="questions")
+    kinds = parser.add_subparsers(
+        prog=f"{parser.prog} --store ROOT",
+        dest="kind",
+        required=True,
+        metavar="{key,id,offset,time}",
+        title="questions",
+    )
     parser_of: dict[str, Parser] = {}
     for kind, summary in (
         ("key", "messages with a key (queryMsgByKey)"),
@@ -280,9 +282,7 @@ def add_load(parser: Parser) -> None:
     parser.add_argument("--cluster", required=True, metavar="C", help="value of the table's column cluster")
     parser.add_argument("--broker", required=True, metavar="B", help="value of the table's column broker")
     add_topic_argument(parser)
-    parser.add_argument(
-        "--time-zone", metavar="ZONE", help="whose midnight divides store_date (a new table's default: UTC)"
-    )
+    parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (new table: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
     parser.add_argument(
         "--allow-gap", action="store_true", help="go on where retention deleted records that were never loaded"
@@ -342,11 +342,6 @@ JOBS = {
 }
 
 
-def present_jobs() -> dict[str, Job]:
-    """Return the jobs whose modules exist."""
-    return {name: job for name, job in JOBS.items() if importlib.util.find_spec(job.module) is not None}
-
-
 def build_parser(jobs: dict[str, Job]) -> Parser:
     """Return the parser of everything from the job's name on."""
     parser = Parser(
@@ -373,13 +368,12 @@ def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, config.J
     return parsed.job, config.from_arguments(jobs[parsed.job].options, parsed)
 
 
-def main(arguments: Sequence[str], jobs: dict[str, Job] | None = None) -> int:
+def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
     """Run the job that the arguments name and return the exit code; the report goes to stdout, all else to stderr.
 
     With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right (0, or 64 after one
     line).
     """
-    jobs = present_jobs() if jobs is None else jobs
     as_json, debug = "--json" in arguments, "--debug" in arguments
     job_name, options = "", config.JobOptions(json=as_json, debug=debug)
     try:
