@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jobs.running import Runner
-from storeformat.commitlog import Break, Chain, ChainReport, Segment, Split
+from storeformat.commitlog import Break, Chain, ChainEnd, ChainReport, Segment, Split
 from storeformat.errors import RecordDefect, TotalsDisagree
 from storeformat.resync import Broken, Finding, Gap, Survey
-from storeformat.survivors import Neighbours, Queue
+from storeformat.survivors import CLOCK_SLACK, Neighbours, Queue
 from udfs.scan import ScanTask, Selection, SplitScan
 from udfs.survey import SurveyTask
 
@@ -49,6 +49,73 @@ class Tail:
     garbage_end: int
     surveys: tuple[Survey, ...] = ()
     damage: Break | None = None
+
+
+def without_older_segments(known: Evidence) -> tuple[Evidence, list[Break]]:
+    """Returns the evidence without segments of an older log in this one's place, and where they lie.
+
+    Their records are certified and chained, but all older than the segment before, while the log behind goes on from
+    there; and most queues have a jump at their borders (one is enough if they are older by more than a clock is set).
+    """
+    by_segment = [
+        (segment, [scan for scan in known.counted if scan.report.split.segment == segment and scan.records])
+        for segment in known.segments
+    ]
+    written = [(segment, scans) for segment, scans in by_segment if scans]
+    older: list[Break] = []
+    before: list[SplitScan] = []
+    for number, (segment, scans) in enumerate(written):
+        later = [other for _, other in written[number + 1 :]]
+        lag = _time_lag(before, scans, later)
+        if lag and _broken_queues(before, scans, later) > (0 if lag > CLOCK_SLACK else 0.5):
+            older.append(Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report))
+        else:
+            before = scans
+    if not older:
+        return known, []
+    gone = {item.segment.base for item in older}
+    reports = [report for report in known.chain.reports if report.split.segment.base not in gone]
+    blanks = [blank for blank in known.chain.blanks if not any(o.offset <= blank[0] < o.segment.end for o in older)]
+    breaks = [item for item in known.chain.breaks if item.segment.base not in gone]
+    ends = [report.end for report in reports if report.start is not None and report.end > report.start]
+    end = max([known.segments[0].base, *ends, *(blank[1] for blank in blanks)])
+    return replace(known, chain=replace(known.chain, reports=reports, blanks=blanks, breaks=breaks, end=end)), older
+
+
+def _time_lag(before: Sequence[SplitScan], scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]]) -> int:
+    """Returns by how much a segment is all older than the one before it, 0 unless the log goes on from that one behind
+    it. The first segment has none before it, so nothing tells its age.
+    """
+    time = before[-1].last_timestamp if before else None
+    if time is None or (later and all((other[0].first_timestamp or 0) < time for other in later)):
+        return 0
+    return max(time - max(scan.latest_timestamp for scan in scans), 0)
+
+
+def _broken_queues(
+    before: Sequence[SplitScan], scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]]
+) -> float:
+    """Returns which part of the queues has a jump at the borders of a segment: forward only counts where no damage lies
+    in between.
+    """
+    firsts = {queue: first for queue, first, _ in _runs(scans[::-1], backwards=True)}
+    ends = {queue: first + count for queue, first, count in _runs(scans)}
+    shared: set[Queue] = set()
+    wrong: set[Queue] = set()
+    for one, other in ((before, scans), (scans, later[0] if later else ())):
+        left = ends if one is scans else {queue: first + count for queue, first, count in _runs(one)}
+        right = firsts if other is scans else {queue: first for queue, first, _ in _runs(other[::-1], backwards=True)}
+        both = left.keys() & right.keys()
+        shared |= both
+        dense = bool(other) and _touch(one, other)
+        wrong |= {q for q in both if right[q] and (right[q] < left[q] or (dense and right[q] != left[q]))}
+    return len(wrong) / max(len(shared), 1)
+
+
+def _touch(one: Sequence[SplitScan], other: Sequence[SplitScan]) -> bool:
+    """Returns whether the records of one segment go on, undamaged, into those of the other."""
+    last, first = one[-1].report, other[0].report
+    return last.ended == ChainEnd.BLANK and last.split.segment.end == first.start
 
 
 def find_tail(runner: Runner, known: Evidence, task: SurveyTask) -> Tail:
@@ -149,12 +216,21 @@ class Salvaged:
     gaps: list[Gap]
 
 
-def salvage(runner: Runner, known: Evidence, tail: Tail, task: ScanTask, *, keep_crc_failures: bool) -> Salvaged:
+def salvage(
+    runner: Runner,
+    known: Evidence,
+    older: Sequence[Break],
+    tail: Tail,
+    task: ScanTask,
+    *,
+    keep_crc_failures: bool,
+) -> Salvaged:
     """Returns what survived behind the breaks of the chain, scanned as the rest of the log was."""
     inner = [item for item in known.chain.breaks if item.offset < tail.offset]
     survey = SurveyTask(task.decode_rules, keep_crc_failures)
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
     surveys += tail.surveys if tail.damage is not None else ()
+    whole = [Gap(item.offset, item.segment.end, Finding.STALE, item.defect) for item in older]
     pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
     kept = [(item.broken, piece) for item in surveys for piece in item.kept]
     unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))
@@ -163,7 +239,7 @@ def salvage(runner: Runner, known: Evidence, tail: Tail, task: ScanTask, *, keep
         scans=_scan_pieces(runner, "scan what survived", task, pieces, number),
         kept=_scan_pieces(runner, "scan what is kept", unchecked, kept, number + len(pieces)),
         blanks=[item.blank for item in surveys if item.blank is not None],
-        gaps=[gap for item in surveys for gap in item.gaps],
+        gaps=whole + [gap for item in surveys for gap in item.gaps],
     )
 
 

@@ -71,8 +71,9 @@ class LogReading:
     @cached_property
     def losses(self) -> Losses:
         """Which messages are missing, as far as their neighbours prove it."""
-        ranges = DamagedBytes.of([(item.begin, item.end, item.held_record) for item in self.damaged])
-        return find_losses(self.scans, ranges, self.lost_records, whole=self.whole)
+        ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
+        ranges += [(item.begin, item.end, False) for item in self.stale]
+        return find_losses(self.scans, DamagedBytes.of(ranges), self.lost_records, whole=self.whole)
 
     def facts(self) -> dict[str, Any]:
         """Returns the part of the report that every job on a log has in common."""
@@ -124,10 +125,12 @@ def scan_log(
     if salvaging and chain.breaks:
         known = damage.see_all_queues(runner, known, task)
         known = replace(known, whole=begin is None and segments[0].base == 0)
+    known, older = damage.without_older_segments(known)
     tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
-    breaks = [item for item in chain.breaks if item.offset < tail.offset]
+    breaks = [item for item in (*known.chain.breaks, *older) if item.offset < tail.offset]
     if tail.damage is not None:
         breaks.append(tail.damage)
+    breaks.sort(key=lambda item: item.offset)
     if breaks and on_damage == "fail":
         raise DamagedLog(
             f"the commit log is damaged: {describe(breaks[0].defect)}",
@@ -139,7 +142,8 @@ def scan_log(
     if not breaks:
         reading = _healthy(proven, tail, until)
     elif salvaging:
-        saved = damage.salvage(runner, known, tail, task, keep_crc_failures=keep_crc_failures)
+        older = [item for item in older if item.offset < tail.offset or tail.damage is not None]
+        saved = damage.salvage(runner, known, older, tail, task, keep_crc_failures=keep_crc_failures)
         reading = _salvaged(proven, saved, tail, until)
     else:
         reading = _stopped(proven, breaks[0])
@@ -170,11 +174,11 @@ def _salvaged(known: damage.Evidence, saved: damage.Salvaged, tail: damage.Tail,
     stale: list[Range] = []
     if tail.damage is None and tail.garbage_end > tail.offset:
         stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one"))
-    end = max([tail.offset, *(scan.report.end for scan in scans), *(blank[1] for blank in blanks)])
+    end = max([tail.offset, *(scan.report.end for scan in scans if scan.records), *(blank[1] for blank in blanks)])
     lost = []
     segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all
     for gap in saved.gaps:
-        if gap.finding == Finding.STALE:
+        if gap.finding == Finding.STALE and gap.defect != RecordDefect.OLDER_LOG:
             stale.append(Range(gap.begin, gap.end, "records of an older log"))
         elif gap.finding == Finding.BLANK:
             reach = min(gap.begin + m.BLANK_SIZE, gap.end)
@@ -250,6 +254,7 @@ _WORDS = {
     RecordDefect.BAD_NAME: "a record's topic or queue id cannot be a directory",
     RecordDefect.FOREIGN_OFFSET: "the segment begins with a record of another place (was it renamed or moved?)",
     RecordDefect.RECORD_TOO_LARGE: "a record claims more than 256 MiB",
+    RecordDefect.OLDER_LOG: "a whole segment is of an older log",
 }
 
 

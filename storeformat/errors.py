@@ -140,3 +140,6 @@ class RecordDefect(IntEnum):
     dispatched."""
     RECORD_TOO_LARGE = 12
     """TOTALSIZE is beyond what this program takes into memory at once."""
+    OLDER_LOG = 13
+    """A whole segment holds records of an older log under offsets of this one: of older times, in places of their
+    queues that the segments around it take."""

@@ -40,6 +40,9 @@ from storeformat.survivors import Neighbours, Witness
 SURVEY_BLOCK = 1 << 20
 """Bytes read at a time: many places are looked at, few bytes at each."""
 
+MANY_ZEROS = 1024
+"""So many zeros behind a chain are the unwritten rest of a segment, or lost pages."""
+
 
 class Finding(Enum):
     """What a range is that holds no survivor."""
@@ -254,7 +257,7 @@ class _Surveyor:
     def _is_meant(self, position: int, defect: RecordDefect) -> bool:
         """Returns whether a chain that ends here in a defect has come to a place where a record was, or to the end."""
         if defect == RecordDefect.UNWRITTEN:
-            return self._is_zero(position, self._limit)
+            return self._is_zero(position, min(position + MANY_ZEROS, self._limit))
         frame = self._frame(position)
         if frame.size is not None or frame.body_end or frame.hints or frame.is_blank:
             return True

@@ -28,6 +28,9 @@ from storeformat import message as m
 from storeformat.kernels import Int64s
 from storeformat.records import RecordBlock
 
+CLOCK_SLACK = 24 * 3600 * 1000
+"""Milliseconds by which a clock that is set right may jump: what is further off is of another life of the log."""
+
 Queue = tuple[bytes, int]
 """Topic and queue id."""
 
@@ -102,7 +105,12 @@ class Witness:
         if queue is None:
             return Evidence.WEAK if in_time else Evidence.NONE
         end, following = self._ends.get(queue), self._firsts.get(queue)
-        if end is not None and following is not None and end <= number < following:
+        if (
+            end is not None
+            and following is not None
+            and end <= number < following
+            and self._is_in_time(time, CLOCK_SLACK)
+        ):
             return Evidence.STRONG
         if not in_time or number < 0:
             return Evidence.NONE
@@ -119,19 +127,23 @@ class Witness:
             possible = end <= number <= end + self.room // m.MIN_RECORD_SIZE
         return Evidence.WEAK if possible else Evidence.NONE
 
-    def _is_in_time(self, time: int) -> bool:
-        """Returns whether a time lies between the neighbours', whichever is the later one; clocks are set back."""
+    def _is_in_time(self, time: int, slack: int = 0) -> bool:
+        """Returns whether a time lies between the neighbours', whichever is the later one, or no further off than the
+        slack.
+        """
         if self._after is None:
-            return self._before is None or time >= self._before
+            return self._before is None or time >= self._before - slack
         if self._before is None:
-            return time <= self._after
-        return min(self._before, self._after) <= time <= max(self._before, self._after)
+            return time <= self._after + slack
+        return min(self._before, self._after) - slack <= time <= max(self._before, self._after) + slack
 
     def _reach_back(self, rows: _Rows, row: int) -> int:
         """Returns the first of the records before ``row`` that its queue proves from both sides, without a break."""
         while row > 0:
             queue, number = rows.queues[row - 1], rows.queue_offsets[row - 1]
             if queue is None or queue not in self._ends or number < self._ends[queue]:
+                break
+            if not self._is_in_time(rows.timestamps[row - 1], CLOCK_SLACK):
                 break
             later = next((rows.queue_offsets[other] for other in rows.later(row - 1)), self._firsts.get(queue))
             if later is None or number >= later:
