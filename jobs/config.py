@@ -27,6 +27,14 @@ class TopicFilter:
     topic: str
     queue_id: int | None = None
 
+    @staticmethod
+    def parse(text: str) -> TopicFilter:
+        """Return the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
+        topic, colon, queue = text.rpartition(":")
+        if colon and queue.isascii() and queue.isdigit():
+            return TopicFilter(topic, int(queue))
+        return TopicFilter(text)
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:

@@ -10,18 +10,22 @@ with-bodies         ``true``: all columns and ``body``
 records             ``messages`` (default), or ``defects``: damaged and stale ranges of the log instead of its messages
 on-damage           ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan
 cluster, broker     values of these two columns; NULL without
-trust-store-times   ``true``: a filter on store_timestamp skips segments by their first records' times, which is wrong
-                    where the broker's clock was set back over a segment's begin
+topic               ``T`` or ``T:QUEUE``, several separated by commas: only these
+from-offset         only records from this commit-log offset on; ``until-offset`` ends before one
+from-time           only records stored then or later, in milliseconds or ISO 8601; ``until-time``: before then
+trust-store-times   ``true``: these two skip segments by their first records' times, which is wrong where the broker's
+                    clock was set back over a segment's begin
 ==================  ================================================================================================
 
-and time-zone, until-offset, split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``).
-
-With ``spark.sql.python.filterPushdown.enabled`` filters on topic, queue, offsets and times are applied to record heads.
+and time-zone, split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``). Options that filter
+are applied to record heads, before anything else of a record is decoded; ``where`` works as always, on the rows.
 """
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,24 +40,24 @@ from storeformat.commitlog import Segment, plan_splits
 from storeformat.errors import UsageError
 from storeformat.records import DecodeRules, store_timestamp_at
 from udfs import schemas
-from udfs.datasource import Stretch, StretchReader, TableReader
+from udfs.datasource import ALWAYS, HeadFilter, Stretch, StretchReader, TableReader
 from udfs.rows import RowRules
-from udfs.scan import ScanTask
+from udfs.scan import ScanTask, Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = "rocketmq-commitlog"
 _LOG_OPTIONS = ("path", "commitlog", "brokerconf", "settings", "brokerversion", "ondamage", "untiloffset", "splitsize")
-_OWN_OPTIONS = ("columns", "withbodies", "records", "cluster", "broker", "timezone", "truststoretimes")
+_OWN_OPTIONS = ("columns", "withbodies", "records", "cluster", "broker", "timezone", "truststoretimes",
+                "topic", "fromoffset", "fromtime", "untiltime")  # fmt: skip
 _FEW_SEGMENTS = 8
 _SPLIT_OF_FEW = 128 << 20
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("rocketmq-commitlog")`` known to a session, with filters pushed down to it."""
+    """Makes ``format("rocketmq-commitlog")`` known to a session."""
     spark.dataSource.register(CommitLogSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
 class CommitLogSource(DataSource):
@@ -96,7 +100,19 @@ class CommitLogSource(DataSource):
         )  # fmt: skip
         decode = store.decode_rules() if rules.reads_properties else DecodeRules(properties=())
         times = first_times(store.segments) if self._is_set("truststoretimes") else {}
-        return StretchReader(stretches(store, options), rules, decode, times)
+        return StretchReader(stretches(store, options), rules, decode, times, self._filter())
+
+    def _filter(self) -> HeadFilter:
+        given = self._given
+        topics = tuple(
+            config.TopicFilter.parse(name.strip()) for name in given.get("topic", "").split(",") if name.strip()
+        )
+        zone = zoneinfo.ZoneInfo(given.get("timezone", "UTC"))
+        return HeadFilter(
+            Selection(tuple((item.topic, item.queue_id) for item in topics)),
+            (_natural(given, "fromoffset") or ALWAYS[0], ALWAYS[1]),
+            (_milliseconds(given, "fromtime", zone, ALWAYS[0]), _milliseconds(given, "untiltime", zone, ALWAYS[1])),
+        )
 
     def _is_set(self, name: str) -> bool:
         return _choice(self._given, name, ("false", "true")) == "true"
@@ -193,6 +209,20 @@ def _choice(given: dict[str, str], name: str, values: Sequence[str]) -> str:
     if value not in values:
         raise UsageError(f"option {name}: {value} is none of {', '.join(values)}")
     return value
+
+
+def _milliseconds(given: dict[str, str], name: str, zone: zoneinfo.ZoneInfo, default: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise UsageError(f"option {name}: {text} is neither milliseconds nor a time of ISO 8601") from error
+    aware = time if time.tzinfo else time.replace(tzinfo=zone)
+    return (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
 
 
 def _natural(given: dict[str, str], name: str) -> int | None:

@@ -4,15 +4,15 @@ A stretch is either proven already, or it lies in a segment that a later one fol
 follows the sizes from the segment's first byte to the stretch, decodes and checks what is in it, and raises DamagedLog
 where the chain breaks off. So nothing has to read the log before the tasks do.
 
-Filters are applied to record heads, before properties are looked at and rows are made; Spark applies them again.
+Filters are applied to record heads, before properties are looked at and rows are made. They come as options, and
+``pushFilters`` is left alone: Spark 4.2.0 hands the filters that a Python source took for one query also to the next
+query on the same DataFrame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,77 +21,35 @@ from pyspark.sql import datasource as spark
 
 from storeformat import files
 from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Split
-from storeformat.dispatch import topic_names
 from storeformat.errors import DamagedLog, WriteFailed
 from storeformat.records import DecodeRules, RecordBlock
 from udfs.rows import RowRules, record_batch
+from udfs.scan import Selection
 
-_SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
-_UPPER = (spark.EqualTo, spark.EqualNullSafe, spark.LessThan, spark.LessThanOrEqual)
-_LOWER = (spark.EqualTo, spark.EqualNullSafe, spark.GreaterThan, spark.GreaterThanOrEqual)
-
-HEAD_COLUMNS = {
-    "commit_log_offset": "physical_offset",
-    "queue_id": "queue_id",
-    "queue_offset": "queue_offset",
-    "size": "total_size",
-    "store_timestamp": "store_timestamp",
-    "born_timestamp": "born_timestamp",
-}
-"""The columns whose bounds are pushed down, with their field of ``Heads``."""
+ALWAYS = (-(1 << 63), 1 << 63)
+EVERYTHING = Selection()
 
 
 @dataclass(frozen=True)
 class HeadFilter:
-    """What a record's head must hold: one of ``topics`` (None: any), and values within bounds, both inclusive."""
+    """What a record's head must say: a queue of the selection, and an offset and a store time in half-open ranges."""
 
-    topics: frozenset[str] | None = None
-    bounds: tuple[tuple[str, int, int], ...] = ()
-
-    @staticmethod
-    def of(filters: Iterable[spark.Filter]) -> HeadFilter:
-        """Returns what can be seen of some filters in heads; it lets pass what they do, and perhaps more."""
-        topics: frozenset[str] | None = None
-        bounds: dict[str, tuple[int, int]] = {}
-        for one in filters:
-            if not isinstance(one, (*_UPPER, *_LOWER, spark.In)) or len(one.attribute) != 1:
-                continue
-            (column,) = one.attribute
-            values = list(one.value) if isinstance(one, spark.In) else [one.value]
-            if column == "topic" and isinstance(one, (spark.EqualTo, spark.EqualNullSafe, spark.In)):
-                named = frozenset(value for value in values if value is not None)
-                topics = named if topics is None else topics & named
-            elif column in HEAD_COLUMNS and None not in values and values:
-                low, high = bounds.get(column, (_SMALLEST, _LARGEST))
-                if isinstance(one, (*_LOWER, spark.In)):
-                    low = max(low, min(map(_as_integer, values)))
-                if isinstance(one, (*_UPPER, spark.In)):
-                    high = min(high, max(map(_as_integer, values)))
-                bounds[column] = (low, high)
-        return HeadFilter(topics, tuple((column, low, high) for column, (low, high) in sorted(bounds.items())))
-
-    def range_of(self, column: str) -> tuple[int, int]:
-        """Returns the bounds of a column."""
-        return next(((low, high) for name, low, high in self.bounds if name == column), (_SMALLEST, _LARGEST))
+    selection: Selection = EVERYTHING
+    offsets: tuple[int, int] = ALWAYS
+    times: tuple[int, int] = ALWAYS
 
     def passes(self, block: RecordBlock) -> npt.NDArray[np.bool_]:
-        """Returns which records of a block pass."""
+        """Returns which records of a block pass; no ghost does."""
         keep = block.genuine
-        if self.topics is not None:
-            wanted = np.array([topic in self.topics for topic in topic_names(block.topics)], bool)
-            keep = keep & wanted[block.topic_codes]
-        for column, low, high in self.bounds:
-            values = getattr(block.heads, HEAD_COLUMNS[column])
-            keep = keep & (values >= low) & (values <= high)
+        if self.selection.queues:
+            keep = keep & self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
+        for values, (begin, end) in ((block.offsets, self.offsets), (block.heads.store_timestamp, self.times)):
+            if (begin, end) != ALWAYS:
+                keep = keep & (values >= begin) & (values <= end - 1)
         return keep
 
 
-def _as_integer(value: Any) -> int:
-    """Returns a number as it is, a time as milliseconds, rounded down: stored times are whole milliseconds."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo is not None else value.astimezone()
-        return int((aware - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds() * 1000 // 1)
-    return int(value)
+NO_FILTER = HeadFilter()
 
 
 @dataclass(frozen=True)
@@ -112,28 +70,25 @@ class StretchReader(spark.DataSourceReader):
     rules: RowRules
     decode_rules: DecodeRules
     first_times: dict[int, int] = field(default_factory=dict)
-    filter: HeadFilter = HeadFilter()
-
-    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802  (Spark's name)
-        """Keeps what heads can answer, and leaves every filter to Spark, too."""
-        self.filter = HeadFilter.of(filters)
-        return filters
+    filter: HeadFilter = NO_FILTER
 
     def partitions(self) -> Sequence[spark.InputPartition]:
         """Returns the stretches that may hold rows which pass."""
-        low, high = self.filter.range_of("commit_log_offset")
+        begin, end = self.filter.offsets
         return [
             stretch
             for stretch in self.stretches
-            if stretch.split.start <= high and stretch.split.stop > low and self._is_in_time(stretch)
+            if stretch.split.start < end and stretch.split.stop > begin and self._is_in_time(stretch)
         ]
 
     def _is_in_time(self, stretch: Stretch) -> bool:
-        low, high = self.filter.range_of("store_timestamp")
-        times = sorted(self.first_times.items())
-        begin = self.first_times.get(stretch.split.segment.base, _SMALLEST)
-        end = next((time for base, time in times if base > stretch.split.segment.base), _LARGEST)
-        return begin <= high and end >= low
+        base = stretch.split.segment.base
+        first = self.first_times.get(base, ALWAYS[0])
+        last = min(((other, time) for other, time in self.first_times.items() if other > base), default=(0, ALWAYS[1]))[
+            1
+        ]
+        begin, end = self.filter.times
+        return first < end and last >= begin
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a stretch."""
