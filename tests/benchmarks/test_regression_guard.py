@@ -1,0 +1,80 @@
+"""A kernel that loses more than 15 % fails here, on any machine, without a word about seconds.
+
+    python -m pytest tests/benchmarks/test_regression_guard.py -m benchmark
+
+Every stage is compared with ``zlib.crc32`` over the same block in the same process: work that no change of ours slows
+down. ``ratios.json`` keeps the best ratio seen for each kind of processor. On one that is not in it the guard is wide
+(a factor of 3 from the slowest known): ``RECORD_RATIOS=1`` adds this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.test_kernel_speed import implementations, stages
+from support.uniform_log import uniform_log
+
+pytestmark = pytest.mark.benchmark
+RATIOS = Path(__file__).with_name("ratios.json")
+ALLOWED, ALLOWED_ELSEWHERE = 1.15, 3.0
+GUARDED = ("chain", "heads", "body CRC", "topics", "properties", "tags", "index keys")
+ATTEMPTS = 12
+
+
+def processor() -> str:
+    try:
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return f"{found[1] if found else platform.processor()}, {platform.machine()}"
+
+
+def ratio(stage: Callable[[], Any], data: bytes, rounds: int = 25) -> float:
+    """Time of a stage over that of zlib, each the best of many rounds that take turns."""
+    ours, theirs = float("inf"), float("inf")
+    for _ in range(rounds):
+        begun = time.perf_counter_ns()
+        stage()
+        between = time.perf_counter_ns()
+        zlib.crc32(data)
+        ours, theirs = min(ours, between - begun), min(theirs, time.perf_counter_ns() - between)
+    return ours / theirs
+
+
+@pytest.mark.parametrize("kernels", implementations(), ids=lambda module: module.__name__.rpartition(".")[2])
+def test_no_stage_is_slower_than_it_was(kernels: Any) -> None:
+    known = json.loads(RATIOS.read_text(encoding="utf-8")) if RATIOS.exists() else {}
+    name = kernels.__name__.rpartition(".")[2]
+    log = uniform_log(4 << 20)
+    measured = {stage: run for stage, run in stages(kernels, log).items() if stage in GUARDED}
+    found = {stage: round(ratio(run, log.data), 4) for stage, run in measured.items()}
+    if os.environ.get("RECORD_RATIOS"):
+        mine = known.setdefault(processor(), {}).setdefault(name, {})
+        mine.update({stage: min(value, mine.get(stage, value)) for stage, value in found.items()})
+        RATIOS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    allowed = limits(known, name)
+    for stage, run in measured.items():
+        # Another program can only make us slower: a stage that is as fast as it was shows it in one of the attempts.
+        for _ in range(ATTEMPTS):
+            if found[stage] <= allowed[stage]:
+                break
+            found[stage] = min(found[stage], ratio(run, log.data))
+    slower = {stage: (value, allowed[stage]) for stage, value in found.items() if value > allowed[stage]}
+    assert not slower, f"times of zlib.crc32, found and allowed: {slower}"
+
+
+def limits(known: dict[str, Any], name: str) -> dict[str, float]:
+    if name in known.get(processor(), {}):
+        return {stage: ALLOWED * value for stage, value in known[processor()][name].items()}
+    others = [ratios[name] for ratios in known.values() if name in ratios]
+    assert others, "no ratio was ever recorded: RECORD_RATIOS=1 does"
+    return {stage: ALLOWED_ELSEWHERE * max(ratios[stage] for ratios in others) for stage in GUARDED}
