@@ -24,6 +24,7 @@ from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 LMQ_PREFIX = "%LMQ%"
+LITE_PREFIX = "%LMQ%$"
 _FILES_A_TASK = 256
 _BYTES_A_TASK = 64 << 20
 

@@ -17,7 +17,7 @@ import numpy as np
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.planning import QueuesPlan
-from jobs.queue_checks import LMQ_PREFIX, Queue, QueueFiles, QueuesCompared, queue_place, run_checks
+from jobs.queue_checks import LITE_PREFIX, LMQ_PREFIX, Queue, QueueFiles, QueuesCompared, queue_place, run_checks
 from jobs.running import Runner
 from jobs.verdicts import Verdicts
 from storeformat import files
@@ -92,6 +92,8 @@ class _Deletions:
     def explain(self, queue: Queue, last_offset: int) -> str | None:
         """Returns why a queue may be missing as a whole, None if nothing explains it."""
         topic = queue[0]
+        if topic.startswith(LITE_PREFIX):
+            return "a lite topic, whose queue the broker deletes when its time is over"
         if last_offset < self._births.get(topic, -1):
             return "its topic was deleted and created anew, and this queue was not used since"
         if self._configured is not None and topic not in self._configured and topic not in self._present:
@@ -228,7 +230,8 @@ def _judge_old_units(
         place, foreign, lost = queue_place(queue, file_name(base // UNIT_SIZE)), [], 0
         for at, offset, size in zip(*(column.tolist() for column in astuple(units.behind)), strict=True):
             record = records.get(offset)
-            of_earlier_life = record is not None and record[1] == queue and offset < first
+            its_own = record is not None and (record[1] == queue or queue[0].startswith(LMQ_PREFIX))
+            of_earlier_life = its_own and offset < first
             if record is not None and record[0] == size and not of_earlier_life:
                 foreign.append((at * UNIT_SIZE, {"phy_offset": offset, "size": size}))
             lost += any(item.begin <= offset < item.end for item in reading.damaged)
@@ -305,7 +308,10 @@ def _note_totals(totals: Counter[str], dispatched: int | None, verdicts: Verdict
             totals["unproven"],
             "units belong to messages that damage took from the log; nothing says what they should be",
         ),
-        (totals["multi_dispatch"], "queue files of light message queues (multi-dispatch) are not verified"),
+        (
+            totals["multi_dispatch"],
+            "files of light queues are not verified without --set enableMultiDispatch=true and --set enableLmq=true",
+        ),
     ):
         if count:
             verdicts.note(f"{count} {text}")

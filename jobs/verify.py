@@ -24,7 +24,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     """Returns the report of one verification."""
     begun = time.monotonic()
     options = narrow_to_queues(options)
-    store = open_store(options)
+    store = open_store(options, needs_index_sizes="index" in options.only)
     for note in store.notes:
         reporter.note(note)
     size = sum(segment.size for segment in store.segments)

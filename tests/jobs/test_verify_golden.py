@@ -25,7 +25,8 @@ def notes(verified: Verified) -> str:
 @pytest.mark.parametrize("split_size", [4 << 10, 1 << 30])
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
 def test_no_false_alarm(store: GoldenStore, split_size: int) -> None:
-    verified = verify_here(golden.unpack(store), store.settings, split_size=split_size)
+    version = rules_of_release(store.version) if store.scenario == "lmq" else None
+    verified = verify_here(golden.unpack(store), store.settings, split_size=split_size, broker_version=version)
     assert verified.verdicts.differences == []
     assert not verified.verdicts.counts
     assert verified.reading.records == store.entry["counts"]["messages"]
@@ -36,6 +37,15 @@ def test_no_false_alarm(store: GoldenStore, split_size: int) -> None:
     hazards = verified.verdicts.hazard_counts
     assert bool(hazards["index_gap"]) == (store.index_begins_at is not None)
     assert bool(hazards["old_units"] + hazards["units_beyond_log"]) == (store.scenario == "stale")
+    assert "not verified without" not in notes(verified)
+
+
+@pytest.mark.parametrize("store", golden.stores("lmq"), ids=str)
+def test_light_queues_that_nobody_asked_for(store: GoldenStore) -> None:
+    sizes = {name: value for name, value in store.settings.items() if name[:6] != "enable"}
+    verified = verify_here(golden.unpack(store), sizes)
+    assert not verified.verdicts.counts
+    assert "not verified without --set enableMultiDispatch" in notes(verified)
 
 
 @pytest.mark.parametrize("store", golden.stores(lambda s: s.scenario in ("base", "retention", "recreate")), ids=str)
