@@ -23,7 +23,7 @@ from storeformat import files, indexfile
 from storeformat.indexalignment import FileContext, Gap, keys_in
 from storeformat.indexcheck import IndexComparison
 from storeformat.layout import INDEX
-from udfs.build import Readers
+from udfs.readers import Readers
 from udfs.verify import CompareIndexFiles, EntrySource, IndexCheck, StagedRows
 
 _REPAIR = "rebuild --only index, then publish"

@@ -11,6 +11,7 @@ from itertools import islice
 from jobs.config import LogOptions
 from storeformat import files, indexfile
 from storeformat import message as m
+from storeformat.brokerconfig import find_batch_topics
 from storeformat.brokerversion import NOTHING_SHOWN, BrokerRules, Evidence, guess_version, rules_of
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
@@ -41,6 +42,7 @@ class OpenedStore:
     rules: BrokerRules
     version_reason: str
     notes: tuple[str, ...] = ()
+    batch_topics: frozenset[str] = frozenset()
 
     def decode_rules(self) -> DecodeRules:
         """Returns how records are decoded and checked."""
@@ -54,6 +56,7 @@ class OpenedStore:
             message_index_enable=self.layout.message_index_enable,
             index_tags=self.rules.index_tags,
             multi_dispatch=self._multi_dispatch_rules(),
+            batch_topics=frozenset(topic.encode() for topic in self.batch_topics),
         )
 
     def _multi_dispatch_rules(self) -> MultiDispatchRules | None:
@@ -85,7 +88,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
                 path=root,
                 advice="say --broker-version 4.9, 5.1, 5.3 or 5.5",
             )
-    return OpenedStore(root, layout, segments, rules_of(version), reason, tuple(notes))
+    batch_topics = find_batch_topics(root, options.batch_topics)
+    return OpenedStore(root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics)
 
 
 def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:

@@ -14,7 +14,11 @@ import numpy as np
 from jobs.losses import Losses
 from jobs.queueruns import all_runs
 from storeformat import consumequeue, files, indexfile
-from storeformat.layout import CONSUME_QUEUE, INDEX, StoreLayout
+from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
+from storeformat.batchconsumequeue import check_file_size
+from storeformat.dispatch import topic_names
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, StoreLayout, file_name
+from udfs.batchruns import BatchQueueFile
 from udfs.build import IndexFile, QueueFile
 from udfs.scan import SplitScan
 
@@ -106,8 +110,76 @@ def _queue_notes(plan: consumequeue.QueuePlan, names: list[str]) -> Iterator[Que
 
 
 @dataclass(frozen=True)
+class BatchQueuesPlan:
+    """Every batch-queue file to make, with the units it must hold; ``complete`` says that no unit was left out."""
+
+    files: list[BatchQueueFile]
+    queues: int
+    units: int
+    complete: bool
+    offset_sum: int
+
+
+def plan_batch_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQueuesPlan:
+    """Returns the batch-queue files that the batch runs of these scans (in log order) make.
+
+    Units lie one after the other from position 0 on; a queue that was created anew keeps its last life.
+    """
+    per_file = check_file_size(layout.mapper_file_size_batch_consume_queue) // BATCH_UNIT_SIZE
+    queues: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    left_out = 0
+    for scan in scans:
+        names, runs = topic_names(scan.topics), scan.batch_runs
+        columns = (runs.topic_codes, runs.queue_ids, runs.begins, runs.counts, runs.births)
+        for code, queue_id, begin, count, birth in zip(*(column.tolist() for column in columns), strict=True):
+            slices = queues.setdefault((names[code], queue_id), [])
+            if birth:
+                left_out += sum(size for _, _, size in slices)
+                slices.clear()
+            slices.append((scan.batches_path, begin, count))
+    made = [
+        BatchQueueFile(
+            files.join(BATCH_CONSUME_QUEUE, topic, str(queue_id), file_name(number * per_file * BATCH_UNIT_SIZE)),
+            *parts,
+        )
+        for (topic, queue_id), slices in sorted(queues.items())
+        for number, parts in enumerate(_cut(slices, per_file))
+    ]
+    return BatchQueuesPlan(
+        files=made,
+        queues=len(queues),
+        units=sum(sum(file.counts) for file in made),
+        complete=left_out == 0,
+        offset_sum=sum(scan.batch_offset_sum for scan in scans) % (1 << 64),
+    )
+
+
+def _cut(
+    slices: Sequence[tuple[str, int, int]], per_file: int
+) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
+    """Yields the slices of each file, cut where a file is full."""
+    part: list[tuple[str, int, int]] = []
+    room = per_file
+    for source, slice_begin, slice_count in slices:
+        begin, count = slice_begin, slice_count
+        while count:
+            taken = min(room, count)
+            part.append((source, begin, taken))
+            begin, count, room = begin + taken, count - taken, room - taken
+            if not room:
+                yield _columns(part)
+                part, room = [], per_file
+    if part:
+        yield _columns(part)
+
+
+def _columns(part: list[tuple[str, int, int]]) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
+    return tuple(row[0] for row in part), tuple(row[1] for row in part), tuple(row[2] for row in part)
+
+
+@dataclass(frozen=True)
 class IndexPlan:
-    """Every index file to make, with the entries it must hold; ``end_timestamp`` is the store time of the last entry."""
+    """Every index file to make, with the entries it must hold; ``end_timestamp`` is that of the last entry."""
 
     files: list[IndexFile]
     entries: list[int]

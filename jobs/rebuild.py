@@ -18,6 +18,7 @@ from jobs.reporting import Report, Reporter
 from jobs.running import SparkRunner
 from storeformat import files
 from storeformat.errors import DependencyMissing, Refused
+from storeformat.storeparts import parts_not_rebuilt
 
 
 def run(options: RebuildOptions, reporter: Reporter) -> Report:
@@ -54,6 +55,8 @@ def _report(options: RebuildOptions, store: OpenedStore, built: Built, seconds: 
         "queues": built.queues.queues if built.queues else 0,
         "consume_queue_files": len(built.queues.files) if built.queues else 0,
         "consume_queue_units": built.queues.units if built.queues else 0,
+        "batch_consume_queue_files": len(built.batch_queues.files) if built.batch_queues else 0,
+        "batch_consume_queue_units": built.batch_queues.units if built.batch_queues else 0,
         "index_files": len(built.index.files) if built.index else 0,
         "index_entries": sum(built.index.entries) if built.index else 0,
     }
@@ -69,5 +72,6 @@ def _report(options: RebuildOptions, store: OpenedStore, built: Built, seconds: 
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,
         queue_notes=[note.as_row() for note in built.queues.notes] if built.queues else [],
+        not_rebuilt=parts_not_rebuilt(store.root),
         notes=list(store.notes),
     )

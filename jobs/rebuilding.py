@@ -24,6 +24,7 @@ from storeformat import __version__, files
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.errors import TotalsDisagree
 from storeformat.layout import CHECKPOINT
+from udfs.batchruns import BuildBatchQueueFiles
 from udfs.build import (
     BuildFiles,
     BuildIndexFiles,
@@ -50,6 +51,7 @@ class Built:
     queues: planning.QueuesPlan | None
     index: planning.IndexPlan | None
     rows: list[FileRow]
+    batch_queues: planning.BatchQueuesPlan | None = None
 
 
 def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner) -> Built:
@@ -58,17 +60,22 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
     for directory in (runs, made):
         files.make_directory(directory)
     reading = scan_store(options, store, runs, runner)
-    queues = planning.plan_queues(reading.scans, store.layout, reading.losses) if "consumequeue" in options.only else None
+    queues = (
+        planning.plan_queues(reading.scans, store.layout, reading.losses) if "consumequeue" in options.only else None
+    )
+    batches = planning.plan_batch_queues(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
     rows: list[FileRow] = []
     if not options.dry_run:
+        if batches is not None:
+            rows += _build_batch_queues(runner, store, batches, made)
         rows += _build_files(runner, store, queues, index if "index" in options.only else None, made)
         if "checkpoint" in options.only:
             rows.append(_write_checkpoint(made, _checkpoint(store, reading, index.end_timestamp)))
         manifest = _manifest(options, store, reading, rows)
         files.write_bytes(files.join(made, MANIFEST), (json.dumps(manifest, indent=1) + "\n").encode())
     files.remove_tree(runs)
-    return Built(made, reading, queues, index if "index" in options.only else None, rows)
+    return Built(made, reading, queues, index if "index" in options.only else None, rows, batches)
 
 
 def scan_store(
@@ -120,6 +127,15 @@ def _build_files(
     if queues is not None:
         expected = {file.path: int(file.counts.sum()) for file in queues.files}
         _check_rows("consume queue", rows[len(index_files) :], expected, queues.offset_sum if queues.complete else None)
+    return rows
+
+
+def _build_batch_queues(runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, made: str) -> list[FileRow]:
+    build = BuildBatchQueueFiles(made, store.layout.mapper_file_size_batch_consume_queue)
+    written = runner.map("write batch consume queues", build, plan.files)
+    rows = [FileRow(row.path, row.size, row.sha256, row.count, row.offset_sum, 0, 0) for row in written]
+    expected = {file.path: sum(file.counts) for file in plan.files}
+    _check_rows("batch consume queue", rows, expected, plan.offset_sum if plan.complete else None)
     return rows
 
 

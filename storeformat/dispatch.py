@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import javacompat
+from storeformat import batchconsumequeue, javacompat
 from storeformat import message as m
 from storeformat.errors import WrongSettings
 from storeformat.kernels import Int32s, Int64s, Spans, active
@@ -45,6 +45,8 @@ class DispatchRules:
     index_tags: bool = False
     multi_dispatch: MultiDispatchRules | None = None
     """Light queues; None where ``enableMultiDispatch`` is off."""
+    batch_topics: frozenset[bytes] = frozenset()
+    """Topics with ``queue.type=BatchCQ``: they have batch queues and no ordinary ones."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
 
 def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
     """Returns the consume-queue units that the records of the block become."""
-    rows = np.flatnonzero(dispatched(block))
+    rows = np.flatnonzero(dispatched(block) & ~_of_batch_topics(block, rules))
     heads = block.heads
     topics, topic_codes = block.topics, block.topic_codes[rows]
     queue_ids, queue_offsets = heads.queue_id[rows], heads.queue_offset[rows]
@@ -139,6 +141,43 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
         sizes=heads.total_size[rows],
         tags_codes=tags_codes(block, rules)[rows],
     )
+
+
+def _of_batch_topics(block: RecordBlock, rules: DispatchRules) -> npt.NDArray[np.bool_]:
+    batched = np.array([topic in rules.batch_topics for topic in block.topics], np.bool_)
+    return batched[block.topic_codes] if batched.any() else np.zeros(len(block), np.bool_)
+
+
+@dataclass(frozen=True)
+class BatchUnits:
+    """One batch-queue unit a row, in log order; ``units`` are as on disk, ``topic_codes`` index the block's topics."""
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    units: npt.NDArray[np.void]
+
+
+def batch_units(block: RecordBlock, rules: DispatchRules) -> BatchUnits:
+    """Returns the units of BatchCQ topics that the records of the block become.
+
+    Count and base are the record's INNER_NUM and INNER_BASE where it has both, else it is one message at its offset.
+    """
+    rows = np.flatnonzero(dispatched(block) & _of_batch_topics(block, rules))
+    heads = block.heads
+    bases, sizes = heads.queue_offset[rows].copy(), np.ones(len(rows), np.int64)
+    counts, firsts = block.properties[m.INNER_NUM], block.properties[m.INNER_BASE]
+    inner = np.flatnonzero((counts.lengths[rows] >= 0) & (firsts.lengths[rows] >= 0))
+    if inner.size:  # every value was parsed before, when the record was checked
+        sizes[inner] = [javacompat.parse_short(text) or 0 for text in span_texts(block.buffer, counts, rows[inner])]
+        bases[inner] = [javacompat.parse_long(text) or 0 for text in span_texts(block.buffer, firsts, rows[inner])]
+    keep = (bases >= 0) & (sizes >= 0)
+    rows = rows[keep]
+    units = np.zeros(len(rows), batchconsumequeue.UNIT)
+    units["phy_offset"], units["size"] = heads.physical_offset[rows], heads.total_size[rows]
+    units["tags_code"], units["store_timestamp"] = tags_codes(block, rules)[rows], heads.store_timestamp[rows]
+    units["msg_base_offset"], units["batch_size"] = bases[keep], sizes[keep]
+    units["compacted_offset"] = batchconsumequeue.NOT_COMPACTED
+    return BatchUnits(block.topic_codes[rows], heads.queue_id[rows], units)
 
 
 def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:

@@ -30,6 +30,7 @@ BROKER_VERSIONS = ("4.6", "4.9", "5.1", "5.3", "5.5")
 DEFAULT_BROKER_VERSION = "5.3"
 
 COMMIT_LOG = "commitlog"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
@@ -51,6 +52,7 @@ class StoreLayout:
     message_index_enable: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     store_path_commit_log: str = ""
+    mapper_file_size_batch_consume_queue: int = 300_000 * 46
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
 

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +20,8 @@ from storeformat.commitlog import Segment
 from storeformat.errors import TotalsDisagree
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import store_timestamp_at
+from udfs.readers import Readers
 from udfs.scan import ENTRY
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _READ_CHUNK = indexfile.ENTRY_SIZE * (1 << 16)
 _ENTRIES_AT_A_TIME = 1 << 16
@@ -254,27 +251,3 @@ def _entry_chunks(job: IndexFile, readers: Readers) -> Iterator[tuple[Int32s, In
             size = min(_ENTRIES_AT_A_TIME, begin + count - row)
             rows = _read_entries(reader, row, buffer[: size * ENTRY.itemsize])
             yield rows["key_hash"], rows["offset"], rows["store_timestamp"]
-
-
-class Readers:
-    """Keeps the files of one task open; a task reads many slices of few files."""
-
-    _MOST = 256
-
-    def __init__(self) -> None:
-        self._open: dict[str, files.RangeReader] = {}
-
-    def open(self, path: str) -> files.RangeReader:
-        """Returns the reader of a file."""
-        if path not in self._open:
-            if len(self._open) >= self._MOST:
-                self._open.pop(next(iter(self._open))).close()
-            self._open[path] = files.RangeReader(path)
-        return self._open[path]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for reader in self._open.values():
-            reader.close()

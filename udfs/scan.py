@@ -35,10 +35,19 @@ from storeformat.commitlog import (
     search_certificate,
 )
 from storeformat.consumequeue import pack_units
-from storeformat.dispatch import DispatchRules, QueueUnits, from_tags, index_entries, queue_units
+from storeformat.dispatch import (
+    BatchUnits,
+    DispatchRules,
+    QueueUnits,
+    batch_units,
+    from_tags,
+    index_entries,
+    queue_units,
+)
 from storeformat.errors import RecordDefect
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import DecodeRules, RecordBlock
+from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -142,6 +151,10 @@ class SplitScan:
     """The highest store timestamp, which is not the last one where the clock was set back."""
     units_path: str = ""
     entries_path: str = ""
+    batch_runs: BatchRuns = NO_RUNS
+    batch_units: int = 0
+    batch_offset_sum: int = 0
+    batches_path: str = ""
 
 
 def scan_split(split: Split, task: ScanTask) -> SplitScan:
@@ -217,6 +230,7 @@ class _RunWriter:
         self._task = task
         stem = files.join(task.staging, f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}")
         self._paths = (stem + ".units", stem + ".entries")
+        self._batches = BatchRunWriter(stem + ".batches")
         self._units_file: files.FileWriter | None = None
         self._entries_file: files.FileWriter | None = None
         self._topics: dict[bytes, int] = {}
@@ -236,7 +250,9 @@ class _RunWriter:
         try:
             if kind is None:
                 self._flush_units()
+                self._batches.flush()
         finally:
+            self._batches.close(kind, error)
             for file in (self._units_file, self._entries_file):
                 if file is not None:
                     file.__exit__(kind, error, None)
@@ -260,9 +276,11 @@ class _RunWriter:
             self._add_entries(block)
 
     def _add_units(self, block: RecordBlock) -> None:
+        if self._task.dispatch_rules.batch_topics and self._task.staging:
+            self._add_batches(block)
         units = queue_units(block, self._task.dispatch_rules)
         if len(units.offsets):
-            self._last["last_unit"] = int(units.offsets[-1])
+            self._last["last_unit"] = max(self._last["last_unit"], int(units.offsets[-1]))
             self._last["last_unit_timestamp"] = int(
                 block.heads.store_timestamp[np.searchsorted(block.offsets, units.offsets[-1])]
             )
@@ -275,6 +293,16 @@ class _RunWriter:
         self._waiting_units += len(units.offsets)
         if self._waiting_units >= _FLUSH_UNITS:
             self._flush_units()
+
+    def _add_batches(self, block: RecordBlock) -> None:
+        units = batch_units(block, self._task.dispatch_rules)
+        if len(units.units):
+            self._last["last_unit"] = max(self._last["last_unit"], int(units.units["phy_offset"][-1]))
+        if self._task.selection.queues:
+            keep = self._task.selection.wanted(block.topics, units.topic_codes, units.queue_ids)
+            units = BatchUnits(units.topic_codes[keep], units.queue_ids[keep], units.units[keep])
+        codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in block.topics], np.int32)
+        self._batches.add(replace(units, topic_codes=codes[units.topic_codes]))
 
     def _flush_units(self) -> None:
         if not self._waiting_units:
@@ -350,6 +378,10 @@ class _RunWriter:
             latest_timestamp=self._latest,
             units_path=self._paths[0] if self._units_file else "",
             entries_path=self._paths[1] if self._entries_file else "",
+            batch_runs=self._batches.runs(),
+            batch_units=self._batches.units,
+            batch_offset_sum=self._batches.offset_sum % (1 << 64),
+            batches_path=self._batches.path,
             **self._last,
         )
 

@@ -19,7 +19,8 @@ from storeformat.indexalignment import FileContext, Rows
 from storeformat.indexcheck import IndexComparison
 from storeformat.queuecheck import Expectation, UnitComparison
 from storeformat.records import DecodeRules, decode
-from udfs.build import QueueFile, Readers, queue_slices
+from udfs.build import QueueFile, queue_slices
+from udfs.readers import Readers
 from udfs.scan import ENTRY
 
 _ROWS_AT_A_TIME = 1 << 16

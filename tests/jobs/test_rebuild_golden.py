@@ -16,6 +16,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 from jobs.opening import open_store
 from jobs.running import LocalRunner
 from storeformat.errors import WrongSettings
+from storeformat.storeparts import parts_not_rebuilt
 
 pytestmark = pytest.mark.golden
 
@@ -50,6 +51,51 @@ def test_light_queues(store: GoldenStore, split_size: int, tmp_path: Path) -> No
     built = rebuild_here(root, tmp_path, store.settings, split_size=split_size, broker_version=version)
     assert compare(store, root, Path(built.directory)) == []
     assert any(path.name.startswith("%LMQ%") for path in (Path(built.directory) / "consumequeue").iterdir())
+
+
+@pytest.mark.parametrize("split_size", [1 << 10, 5_000, WHOLE])
+@pytest.mark.parametrize("store", golden.stores("batch-cq"), ids=str)
+def test_batch_queues(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    built = rebuild_here(root, tmp_path, store.settings, split_size=split_size)
+    assert compare(store, root, Path(built.directory)) == []
+    assert built.batch_queues is not None
+    assert built.batch_queues.units > 0
+
+
+def test_batch_topics_can_be_named_or_configured(tmp_path: Path) -> None:
+    (store,) = golden.stores("batch-cq-5.3.3")
+    root, log = golden.unpack(store), tmp_path / "log"
+    shutil.copytree(root / "commitlog", log / "commitlog")
+    topics = tuple(path.name for path in (root / "batchconsumequeue").iterdir())
+    built = rebuild_here(log, tmp_path / "named", store.settings, batch_topics=topics)
+    assert compare(store, root, Path(built.directory)) == []
+    (log / "config").mkdir()
+    entries = ",".join(f'"{name}":{{"attributes":{{"queue.type":"BatchCQ"}},"perm":6,1:2}}' for name in topics)
+    (log / "config" / "topics.json").write_text(f'{{"topicConfigTable":{{{entries}}}}}')
+    built = rebuild_here(log, tmp_path / "configured", store.settings)
+    assert compare(store, root, Path(built.directory)) == []
+
+
+def test_a_batch_topic_has_no_ordinary_queues(tmp_path: Path) -> None:
+    (store,) = golden.stores("batch-cq-5.3.3")
+    with pytest.raises(WrongSettings, match="BatchCQ"):
+        rebuild_here(golden.unpack(store), tmp_path, store.settings, batch_topics=("user_events",))
+
+
+@pytest.mark.parametrize("store", golden.stores("cq-ext"), ids=str)
+def test_extended_units_are_named_and_plain_ones_written(store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    assert [part["part"] for part in parts_not_rebuilt(str(root))] == ["consumequeue_ext"]
+    built = rebuild_here(root, tmp_path, store.settings)
+    assert golden.compare_index(root, Path(built.directory), store) == []
+    for path in (root / "consumequeue").glob("*/*/*"):
+        theirs = path.read_bytes()
+        ours = (Path(built.directory) / path.relative_to(root)).read_bytes()
+        # Offset and size of every unit; the tags code is an address there and a hash here.
+        assert [theirs[at : at + 12] for at in range(0, len(theirs), 20)] == [
+            ours[at : at + 12] for at in range(0, len(ours), 20)
+        ]
 
 
 def test_light_queues_need_a_release(tmp_path: Path) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import broker_model
 from support.broker_settings import BrokerSettings
 from support.rebuilding import rebuild_here, rules_of_release
 from support.store_builder import LogBuilder
-from support.strategies import LogShape, broker_settings, logs, split_sizes
+from support.strategies import BATCH_TOPIC, LogShape, broker_settings, logs, split_sizes
 
-SHAPE = LogShape(odd_blanks=False, light_queues=True)
+SHAPE = LogShape(odd_blanks=False, light_queues=True, inner_batches=True)
 
 
 @st.composite
@@ -30,6 +30,8 @@ def files_below(root: Path, part: str) -> dict[str, bytes]:
 @given(cases())
 def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, int]) -> None:
     log, rules, split_size = case
+    # Releases before 5.0 know no batch queues.
+    assume(rules.version >= (5,) or all(placed.message.topic != BATCH_TOPIC for placed in log.records))
     if not log.segments:
         return
     model = broker_model.dispatch(log.segments, rules)
@@ -40,14 +42,20 @@ def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, in
             "mappedFileSizeConsumeQueue": rules.mapped_file_size_consume_queue,
             "maxHashSlotNum": rules.max_hash_slot_num,
             "maxIndexNum": rules.max_index_num,
+            "mapperFileSizeBatchConsumeQueue": rules.mapper_file_size_batch_consume_queue,
             "enableLmq": str(rules.enable_lmq).lower(),
             "enableMultiDispatch": str(rules.enable_multi_dispatch).lower(),
         }
         version = rules_of_release(".".join(map(str, rules.version)))
-        built = rebuild_here(root / "store", root / "work", sizes, broker_version=version, split_size=split_size)
+        topics = tuple(sorted(rules.batch_topics))
+        built = rebuild_here(
+            root / "store", root / "work", sizes, broker_version=version, split_size=split_size, batch_topics=topics
+        )
         made = Path(built.directory)
         plain = {name: data for name, data in model.files.items() if name.startswith("consumequeue/")}
         plain = {name: data for name, data in plain.items() if name.count("/") == 3}  # no broker starts with more
+        batches = {name: data for name, data in model.files.items() if name.startswith("batchconsumequeue/")}
+        assert files_below(made, "batchconsumequeue") == batches
         assert files_below(made, "consumequeue") == plain
         index = [data for _, data in sorted(files_below(made, "index").items())]
         assert index == model.index_files

@@ -18,6 +18,7 @@ SETTINGS = (
     "messageDelayLevel",
     "enableLmq",
     "enableMultiDispatch",
+    "mapperFileSizeBatchConsumeQueue",
 )
 RULES_OF_RELEASE = {"4.6": "4.6", "4.9": "4.9", "5.1": "5.1", "5.3": "5.3", "5.4": "5.5", "5.5": "5.5"}
 

@@ -1,0 +1,59 @@
+"""Consume queues of BatchCQ topics: one 46-byte unit a record, which may hold many messages.
+
+======  ====  ================  ==========================================================
+offset  type  field             meaning
+======  ====  ================  ==========================================================
+0       i64   phy_offset        commit-log offset of the record
+8       i32   size              TOTALSIZE of the record
+12      i64   tags_code         as in an ordinary queue
+20      i64   store_timestamp   store time of the record
+28      i64   msg_base_offset   queue offset of the record's first message
+36      i16   batch_size        messages in the record
+38      i32   compacted_offset  -1
+42      i32   reserved          0
+======  ====  ================  ==========================================================
+
+All big-endian. Mirrors ``BatchConsumeQueue#putBatchMessagePositionInfo`` (5.0.0 to 5.5.0): units are appended, the
+first file always begins at 0, and no place depends on an offset; readers search by ``msg_base_offset``. As in an
+ordinary queue a record with base 0 begins the queue anew, and only its last life is kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat.errors import WrongSettings
+
+UNIT = np.dtype(
+    [
+        ("phy_offset", ">i8"),
+        ("size", ">i4"),
+        ("tags_code", ">i8"),
+        ("store_timestamp", ">i8"),
+        ("msg_base_offset", ">i8"),
+        ("batch_size", ">i2"),
+        ("compacted_offset", ">i4"),
+        ("reserved", ">i4"),
+    ]
+)
+UNIT_SIZE = UNIT.itemsize
+NOT_COMPACTED = -1
+
+
+def check_file_size(size: int) -> int:
+    """Returns the length of every file; raises WrongSettings unless it holds whole units: the broker does not round."""
+    if size < UNIT_SIZE or size % UNIT_SIZE:
+        raise WrongSettings(
+            "mapperFileSizeBatchConsumeQueue holds no whole units", found=size, expected=f"a multiple of {UNIT_SIZE}"
+        )
+    return size
+
+
+def written_units(units: npt.NDArray[np.void]) -> int:
+    """Returns the number of units before the first that a broker does not accept."""
+    valid = (
+        (units["phy_offset"] >= 0) & (units["size"] > 0) & (units["msg_base_offset"] >= 0) & (units["batch_size"] > 0)
+    )
+    invalid = np.flatnonzero(~valid)
+    return int(invalid[0]) if len(invalid) else len(units)

@@ -1,0 +1,57 @@
+"""What a store's ``config/`` says that shapes its files: the type of each topic's queues.
+
+``config/topics.json`` is written by fastjson: JSON, except that integer keys of maps are not quoted. A topic whose
+attributes say ``queue.type=BatchCQ`` has its queues in ``batchconsumequeue/``; a broker does not start with queues of a
+topic in the wrong place (ConsumeQueueStore#queueTypeShouldBe), so the directories say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from storeformat import files
+from storeformat.errors import WrongSettings
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+
+TOPICS = "config/topics.json"
+_BARE_KEY = re.compile(r"([{,]\s*)(-?\d+)(\s*:)")
+_BATCH = "BatchCQ"
+
+
+def parse_fastjson(text: str) -> Any:
+    """Returns what fastjson wrote, with integer keys as text; raises ValueError for what is no such JSON."""
+    return json.loads(_BARE_KEY.sub(r'\1"\2"\3', text))
+
+
+def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
+    """Returns the BatchCQ topics of a store: those named, those of ``config/topics.json``, and those with a directory.
+
+    Raises WrongSettings where such a topic has ordinary queues, too.
+    """
+    found = set(named) | _configured(root)
+    found |= {entry.name for entry in files.list_directory(files.join(root, BATCH_CONSUME_QUEUE)) or []}
+    for topic in sorted(found):
+        ordinary = files.join(root, CONSUME_QUEUE, topic)
+        if files.list_directory(ordinary):
+            raise WrongSettings("a topic of type BatchCQ has ordinary consume queues, too", path=ordinary, found=topic)
+    return frozenset(found)
+
+
+def _configured(root: str) -> set[str]:
+    for path in (files.join(root, TOPICS), files.join(root, TOPICS + ".bak")):
+        if not files.size_of(path):
+            continue
+        try:
+            table = parse_fastjson(files.read_bytes(path).decode("utf-8", "replace"))["topicConfigTable"]
+        except (ValueError, KeyError, TypeError):
+            continue  # the broker falls back to the backup, too
+        return {topic for topic, entry in table.items() if _queue_type(entry) == _BATCH}
+    return set()
+
+
+def _queue_type(entry: Any) -> str | None:
+    attributes = entry.get("attributes") if isinstance(entry, dict) else None
+    return attributes.get("queue.type") if isinstance(attributes, dict) else None

@@ -1,0 +1,157 @@
+"""Units of BatchCQ topics: from the scan to files in ``batchconsumequeue/``, inside a Spark task.
+
+The scan leaves them in one more staging file a split, ``*.batches``: packed units as on disk, grouped by queue. A run
+is the units of one queue from one flush, cut before every unit that begins its queue anew (base 0).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat import files
+from storeformat.batchconsumequeue import UNIT, UNIT_SIZE, written_units
+from storeformat.dispatch import BatchUnits
+from storeformat.errors import TotalsDisagree
+from storeformat.kernels import Int32s, Int64s
+from udfs.readers import Readers
+
+_FLUSH_UNITS = 1 << 18
+
+
+@dataclass(frozen=True)
+class BatchRuns:
+    """One row a run: ``counts`` units from unit ``begins`` of the scan's batch file; ``births`` marks base 0."""
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    begins: Int64s
+    counts: Int64s
+    births: Int64s
+
+
+NO_RUNS = BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8")))
+
+
+class BatchRunWriter:
+    """Collects batch units of one split and writes them grouped by queue; the file appears with the first unit."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: files.FileWriter | None = None
+        self._waiting: list[BatchUnits] = []
+        self._runs: list[BatchRuns] = []
+        self.units = 0
+        self.offset_sum = 0
+
+    @property
+    def path(self) -> str:
+        """Where the units are; empty where there are none."""
+        return self._path if self._file else ""
+
+    def add(self, units: BatchUnits) -> None:
+        """Takes units whose topic codes are the scan's."""
+        if len(units.units):
+            self._waiting.append(units)
+        if sum(len(part.units) for part in self._waiting) >= _FLUSH_UNITS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is waiting."""
+        if not self._waiting:
+            return
+        topics = np.concatenate([part.topic_codes for part in self._waiting])
+        queues = np.concatenate([part.queue_ids for part in self._waiting])
+        units = np.concatenate([part.units for part in self._waiting], dtype=UNIT)  # else numpy turns to native order
+        self._waiting = []
+        order = np.argsort((topics.astype(np.int64) << 32) | queues, kind="stable")
+        topics, queues, units = topics[order], queues[order], units[order]
+        birth = units["msg_base_offset"] == 0
+        starts = birth.copy()
+        starts[0] = True
+        starts[1:] |= (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])
+        first = np.flatnonzero(starts)
+        self._runs.append(
+            BatchRuns(
+                topics[first],
+                queues[first],
+                first + self.units,
+                np.diff(first, append=len(units)),
+                birth[first].astype(np.int64),
+            )
+        )
+        if self._file is None:
+            self._file = files.FileWriter(self._path)
+        self._file.write(units.view(np.uint8).data)
+        self.units += len(units)
+        self.offset_sum += int(units["phy_offset"].astype(np.uint64).sum(dtype=np.uint64))
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        """Closes the file; after an exception it is removed."""
+        if self._file is not None:
+            self._file.__exit__(kind, error, None)
+
+    def runs(self) -> BatchRuns:
+        """Returns all runs, in the order of the file."""
+        names = BatchRuns.__dataclass_fields__
+        if not self._runs:
+            return NO_RUNS
+        return BatchRuns(*(np.concatenate([getattr(part, name) for part in self._runs]) for name in names))
+
+
+@dataclass(frozen=True)
+class BatchQueueFile:
+    """One batch-queue file to make: ``counts[i]`` units from unit ``begins[i]`` of ``sources[i]``, in this order."""
+
+    path: str
+    sources: tuple[str, ...]
+    begins: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WrittenBatchFile:
+    """One written file, as its bytes on storage say."""
+
+    path: str
+    size: int
+    sha256: str
+    count: int
+    offset_sum: int
+
+
+@dataclass(frozen=True)
+class BuildBatchQueueFiles:
+    """Makes batch-queue files of one size."""
+
+    output: str
+    file_size: int
+
+    def __call__(self, jobs: Iterator[BatchQueueFile]) -> Iterator[WrittenBatchFile]:
+        with Readers() as readers:
+            for job in jobs:
+                yield self._build(job, readers)
+
+    def _build(self, job: BatchQueueFile, readers: Readers) -> WrittenBatchFile:
+        target = files.join(self.output, job.path)
+        with files.FileWriter(target) as writer:
+            for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):
+                piece = bytearray(count * UNIT_SIZE)
+                readers.open(source).read_into(begin * UNIT_SIZE, memoryview(piece))
+                writer.write(piece)
+            writer.finish(self.file_size)
+        stored = files.read_bytes(target)
+        units = np.frombuffer(stored, UNIT)
+        mine = units[: written_units(units)]
+        if len(stored) != self.file_size:
+            raise TotalsDisagree("a batch-queue file has the wrong length", path=target, found=len(stored))
+        return WrittenBatchFile(
+            path=job.path,
+            size=self.file_size,
+            sha256=hashlib.sha256(stored).hexdigest(),
+            count=len(mine),
+            offset_sum=int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64)),
+        )
