@@ -25,6 +25,7 @@ from storeformat.errors import DependencyMissing, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
+DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.session to show all that Spark says
 PACKAGES = ("jobs", "storeformat", "udfs")
 
 # org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
@@ -146,6 +147,7 @@ def prepare(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_HOME"] = str(spark_home())
+    os.environ[DEBUG] = "1" if debug else "0"
     command = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")] + [*options, *extra]
     if chosen.get("spark.submit.deployMode") == "cluster":
         become_spark_submit(command, job_arguments)

@@ -13,9 +13,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,10 +28,11 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# What every JVM says that has an incubator module, and Spark 4.2 always has one.
-NOISE = (b"WARNING: Using incubator modules",)
+# What every JVM says that has an incubator module (Spark 4.2 always has one), and the lines of Java's stack traces.
+NOISE = (b"WARNING: Using incubator modules", b"\tat ", b"\t... ", b"Caused by: ")
+PYTHON_TRACE = b"Traceback (most recent call last)"
 
-TRACE = "Traceback (most recent call last)"
+TRACE = PYTHON_TRACE.decode()
 RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
 OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
 
@@ -67,11 +69,18 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
 
 @contextmanager
 def spark_session(app_name: str) -> Iterator[SparkSession]:
-    """Yield a SparkSession."""
+    """Yield a SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
     from pyspark.sql import SparkSession
 
-    with spark_context(app_name):
-        yield SparkSession.builder.appName(app_name).getOrCreate()
+    warehouse = "spark.sql.warehouse.dir"
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-", ignore_cleanup_errors=True) as directory,
+        spark_context(app_name) as context,
+    ):
+        builder = SparkSession.builder.appName(app_name)
+        if not context.getConf().contains(warehouse):
+            builder = builder.config(warehouse, directory)
+        yield builder.getOrCreate()
 
 
 @contextmanager
@@ -114,15 +123,32 @@ def start_jvm() -> Any:
 
 
 def forward(source: BinaryIO, ending: threading.Event) -> None:
-    """Copy lines to stderr until the last writer has gone, without the noise.
+    """Copy lines to stderr until the last writer has gone: all of them with ``--debug``, else only what is no noise.
 
-    What is said after ``ending`` is noise, too: workers complain that the JVM they talk to has gone.
+    What is said after ``ending`` is noise: workers complain that the JVM they talk to has gone.
     """
     with source:
-        for line in source:
-            if not (line.startswith(NOISE) or ending.is_set()):
+        for line in source if os.environ.get(launch.DEBUG) == "1" else without_noise(source):
+            if not ending.is_set():
                 sys.stderr.write(line.decode("utf-8", "replace"))
                 sys.stderr.flush()
+
+
+def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines that are neither known noise nor part of a stack trace.
+
+    What matters comes to the driver as an exception; the other traces are those of workers that the JVM has hung up on,
+    because it needs no more rows.
+    """
+    in_python_trace = False
+    for line in lines:
+        begins = line.startswith(PYTHON_TRACE)
+        if in_python_trace and not (begins or line[:1].isspace()):
+            in_python_trace = False  # this line names the exception, and is the last
+            continue
+        in_python_trace = in_python_trace or begins
+        if not (in_python_trace or line.startswith(NOISE)):
+            yield line
 
 
 def end_jvm(gateway: Any, *, at_work: bool) -> None:

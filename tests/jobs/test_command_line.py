@@ -146,7 +146,14 @@ class TestLaunch:
             "SPARK_SUBMIT_OPTS",
         ):
             monkeypatch.delenv(name, raising=False)
-        for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "SPARK_HOME", "PYTHONPATH", "PYTHONSAFEPATH"):
+        for name in (
+            "PYSPARK_SUBMIT_ARGS",
+            "SPARK_SUBMIT_OPTS",
+            "SPARK_HOME",
+            "PYTHONPATH",
+            "PYTHONSAFEPATH",
+            launch.DEBUG,
+        ):
             monkeypatch.setenv(name, "")
         for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_LAUNCHER_OPTS"):
             monkeypatch.setenv(name, "set by a test")
@@ -413,6 +420,36 @@ class TestProgress:
         reporter.note("n")
         reporter.warn("w")
         assert said.getvalue() == "warning: w\n"
+
+
+class TestWhatSparkSays:
+    def test_traces_and_known_noise_are_left_out_and_nothing_else(self) -> None:
+        said = b"""WARNING: Using incubator modules: jdk.incubator.vector
+one
+Traceback (most recent call last):
+  File "daemon.py", line 262, in manager
+    outfile.flush()
+BrokenPipeError: [Errno 32] Broken pipe
+two
+Exception in thread "main" java.lang.OutOfMemoryError: Java heap space
+\tat java.base/java.util.Arrays.copyOf(Arrays.java:3537)
+Caused by: java.io.IOException
+\t... 3 more
+three
+Traceback (most recent call last):
+Traceback (most recent call last):
+  x
+KeyError: 1
+four
+"""
+        assert b"".join(session.without_noise(said.splitlines(keepends=True))).decode().split("\n") == [
+            "one",
+            "two",
+            'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
+            "three",
+            "four",
+            "",
+        ]
 
 
 class TestErrorsOfTasks:
