@@ -19,11 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from support import golden, messages_model
 from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
 
-from jobs import functions, session, views
+from jobs import functions, views
 from udfs import schemas
 
 pytestmark = [pytest.mark.spark, pytest.mark.golden]
@@ -77,12 +78,13 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def spark(rows: list[Row]) -> Iterator[Any]:
-    with session.spark_session("views") as spark:
-        table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES_WITH_BODY)
-        messages = spark.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY))
-        views.register(spark, messages, views.VIEWS)
-        yield spark
+def catalog(spark: SparkSession, rows: list[Row]) -> SparkSession:
+    """A session of its own, so that no other test's views are in the way."""
+    other = spark.newSession()
+    table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES_WITH_BODY)
+    messages = other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY))
+    views.register(other, messages, views.VIEWS)
+    return other
 
 
 # ---------------------------------------------------------------------------------------------------- the slow counts
@@ -333,8 +335,8 @@ def test_every_view_is_counted() -> None:
 
 
 @pytest.mark.parametrize("name", views.VIEWS)
-def test_a_view_gives_what_a_slow_count_gives(name: str, spark: Any, rows: list[Row]) -> None:
-    found = sorted(in_order(row.values()) for row in spark.table(name).toArrow().to_pylist())
+def test_a_view_gives_what_a_slow_count_gives(name: str, catalog: SparkSession, rows: list[Row]) -> None:
+    found = sorted(in_order(row.values()) for row in catalog.table(name).toArrow().to_pylist())
     expected = sorted(map(in_order, SLOW_COUNTS[name](rows)))
     assert len(found) == len(expected)
     assert expected, f"no store has anything for {name}"
@@ -353,10 +355,10 @@ def plain(row: tuple[tuple[bool, Any], ...]) -> list[Any]:
     return [value if isinstance(value, (int, float)) else hash(value) for value in values] + [given for given, _ in row]
 
 
-def test_the_shop_is_as_it_was_run(spark: Any) -> None:
+def test_the_shop_is_as_it_was_run(catalog: SparkSession) -> None:
     """What Shop.java did, by its own rules (notebooks/shop/README.md)."""
     one = {
-        name: spark.table(name).where(f"broker = 'shop-a' AND {condition}").collect()
+        name: catalog.table(name).where(f"broker = 'shop-a' AND {condition}").collect()
         for name, condition in {
             "storage_by_topic": "topic = 'orders'",
             "transactions": "TRUE",
@@ -364,7 +366,7 @@ def test_the_shop_is_as_it_was_run(spark: Any) -> None:
             "delay_accuracy": "delivered <> scheduled",
         }.items()
     }
-    (twice,) = spark.table("duplicates_by_topic").where("topic = 'orders'").collect()
+    (twice,) = catalog.table("duplicates_by_topic").where("topic = 'orders'").collect()
     orders = one["storage_by_topic"][0].messages
     assert (orders, twice.surplus) == (1094 + 27, 27)
     assert len(one["transactions"]) == 1094 // 5
@@ -380,33 +382,33 @@ def test_the_shop_is_as_it_was_run(spark: Any) -> None:
     assert one["delay_accuracy"] == []
 
 
-def test_views_are_described(spark: Any) -> None:
-    described = {row.col_name: row.comment for row in spark.sql("DESCRIBE retry_ageing").collect()}
+def test_views_are_described(catalog: SparkSession) -> None:
+    described = {row.col_name: row.comment for row in catalog.sql("DESCRIBE retry_ageing").collect()}
     assert described["reconsume_times"] == "The how-manieth retry"
 
 
-def test_a_table_without_bodies_has_all_views_but_no_rollbacks(spark: Any, rows: list[Row]) -> None:
+def test_a_table_without_bodies_has_all_views_but_no_rollbacks(catalog: SparkSession, rows: list[Row]) -> None:
     table = pa.Table.from_pylist([row for row in rows if row["broker"] == STORES[0]], schema=schemas.MESSAGES)
-    other = spark.newSession()
+    other = catalog.newSession()
     views.register(other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES)))
     outcomes = {row.outcome for row in other.table("transaction_outcomes").collect()}
     assert outcomes == {"committed", "not committed"}
     assert other.table("traces").count() == 0
 
 
-def test_functions_in_sql(spark: Any, rows: list[Row]) -> None:
-    views.register(spark, spark.table("messages"), views.TRACE_VIEWS)
-    names = functions.register(spark)
-    steps = {row.step: row["count"] for row in spark.table("traces").groupBy("step").count().collect()}
+def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:
+    views.register(catalog, catalog.table("messages"), views.TRACE_VIEWS)
+    names = functions.register(catalog)
+    steps = {row.step: row["count"] for row in catalog.table("traces").groupBy("step").count().collect()}
     assert steps["Pub"] >= 1094
-    assert 0 < steps["SubBefore"] == spark.table("consumptions").count()
-    failed = spark.table("consumptions").where("consumer_group = 'ledger' AND NOT success").count()
+    assert 0 < steps["SubBefore"] == catalog.table("consumptions").count()
+    failed = catalog.table("consumptions").where("consumer_group = 'ledger' AND NOT success").count()
     assert failed == 4 * 14  # the first attempt and three retries
     assert len(names) == len(set(names)) > 15
-    described = [row.function_desc for row in spark.sql("DESCRIBE FUNCTION EXTENDED rmq_uniq_key_time").collect()]
+    described = [row.function_desc for row in catalog.sql("DESCRIBE FUNCTION EXTENDED rmq_uniq_key_time").collect()]
     assert any("When a client made a unique key." in line for line in described)
     assert any(line.split()[-4:-1] == ["DEFAULT", "0", "'time"] or "DEFAULT 0" in line for line in described)
-    wrong = spark.sql(
+    wrong = catalog.sql(
         """
         SELECT count_if(rmq_tags_code(tags) <> tags_code AND topic <> 'SCHEDULE_TOPIC_XXXX') AS tags,
                count_if(rmq_offset_msg_id(store_host, commit_log_offset) <> offset_msg_id) AS ids,
@@ -420,14 +422,17 @@ def test_functions_in_sql(spark: Any, rows: list[Row]) -> None:
     ).first()
     assert wrong.asDict() == dict.fromkeys(("tags", "ids", "parts", "transactions", "delays", "bodies"), 0)
     for name in names:
-        count = len(spark.sql(f"DESCRIBE FUNCTION {name}").collect())
+        count = len(catalog.sql(f"DESCRIBE FUNCTION {name}").collect())
         assert count > 2
     assert (
-        spark.sql("SELECT rmq_delay_ms(NULL), rmq_host_ip(NULL), rmq_index_slot(NULL, 'k')").first()[:] == (None,) * 3
+        catalog.sql("SELECT rmq_delay_ms(NULL), rmq_host_ip(NULL), rmq_index_slot(NULL, 'k')").first()[:] == (None,) * 3
     )
-    assert spark.sql("SELECT rmq_delay_ms(99), rmq_delay_ms(0), rmq_delay_ms(2, '1s 2d')").first()[:] == (
+    assert catalog.sql("SELECT rmq_delay_ms(99), rmq_delay_ms(0), rmq_delay_ms(2, '1s 2d')").first()[:] == (
         7_200_000,
         0,
         172_800_000,
     )
-    assert spark.sql("SELECT rmq_host_ip('[fe80::2]:9'), rmq_host_ip('1.2.3.4:5')").first()[:] == ("fe80::2", "1.2.3.4")
+    assert catalog.sql("SELECT rmq_host_ip('[fe80::2]:9'), rmq_host_ip('1.2.3.4:5')").first()[:] == (
+        "fe80::2",
+        "1.2.3.4",
+    )
