@@ -58,6 +58,10 @@ def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, in
         assert files_below(made, "batchconsumequeue") == batches
         assert files_below(made, "consumequeue") == plain
         index = [data for _, data in sorted(files_below(made, "index").items())]
+        if built.reading.ghosts and len(index) == len(model.index_files) + 1:
+            # A ghost is dispatched by its old offset and skipped, but a full last file has its successor by then. The
+            # model steps over ghosts altogether.
+            assert int.from_bytes(index.pop()[36:40], "big") == 1
         assert index == model.index_files
     assert built.reading.records == len(log.records)
     stale = {placed.offset for placed in log.stale_records}
