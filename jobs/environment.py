@@ -31,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED_BY = (ROOT / "pyproject.toml", ROOT / "conf" / "delta-pom.xml", Path(__file__).resolve())
@@ -85,10 +85,17 @@ def run(command: list[str], log: IO[str], **settings: str) -> bool:
     """Return whether a command succeeded; what it says goes to the log."""
     log.write(f"$ {' '.join(command)}\n")
     log.flush()
-    return (
-        subprocess.run(command, stdout=log, stderr=log, env=os.environ | settings, cwd=ROOT, check=False).returncode
-        == 0
-    )
+    return code_of(command, stdout=log, stderr=log, env=os.environ | settings, cwd=ROOT) == 0
+
+
+def code_of(command: list[str], **settings: Any) -> int:
+    """Return the exit code of a command, which ends when this process is told to end."""
+    with subprocess.Popen(command, **settings) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            raise
 
 
 def create_venv(venv: Path) -> None:
@@ -231,7 +238,7 @@ def set_up(venv: Path, java: str) -> None:
             "--java",
             java,
         ]
-        code = subprocess.run(inside, check=False).returncode
+        code = code_of(inside)
         if code != 0:
             sys.exit(code if code > 0 else 128 - code)
 

@@ -205,27 +205,42 @@ class TestEnvironment:
         venv = tmp_path / "venv"
         calls: list[list[str]] = []
 
-        def interrupted(command: list[str], **settings: object) -> subprocess.CompletedProcess[str]:
+        def interrupted(command: list[str]) -> int:
             calls.append(command)
-            return subprocess.CompletedProcess(command, 130)
+            return 130
 
-        def completed(command: list[str], **settings: object) -> subprocess.CompletedProcess[str]:
+        def completed(command: list[str]) -> int:
             calls.append(command)
             (venv / "ready").write_text(f"{java}\n{environment.digest()}\n")
-            return subprocess.CompletedProcess(command, 0)
+            return 0
 
         monkeypatch.setattr(environment, "create_venv", lambda venv: venv.mkdir(exist_ok=True))
         monkeypatch.setattr(environment, "check_java", lambda java: None)
-        monkeypatch.setattr(environment.subprocess, "run", interrupted)
+        monkeypatch.setattr(environment, "code_of", interrupted)
         with pytest.raises(SystemExit) as ended:
             environment.set_up(venv, java)
         assert ended.value.code == 130
         assert not environment.is_ready(venv, java)
-        monkeypatch.setattr(environment.subprocess, "run", completed)
+        monkeypatch.setattr(environment, "code_of", completed)
         environment.set_up(venv, java)
         assert environment.is_ready(venv, java)
         environment.set_up(venv, java)
         assert len(calls) == 2, "a third start had nothing to do"
+
+    def test_what_it_started_ends_with_it(self, tmp_path: Path) -> None:
+        program = (
+            "import signal, sys\nfrom jobs import environment as e\n"
+            "signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))\n"
+            "e.code_of(['sh', '-c', 'echo begun; exec sleep 60'])\n"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(timeout=30) == 143
+        assert processes_of(process.pid) == []
 
     def test_a_second_start_waits_for_the_first(self, tmp_path: Path) -> None:
         venv = tmp_path / "venv"
@@ -238,7 +253,7 @@ class TestEnvironment:
             "    time.sleep(0.5)\n"
             "    (venv / 'ready').write_text('java\\n' + e.digest() + '\\n')\n"
             "e.create_venv = create\n"
-            "e.subprocess.run = lambda *a, **k: e.subprocess.CompletedProcess(a, 0)\n"
+            "e.code_of = lambda command: 0\n"
             "e.set_up(venv, 'java')\n"
         )
         started = [
