@@ -233,13 +233,12 @@ class TestEnvironment:
             "signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))\n"
             "e.code_of(['sh', '-c', 'echo begun; exec sleep 60'])\n"
         )
-        process = subprocess.Popen(
-            [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        process.terminate()
-        assert process.wait(timeout=30) == 143
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            process.terminate()
+            assert process.wait(timeout=30) == 143
         assert processes_of(process.pid) == []
 
     def test_a_second_start_waits_for_the_first(self, tmp_path: Path) -> None:
