@@ -144,7 +144,7 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
     missing = total("gaps", "missing")
     steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
     return {
-        "retries": f"{retries:,} retries and {dead:,} dead letters of {groups} consumer groups" if groups else "none",
+        "retries": f"{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}" if groups else "none",
         "duplicates": f"{surplus:,} messages more than unique keys" if surplus else "none",
         "transactions": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())) or "none",
         "delays": (

@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -41,61 +42,71 @@ _SETTINGS: dict[Any, Any] = {
 
 def bars(name: str, labels: Sequence[str], values: Sequence[float], *, unit: str, description: str) -> str:
     """Returns horizontal bars, the first on top, each with its value in bytes or whatever ``unit`` is."""
-    figure, axes = _figure(name, 0.8 + 0.34 * len(labels))
-    scale, unit = _scaled(max(values, default=0), unit)
-    axes.barh(range(len(labels)), [value / scale for value in values], color=COLOURS[0], height=0.7)
-    axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(unit)
-    return _svg(figure, name, description)
+    with _style(name):
+        figure, axes = _figure(0.8 + 0.34 * len(labels))
+        scale, unit = _scaled(max(values, default=0), unit)
+        axes.barh(range(len(labels)), [value / scale for value in values], color=COLOURS[0], height=0.7)
+        axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(unit)
+        return _svg(figure, name, description)
 
 
 def layers(
     name: str, times: Sequence[datetime], series: Sequence[tuple[str, Sequence[float]]], *, unit: str, description: str
 ) -> str:
     """Returns values over time as steps on top of each other; ``times`` are the begins of intervals of one length."""
-    figure, axes = _figure(name, 3.4)
-    total = [sum(values) for values in zip(*(values for _, values in series), strict=True)]
-    scale, unit = _scaled(max(total, default=0), unit)
-    length = times[1] - times[0] if len(times) > 1 else None
-    edges = [*times, times[-1] + length] if length else [*times, times[-1]]
-    base = [0.0] * len(edges)
-    for number, (label, values) in enumerate(series):
-        top = [low + value / scale for low, value in zip(base, [*values, values[-1]], strict=True)]
-        axes.fill_between(
-            edges, base, top, step="post", color=COLOURS[number % len(COLOURS)], label=_short(label), linewidth=0
-        )
-        base = top
-    axes.set_ylabel(unit)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(edges[0], edges[-1] if edges[-1] > edges[0] else None)
-    _dates(axes)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
-    return _svg(figure, name, description)
+    with _style(name):
+        figure, axes = _figure(3.4)
+        total = [sum(values) for values in zip(*(values for _, values in series), strict=True)]
+        scale, unit = _scaled(max(total, default=0), unit)
+        length = times[1] - times[0] if len(times) > 1 else None
+        edges = [*times, times[-1] + length] if length else [*times, times[-1]]
+        base = [0.0] * len(edges)
+        for number, (label, values) in enumerate(series):
+            top = [low + value / scale for low, value in zip(base, [*values, values[-1]], strict=True)]
+            axes.fill_between(
+                edges, base, top, step="post", color=COLOURS[number % len(COLOURS)], label=_short(label), linewidth=0
+            )
+            base = top
+        axes.set_ylabel(unit)
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(edges[0], edges[-1] if edges[-1] > edges[0] else None)
+        _dates(axes)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
+        return _svg(figure, name, description)
 
 
 def columns(name: str, labels: Sequence[str], values: Sequence[float], *, x: str, y: str, description: str) -> str:
     """Returns vertical bars that touch: a histogram whose buckets are named by ``labels``."""
-    figure, axes = _figure(name, 3.0)
-    axes.bar(range(len(labels)), values, color=COLOURS[2], width=0.94)
-    axes.set_xticks(range(len(labels)), labels)
-    axes.grid(axis="x", visible=False)
-    axes.tick_params(axis="x", length=0)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.yaxis.set_major_formatter(lambda value, position: f"{value:,.0f}")
-    return _svg(figure, name, description)
+    with _style(name):
+        figure, axes = _figure(3.0)
+        axes.bar(range(len(labels)), values, color=COLOURS[2], width=0.94)
+        axes.set_xticks(range(len(labels)), labels)
+        axes.grid(axis="x", visible=False)
+        axes.tick_params(axis="x", length=0)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.yaxis.set_major_formatter(lambda value, position: f"{value:,.0f}")
+        return _svg(figure, name, description)
 
 
-def _figure(name: str, height: float) -> tuple[Figure, Any]:
+@contextmanager
+def _style(name: str) -> Iterator[None]:
+    """Within it, matplotlib draws as above; texts keep what holds when they are made."""
     import matplotlib as mpl  # noqa: PLC0415  (an extra; nothing else of the program needs it)
+
+    with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}):
+        yield
+
+
+def _figure(height: float) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure  # noqa: PLC0415  (not pyplot: no window, no global state)
 
-    with mpl.rc_context(_SETTINGS):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        return figure, figure.subplots()
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    return figure, figure.subplots()
 
 
 def _dates(axes: Any) -> None:
@@ -125,10 +136,8 @@ def _short(label: str) -> str:
 
 
 def _svg(figure: Figure, name: str, description: str) -> str:
-    import matplotlib as mpl  # noqa: PLC0415
-
     text = io.StringIO()
-    with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # Text is drawn by the page's fonts; matplotlib only measures it.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
