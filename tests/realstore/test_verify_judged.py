@@ -1,0 +1,60 @@
+"""Random stores of real brokers, written, halted, recovered and gone on with: ``verify`` finds nothing wrong in any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.real_store import RELEASES, RealStore, Store, wiped_copy
+from support.rebuilding import rules_of_release
+from support.verifying import verify_here
+
+pytestmark = pytest.mark.realstore
+
+FEATURES = {
+    "4.9.8": ("lmq", "cq_ext"),
+    "5.1.4": ("lmq", "cq_ext", "long_topics", "batch_cq"),
+    "5.3.3": ("lmq", "cq_ext", "long_topics", "batch_cq", "property_crc"),
+    "5.5.0": ("lmq", "cq_ext", "long_topics", "batch_cq", "property_crc"),
+}
+
+
+def complaints(release: str, stores: list[Store]) -> list[str]:
+    found = []
+    for store in stores:
+        verified = verify_here(store.root, store.settings, broker_version=rules_of_release(release))
+        assert verified.compared["consume_queue_units"] > 0
+        found += [f"{store.root.name}: {difference}" for difference in verified.verdicts.differences]
+        found += [f"{store.root.name}: {hazard}" for hazard in verified.verdicts.hazards]
+    return found
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_written_and_shut_down(release: str, tmp_path: Path) -> None:
+    assert complaints(release, RealStore(release).write(tmp_path, 10, seed=40_000)) == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("feature", ["lmq", "cq_ext", "long_topics", "batch_cq", "property_crc"])
+def test_features(release: str, feature: str, tmp_path: Path) -> None:
+    if feature not in FEATURES[release]:
+        pytest.skip("this release has no such feature")
+    assert complaints(release, RealStore(release).write(tmp_path, 2, seed=41_000, features=[feature])) == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_halted_and_opened_again(release: str, tmp_path: Path) -> None:
+    """The broker recovers from its abort file, indexes the last record again, and takes new messages."""
+    judge = RealStore(release)
+    stores = judge.write(tmp_path, 5, seed=42_000, halt=True)
+    assert complaints(release, stores) == []
+    judge.open([store.root for store in stores], put=True)
+    assert complaints(release, stores) == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_recovered_by_the_broker_itself(release: str, tmp_path: Path) -> None:
+    judge = RealStore(release)
+    written = judge.write(tmp_path / "written", 5, seed=43_000)
+    copies = [wiped_copy(store.root, tmp_path / "wiped" / store.root.name) for store in written]
+    assert complaints(release, judge.recover(copies)) == []
