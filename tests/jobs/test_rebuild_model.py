@@ -56,9 +56,9 @@ def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, in
             )
         except DamagedLog as damage:
             # Ghosts follow a record of their segment; one at its first byte is a segment that was moved.
-            assert "FOREIGN_OFFSET" in str(damage)
-            assert (damage.offset or 0) % log.segment_size == 0
-            return
+            if "FOREIGN_OFFSET" in str(damage) and (damage.offset or 0) % log.segment_size == 0:
+                return
+            raise
         made = Path(built.directory)
         plain = {name: data for name, data in model.files.items() if name.startswith("consumequeue/")}
         plain = {name: data for name, data in plain.items() if name.count("/") == 3}  # no broker starts with more
