@@ -268,7 +268,8 @@ def main() -> NoReturn:
             sys.exit(0)
         set_up(arguments.venv, arguments.java)
     except KeyboardInterrupt:
-        say("interrupted; the next start sets up again")
+        if not arguments.fill:
+            say("interrupted; the next start sets up again")
         sys.exit(130)
     except OSError as error:
         fail(f"setting up failed: {error}")
