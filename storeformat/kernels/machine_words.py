@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils, config
-from numba.extending import intrinsic
+from numba.extending import intrinsic, models, register_model
 
 if sys.byteorder != "little":
     raise ImportError("the compiled kernels are for little-endian processors")
@@ -112,30 +112,90 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
+class _Pair(types.Type):
+    """Two words in one vector register: a polynomial of 128 bits over GF(2)."""
+
+    def __init__(self) -> None:
+        super().__init__(name="pair of words")
+
+
+_PAIR = _Pair()
+_PAIR_VECTOR = ir.VectorType(ir.IntType(64), 2)
+
+
+@register_model(_Pair)
+class _PairModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _PAIR_VECTOR)  # type: ignore[no-untyped-call]
+
+
+def _vector(builder: Any, first: Any, second: Any) -> Any:
+    places = [ir.Constant(ir.IntType(32), place) for place in (0, 1)]
+    value = builder.insert_element(ir.Constant(_PAIR_VECTOR, ir.Undefined), first, places[0])
+    return builder.insert_element(value, second, places[1])
+
+
 @_instruction
-def carryless_fold(typing_context: Any, low: Any, high: Any, low_factor: Any, high_factor: Any) -> Any:
-    """The 128 bits of low * low_factor ^ high * high_factor, polynomials over GF(2), as two words, low one first."""
+def pair(typing_context: Any, low: Any, high: Any) -> Any:
+    """Two words as a pair."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word, byte = ir.IntType(64), ir.IntType(8)
-        pair = ir.VectorType(word, 2)
-        multiply = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, ir.FunctionType(pair, (pair, pair, byte)), "llvm.x86.pclmulqdq"
-        )
-        places = [ir.Constant(ir.IntType(32), place) for place in (0, 1)]
+        return _vector(builder, *arguments)
 
-        def vector(first: Any, second: Any) -> Any:
-            value = builder.insert_element(ir.Constant(pair, ir.Undefined), first, places[0])
-            return builder.insert_element(value, second, places[1])
+    return _PAIR(types.uint64, types.uint64), generate
 
-        state, factors = vector(arguments[0], arguments[1]), vector(arguments[2], arguments[3])
-        products = [builder.call(multiply, (state, factors, ir.Constant(byte, both))) for both in (0x00, 0x11)]
-        folded = builder.xor(*products)
-        words = [builder.extract_element(folded, place) for place in places]
-        return context.make_tuple(builder, signature.return_type, words)
 
-    pair_of_words: Any = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
-    return pair_of_words(*(types.uint64,) * 4), generate
+@_instruction
+def words(typing_context: Any, value: Any) -> Any:
+    """The low and the high word of a pair."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        both = [builder.extract_element(arguments[0], ir.Constant(ir.IntType(32), place)) for place in (0, 1)]
+        return context.make_tuple(builder, signature.return_type, both)
+
+    two: Any = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
+    return two(_PAIR), generate
+
+
+@_instruction
+def exclusive_or(typing_context: Any, one: Any, other: Any) -> Any:
+    """The sum of two pairs as polynomials."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.xor(*arguments)
+
+    return _PAIR(_PAIR, _PAIR), generate
+
+
+@_instruction
+def carryless_fold(typing_context: Any, value: Any, factors: Any) -> Any:
+    """The sum of the carry-less products of the two low words and of the two high ones."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8)
+        kind = ir.FunctionType(_PAIR_VECTOR, (_PAIR_VECTOR, _PAIR_VECTOR, byte))
+        multiply = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq")  # type: ignore[no-untyped-call]
+        return builder.xor(*(builder.call(multiply, (*arguments, ir.Constant(byte, both))) for both in (0x00, 0x11)))
+
+    return _PAIR(_PAIR, _PAIR), generate
+
+
+@_instruction
+def _load_pair(typing_context: Any, buffer: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.gep(array.data, [arguments[1]])
+        return builder.load(builder.bitcast(address, _PAIR_VECTOR.as_pointer()), align=1)
+
+    return _PAIR(buffer, types.intp), generate
+
+
+@njit(inline="always")
+def load_pair(buffer, at):  # type: ignore[no-untyped-def]
+    """The sixteen bytes at a position as a pair."""
+    if CHECKED:
+        _touch(buffer, at, 16)
+    return _load_pair(buffer, at)
 
 
 @njit(inline="always")

@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from storeformat.kernels.machine_words import HAS_CARRYLESS_MULTIPLY, carryless_fold, load32, load64
+from storeformat.kernels.machine_words import (
+    HAS_CARRYLESS_MULTIPLY,
+    carryless_fold,
+    exclusive_or,
+    load32,
+    load_pair,
+    pair,
+    words,
+)
 
 _POLYNOMIAL = 0xEDB88320
 _FOLD_64 = (np.uint64(0x154442BD4), np.uint64(0x1C6E41596))
@@ -68,36 +76,28 @@ def _by_tables(tables, buffer, at, end, crc):  # type: ignore[no-untyped-def]
 @njit
 def _folded(tables, buffer, at, end):  # type: ignore[no-untyped-def]
     """CRC state after the bytes [at, end), at least 64, from the state of all ones."""
-    far_low, far_high = _FOLD_64
-    near_low, near_high = _FOLD_16
-    a0, a1 = load64(buffer, at) ^ np.uint64(0xFFFFFFFF), load64(buffer, at + 8)
-    b0, b1 = load64(buffer, at + 16), load64(buffer, at + 24)
-    c0, c1 = load64(buffer, at + 32), load64(buffer, at + 40)
-    d0, d1 = load64(buffer, at + 48), load64(buffer, at + 56)
+    far, near = pair(*_FOLD_64), pair(*_FOLD_16)
+    a = exclusive_or(load_pair(buffer, at), pair(np.uint64(0xFFFFFFFF), np.uint64(0)))
+    b, c, d = load_pair(buffer, at + 16), load_pair(buffer, at + 32), load_pair(buffer, at + 48)
     at += 64
     while end - at >= 64:
-        a0, a1 = carryless_fold(a0, a1, far_low, far_high)
-        b0, b1 = carryless_fold(b0, b1, far_low, far_high)
-        c0, c1 = carryless_fold(c0, c1, far_low, far_high)
-        d0, d1 = carryless_fold(d0, d1, far_low, far_high)
-        a0, a1 = a0 ^ load64(buffer, at), a1 ^ load64(buffer, at + 8)
-        b0, b1 = b0 ^ load64(buffer, at + 16), b1 ^ load64(buffer, at + 24)
-        c0, c1 = c0 ^ load64(buffer, at + 32), c1 ^ load64(buffer, at + 40)
-        d0, d1 = d0 ^ load64(buffer, at + 48), d1 ^ load64(buffer, at + 56)
+        a = exclusive_or(carryless_fold(a, far), load_pair(buffer, at))
+        b = exclusive_or(carryless_fold(b, far), load_pair(buffer, at + 16))
+        c = exclusive_or(carryless_fold(c, far), load_pair(buffer, at + 32))
+        d = exclusive_or(carryless_fold(d, far), load_pair(buffer, at + 48))
         at += 64
-    a0, a1 = carryless_fold(a0, a1, near_low, near_high)
-    a0, a1 = carryless_fold(a0 ^ b0, a1 ^ b1, near_low, near_high)
-    a0, a1 = carryless_fold(a0 ^ c0, a1 ^ c1, near_low, near_high)
-    a0, a1 = a0 ^ d0, a1 ^ d1
+    a = exclusive_or(carryless_fold(a, near), b)
+    a = exclusive_or(carryless_fold(a, near), c)
+    a = exclusive_or(carryless_fold(a, near), d)
     while end - at >= 16:
-        a0, a1 = carryless_fold(a0, a1, near_low, near_high)
-        a0, a1 = a0 ^ load64(buffer, at), a1 ^ load64(buffer, at + 8)
+        a = exclusive_or(carryless_fold(a, near), load_pair(buffer, at))
         at += 16
+    low, high = words(a)
     crc = (
-        _look_up(tables, 12, np.uint32(a0))
-        ^ _look_up(tables, 8, np.uint32(a0 >> 32))
-        ^ _look_up(tables, 4, np.uint32(a1))
-        ^ _look_up(tables, 0, np.uint32(a1 >> 32))
+        _look_up(tables, 12, np.uint32(low))
+        ^ _look_up(tables, 8, np.uint32(low >> np.uint64(32)))
+        ^ _look_up(tables, 4, np.uint32(high))
+        ^ _look_up(tables, 0, np.uint32(high >> np.uint64(32)))
     )
     return _by_tables(tables, buffer, at, end, crc)
 

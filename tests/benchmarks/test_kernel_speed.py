@@ -26,7 +26,7 @@ from storeformat.kernels import PADDING, Spans, numpy_kernels
 from storeformat.records import DISPATCH_PROPERTIES
 
 pytestmark = pytest.mark.benchmark
-BLOCK = 8 << 20
+BLOCK = 4 << 20
 SLOTS, ENTRIES = 5_000_000, 3_000_000
 
 
