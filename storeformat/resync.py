@@ -15,6 +15,7 @@ What cannot be decided is left out and named: a message too few can be reported,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -29,7 +30,6 @@ from storeformat.commitlog import (
     Sight,
     Split,
     judge_head,
-    search_certificate,
     sight_of,
 )
 from storeformat.errors import RecordDefect
@@ -40,8 +40,8 @@ from storeformat.survivors import Neighbours, Witness
 SURVEY_BLOCK = 1 << 20
 """Bytes read at a time: many places are looked at, few bytes at each."""
 
-MANY_ZEROS = 1024
-"""So many zeros behind a chain are the unwritten rest of a segment, or lost pages."""
+MANY_ZEROS = 16
+"""So many zeros behind a chain are taken for the unwritten rest of a segment or for lost pages."""
 
 
 class Finding(Enum):
@@ -128,6 +128,8 @@ class _Surveyor:
         self._pieces: list[tuple[int, int]] = []
         self._kept: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
+        self._seen: set[int] = set()
+        """Where records of rejected chains begin: each is judged once."""
 
     def run(self) -> Survey:
         """Returns the whole survey."""
@@ -149,7 +151,7 @@ class _Surveyor:
             self._lose(position, self._limit, Finding.ZEROS, defect)
             return None
         frame = self._frame(position)
-        if frame.size is not None:
+        if frame.size is not None and not self._leads_into_another_life(position + frame.size):
             end = position + frame.size
             if not (self._keep and defect == RecordDefect.BODY_CRC and self._keeps(position, end)):
                 record = self._sight(position, frame.size) if frame.certified else None
@@ -184,6 +186,14 @@ class _Surveyor:
             return Follower.NOTHING
         return Follower.NONE
 
+    def _leads_into_another_life(self, position: int) -> bool:
+        """Returns whether a record lies there whose time is off by more than a clock jumps."""
+        self._window.load(position, min(m.MAX_HEAD_SIZE, self._limit - position))
+        if self._window.find_certificate(position, position + 1) is None:
+            return False
+        block = next(iter(self._chain(position)), None)
+        return block is not None and not self._witness.may_be_of_this_life(block)
+
     def _keeps(self, position: int, end: int) -> bool:
         """Keeps the record at [position, end) if nothing but the CRC of its body is wrong."""
         self._window.load(position, end - position)
@@ -216,21 +226,31 @@ class _Surveyor:
         known_room = self._witness.room
         strict_below = position + max(frame.hints, default=0)
         rejected: list[Gap] = []
-        at = position + max(frame.body_end, 1)
-        while at < self._limit:
-            found = search_certificate(self._window, at, self._limit, self._limit, SURVEY_BLOCK).first
-            if found is None:
-                break
+        self._seen.clear()
+        for found in self._certificates(position + max(frame.body_end, 1)):
+            if found in self._seen:
+                continue
             self._witness.room = known_room + found - position
             piece = self._try(found, strict_below)
             if isinstance(piece, _Piece):
-                self._lose(position, piece.start, Finding.BYTES, defect)
+                self._lose_around(position, piece.start, defect, rejected)
                 self._witness.room = known_room + piece.start - position
                 return piece
             rejected.append(piece)
-            at = piece.end
         self._lose_rest(position, defect, frame, rejected)
         return None
+
+    def _certificates(self, begin: int) -> Iterator[int]:
+        """Yields every place from ``begin`` on whose head is certified. The window may be moved in between."""
+        for at in range(begin, self._limit, SURVEY_BLOCK):
+            stop = min(at + SURVEY_BLOCK, self._limit)
+            self._window.load(at, min(stop + m.CERTIFICATE_SIZE, self._limit) - at)
+            places = []
+            place = self._window.find_certificate(at, stop)
+            while place is not None:
+                places.append(place)
+                place = self._window.find_certificate(place + 1, stop)
+            yield from places
 
     def _try(self, found: int, strict_below: int) -> _Piece | Gap:
         """Returns the survivors of the chain from a certified record, or that it has none."""
@@ -238,6 +258,7 @@ class _Surveyor:
         trial: Witness | None = None
         start, older = found, True
         for block in walk:
+            self._seen.update(block.offsets.tolist())
             if trial is None:
                 older = older and self._witness.is_older(block)
                 hit = self._witness.first_survivor(block, strict_below)
@@ -272,6 +293,18 @@ class _Surveyor:
         self._gaps.append(Gap(begin, end, finding, defect, record))
         if finding == Finding.RECORD:
             self._witness.room += end - begin
+
+    def _lose_around(self, begin: int, end: int, defect: RecordDefect, rejected: list[Gap]) -> None:
+        """Everything in [begin, end) is lost; what nobody could decide on is named."""
+        for gap in rejected:
+            if gap.finding == Finding.AMBIGUOUS and begin < gap.end and gap.begin < end:
+                first, last = max(begin, gap.begin), min(end, gap.end)
+                if first > begin:
+                    self._lose(begin, first, Finding.BYTES, defect)
+                self._lose(first, last, Finding.AMBIGUOUS, defect)
+                begin = last
+        if begin < end:
+            self._lose(begin, end, Finding.BYTES, defect)
 
     def _lose_rest(self, position: int, defect: RecordDefect, frame: Frame, rejected: list[Gap]) -> None:
         """Everything up to the limit is lost, or never was there."""

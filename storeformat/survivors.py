@@ -105,27 +105,25 @@ class Witness:
         if queue is None:
             return Evidence.WEAK if in_time else Evidence.NONE
         end, following = self._ends.get(queue), self._firsts.get(queue)
-        if (
-            end is not None
-            and following is not None
-            and end <= number < following
-            and self._is_in_time(time, CLOCK_SLACK)
-        ):
+        reach = (end or 0) + self.room // m.MIN_RECORD_SIZE
+        in_reach = number <= reach if end is not None or self._whole else True
+        is_missing = end is not None and following is not None and end <= number < following
+        if is_missing and in_reach and self._is_in_time(time, CLOCK_SLACK):
             return Evidence.STRONG
-        if not in_time or number < 0:
+        if not in_time or (number < (end or 0) and number != 0):
             return Evidence.NONE
         later = next((rows.queue_offsets[other] for other in rows.later(row)), following)
         if later is not None and later != 0 and number >= later:
             return Evidence.NONE
-        if number == 0:
-            return Evidence.WEAK
+        if number == 0:  # the queue begins, or begins again: then what follows is small too
+            return Evidence.NONE if end and later is not None and later >= end else Evidence.WEAK
         if number == end:
             return Evidence.FAIR
-        if end is None:
-            possible = not self._whole or number <= self.room // m.MIN_RECORD_SIZE
-        else:
-            possible = end <= number <= end + self.room // m.MIN_RECORD_SIZE
-        return Evidence.WEAK if possible else Evidence.NONE
+        return Evidence.WEAK if in_reach else Evidence.NONE
+
+    def may_be_of_this_life(self, block: RecordBlock) -> bool:
+        """Returns whether the first record of a block is no further off in time than a clock jumps."""
+        return self._is_in_time(int(block.heads.store_timestamp[0]), CLOCK_SLACK)
 
     def _is_in_time(self, time: int, slack: int = 0) -> bool:
         """Returns whether a time lies between the neighbours', whichever is the later one, or no further off than the
@@ -166,7 +164,9 @@ class Witness:
         self._learned += 1
         if following is not None and following <= number and following != 0:
             self._contradictions += 1
-        elif end is not None and number > 0:
+        elif number == 0:
+            self._successions += self._whole and queue not in self._ends
+        elif end is not None:
             self._strong = self._strong or (following is not None and end <= number)
             self._successions += number == end
             self._missing += max(number - end, 0)

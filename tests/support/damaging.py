@@ -1,0 +1,366 @@
+"""Random damage by the hundred thousand: logs in memory, read by ``jobs.logscan`` without files or Spark.
+
+A trial damages one or two segments of a small log and lets the real driver salvage it. What comes out is held against
+what is known of the log:
+
+========  ==============================================================================================================
+wrong     a record that was never written there, or whose checked bytes are not the ones that were
+missed    a record whose bytes are all still in place, and which did not come out (``undecided``: it is named as one
+          of which nobody can tell whether it is a message or a copy in a lost one's body)
+uncounted a message that is gone between two survivors of its queue and that the report does not name
+========  ==============================================================================================================
+
+What no reader of this format can do is not asked. Bytes outside TOTALSIZE, the lengths, the magic, the record's own
+offset and the body have no check (``unchecked``: flags, times, hosts, names, properties), unless the record ends in
+``__CRC32#``, and even that says nothing once its own 21 bytes are hit; an empty body has no CRC. Where a block of an
+older log begins just where a record must (``aligned``), its records are chained like any other. Nor can anybody tell
+that the first segment of a log is of an earlier life as a whole: nothing lies before it.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+from support.store_builder import Embedded, LogBuilder, Message, Placed
+
+from jobs.logscan import LogReading, scan_log
+from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split
+from storeformat.dispatch import DispatchRules
+from storeformat.records import DecodeRules
+from storeformat.resync import Broken, Finding, survey
+from storeformat.survivors import Neighbours
+from udfs.scan import ScanTask, SplitScan
+
+SEGMENT = 4096
+TOPICS = ("A", "TopicPay", "stock-level_2")
+KINDS = ("flip", "flip", "zero", "random", "size", "swap", "duplicate", "zero_tail", "old_generation")
+_CRC_TAIL = 21
+"""``__CRC32#`` with its value, and the separator before it."""
+
+
+class MemoryReader:
+    """Takes the place of ``files.RangeReader``: paths are keys of ``contents``."""
+
+    contents: ClassVar[dict[str, bytes]] = {}
+
+    def __init__(self, path: str) -> None:
+        self._data = self.contents[path]
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        target[:] = self._data[offset : offset + len(target)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@dataclass
+class RememberingRunner:
+    """Scans the splits of sound segments once for all trials on a log."""
+
+    damaged: set[int] = field(default_factory=set)
+    known: dict[Split, SplitScan] = field(default_factory=dict)
+
+    def map(self, what: str, task: Callable[[Iterator[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
+        rows = []
+        for item in items:
+            sound = isinstance(item, Split) and item.segment.base not in self.damaged
+            row = self.known.get(item) if sound else None
+            if row is None:
+                (row,) = task(iter([item]))
+            if sound:
+                self.known[item] = row
+            rows.append(row)
+        return rows
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the logs of a run of trials hold."""
+
+    property_crc: bool = True
+    embedded: bool = False
+
+
+def draw_log(draw: random.Random, shape: Shape, *, clock: int = 1_700_000_000_000, segments: int = 4) -> LogBuilder:
+    """A log of short records in a few queues, its last segment half full."""
+    log = LogBuilder(SEGMENT, clock=clock)
+    while log.end_offset < (segments - 1) * SEGMENT + draw.randrange(800, 3400):
+        log.clock += draw.choice([0, 0, 1, 30])
+        message = Message(
+            topic=draw.choice(TOPICS),
+            queue_id=draw.randrange(2),
+            body=draw.randbytes(draw.choice([0, 5, 20, 20, 20, 40, 40, 300])),
+            tags="t",
+            property_crc=shape.property_crc,
+        )
+        if shape.embedded and draw.random() < 0.1:
+            message = _with_copies(draw, message, log.clock + 1)
+        log.message(message)
+    log.settle()
+    if draw.random() < 0.5:
+        log.preallocate()
+    return log
+
+
+def _with_copies(draw: random.Random, message: Message, clock: int) -> Message:
+    """The message with whole records in its body, as timely as it is itself, with queue offsets out of the air."""
+    copies = tuple(
+        Message(
+            topic=draw.choice(TOPICS),
+            queue_id=draw.randrange(2),
+            body=draw.randbytes(5),
+            queue_offset=draw.randrange(60),
+            store_timestamp=clock,
+        )
+        for _ in range(draw.randrange(1, 4))
+    )
+    body = Embedded(copies, lead=draw.randbytes(draw.randrange(30)), rejoins=draw.random() < 0.5)
+    return Message(topic=message.topic, queue_id=message.queue_id, body=body, property_crc=message.property_crc)
+
+
+def draw_damage(
+    draw: random.Random, log: LogBuilder, older: LogBuilder, *, whole_files: bool = True
+) -> dict[int, bytes]:
+    """The segments that one to three random damages leave, by their base; only those that differ."""
+    segments = log.segments
+    written = [base for base in segments if base < log.end_offset]
+    changed: dict[int, bytearray] = {}
+    for _ in range(draw.choice([1, 1, 1, 2, 3])):
+        base = draw.choice(written)
+        data = changed.setdefault(base, bytearray(segments[base]))
+        _damage(draw, data, base, log, older, whole_files)
+    return {base: bytes(data) for base, data in changed.items() if data != segments[base]}
+
+
+def _damage(
+    draw: random.Random, data: bytearray, base: int, log: LogBuilder, older: LogBuilder, whole_files: bool
+) -> None:
+    kind = draw.choice(KINDS)
+    at = draw.randrange(len(data))
+    length = min(draw.choice([1, 8, 64, 300]), len(data) - at)
+    source = draw.randrange(len(data) - length + 1)
+    if kind == "flip":
+        data[at] ^= 1 << draw.randrange(8)
+    elif kind == "zero":
+        data[at : at + length] = bytes(length)
+    elif kind == "random":
+        data[at : at + length] = draw.randbytes(length)
+    elif kind == "zero_tail":
+        data[at:] = bytes(len(data) - at)
+    elif kind == "size":
+        placed = draw.choice([item for item in log.records if base <= item.offset < base + SEGMENT])
+        size = draw.choice([draw.randrange(-(1 << 31), 1 << 31), placed.size + draw.randrange(-90, 600), 0])
+        struct.pack_into(">i", data, placed.offset - base, size)
+    elif kind == "duplicate":
+        data[at : at + length] = data[source : source + length]
+    elif kind == "swap":
+        one, other = bytes(data[at : at + length]), bytes(data[source : source + length])
+        data[at : at + length], data[source : source + length] = other, one
+    elif not base:
+        data[at] ^= 1  # what is older than the first records of a log, nobody can tell
+    elif whole_files and draw.random() < 0.3:  # a file of the log's earlier life under the name of this one
+        data[:] = older.segments[base]
+    else:
+        data[at : at + length] = older.segments[base][at : at + length]
+
+
+@dataclass
+class Tally:
+    """What trials found; ``examples`` hold the first of each kind of failure."""
+
+    trials: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def fail(self, what: str, told: str) -> None:
+        self.counts[what] += 1
+        if self.counts[what] <= 3:
+            self.examples.append(f"{what}: {told}")
+
+
+def run_trials(
+    seed: int, count: int, shape: Shape, *, per_log: int = 50, split_size: int = SEGMENT, whole_driver: bool = True
+) -> Tally:
+    """The outcome of ``count`` trials; ``files.RangeReader`` must be a ``MemoryReader``.
+
+    Without ``whole_driver`` only chain and survey of the damaged segments are run, which is ten times as fast.
+    """
+    draw = random.Random(seed)
+    tally = Tally()
+    while tally.trials < count:
+        older = draw_log(draw, shape, clock=1_600_000_000_000)
+        log = draw_log(draw, shape)
+        trial = Trial(log, older, shape, split_size)
+        for _ in range(per_log):
+            changed = draw_damage(draw, log, older, whole_files=whole_driver)
+            tally.trials += 1
+            if changed and whole_driver:
+                trial.judge_reading(changed, tally, f"seed {seed} trial {tally.trials}")
+            elif changed:
+                trial.judge_surveys(changed, tally, f"seed {seed} trial {tally.trials}")
+    return tally
+
+
+class Trial:
+    """One log, whose sound parts are scanned once."""
+
+    def __init__(self, log: LogBuilder, older: LogBuilder, shape: Shape, split_size: int) -> None:
+        self.older = older.segments
+        self.boundaries = {placed.end for placed in log.records}
+        self.log, self.shape, self.split_size = log, shape, split_size
+        self.sound = log.segments
+        self.segments = [Segment(str(base), base, SEGMENT) for base in self.sound]
+        self.task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
+        self.truth = {placed.offset: placed for placed in log.records}
+        self.by_segment: dict[int, list[Placed]] = {base: [] for base in self.sound}
+        for placed in log.records:
+            self.by_segment[placed.offset - placed.offset % SEGMENT].append(placed)
+        self.runner = RememberingRunner()
+
+    def read(self, changed: dict[int, bytes]) -> LogReading:
+        """The salvaged reading of the log with some segments changed."""
+        self.runner.damaged = set(changed)
+        MemoryReader.contents = {str(base): data for base, data in (self.sound | changed).items()}
+        return scan_log(self.runner, self.segments, self.task, split_size=self.split_size, on_damage="salvage")
+
+    def judge_reading(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
+        """Lets the driver read the damaged log and tallies what is wrong with the outcome."""
+        reading = self.read(changed)
+        ghosts = {offset for offset, _ in reading.ghosts}
+        undecided = [(item.begin, item.end) for item in reading.damaged if "left out" in item.reason]
+        came_out: set[int] = set()
+        for base, data in changed.items():
+            ranges = [(scan.report.start or 0, scan.report.end) for scan in reading.scans]
+            mine = [item for item in ranges if base <= item[0] < base + SEGMENT]
+            came_out |= self._judge(base, data, mine, ghosts, undecided, tally, name)
+        self._count(changed, came_out, reading, tally, name)
+
+    def judge_surveys(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
+        """Reads each damaged segment alone, as if the others were sound."""
+        for base, data in changed.items():
+            segment = Segment(str(base), base, SEGMENT)
+            MemoryReader.contents = {segment.path: data}
+            window = BlockWindow(MemoryReader(segment.path), segment)  # type: ignore[arg-type]
+            walk = ChainWalk(
+                window, Split(0, segment, base, segment.end, segment.end, base), base, self.task.decode_rules
+            )
+            ghosts = {int(at) for block in walk for at in block.offsets[~block.genuine]}
+            ranges = [(base, walk.position)]
+            undecided: list[tuple[int, int]] = []
+            if walk.ended == ChainEnd.DEFECT:
+                near = self._neighbours(segment, walk.position)
+                found = survey(
+                    window, Broken(segment, walk.position, walk.defect, segment.end, near), self.task.decode_rules
+                )
+                tally.counts["surveys"] += 1
+                ranges += found.pieces
+                undecided = [(gap.begin, gap.end) for gap in found.gaps if gap.finding == Finding.AMBIGUOUS]
+            for start, end in ranges[1:]:
+                piece = ChainWalk(window, Split(0, segment, start, end, end, start), start, self.task.decode_rules)
+                ghosts |= {int(at) for block in piece for at in block.offsets[~block.genuine]}
+            self._judge(base, data, ranges, ghosts, undecided, tally, name)
+
+    def _neighbours(self, segment: Segment, position: int) -> Neighbours:
+        before = [placed for placed in self.log.records if placed.offset < position]
+        after = [placed for placed in self.log.records if placed.offset >= segment.end]
+        return Neighbours(
+            ends={_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in before},
+            firsts={_queue(placed): placed.message.queue_offset or 0 for placed in reversed(after)},
+            before=before[-1].message.store_timestamp if before else None,
+            after=after[0].message.store_timestamp if after else None,
+            whole=True,
+        )
+
+    def _judge(
+        self,
+        base: int,
+        data: bytes,
+        ranges: Sequence[tuple[int, int]],
+        ghosts: set[int],
+        undecided: Sequence[tuple[int, int]],
+        tally: Tally,
+        name: str,
+    ) -> set[int]:
+        """Tallies what came out of one segment that should not have, and what did not; returns what came out."""
+        came_out = set()
+        for start, end in ranges:
+            at = start
+            while at < end:
+                (size,) = struct.unpack_from(">i", data, at - base)
+                if at not in ghosts:
+                    came_out.add(at)
+                    self._check(base, data, at, size, tally, name)
+                at += size
+        for placed in self.by_segment[base]:
+            span = slice(placed.offset - base, placed.end - base)
+            if data[span] == self.sound[base][span]:
+                tally.counts["alive"] += 1
+                if placed.offset in came_out:
+                    continue
+                if any(begin <= placed.offset < end for begin, end in undecided):
+                    tally.counts["undecided"] += 1
+                else:
+                    tally.fail("missed", f"{name} {placed.offset} {placed.message.queue} {placed.message.queue_offset}")
+        return came_out
+
+    def _check(self, base: int, data: bytes, at: int, size: int, tally: Tally, name: str) -> None:
+        placed = self.truth.get(at)
+        span = slice(at - base, at - base + size)
+        if placed is not None and placed.size == size:
+            now, then = data[span], self.sound[base][span]
+            if now == then:
+                return
+            hidden = now[-_CRC_TAIL:] != then[-_CRC_TAIL:] or not self.shape.property_crc
+            if hidden and _body(now) in (b"", _body(then)):
+                tally.counts["unchecked"] += 1
+                return
+        if self.older[base][span] == data[span] and at in self.boundaries:
+            self.boundaries.add(at + size)
+            tally.counts["aligned"] += 1
+            return
+        tally.fail("wrong", f"{name} {at} size {size}, written there: {placed}")
+
+    def _count(
+        self, changed: dict[int, bytes], came_out: set[int], reading: LogReading, tally: Tally, name: str
+    ) -> None:
+        """Every message that is gone between survivors of its queue is counted, and no other."""
+        queues: dict[Any, list[tuple[int, bool]]] = {}
+        for placed in self.log.records:
+            base = placed.offset - placed.offset % SEGMENT
+            out = placed.offset in came_out if base in changed else True
+            queues.setdefault(placed.message.queue, []).append((placed.message.queue_offset or 0, out))
+        for (topic, queue_id), rows in queues.items():
+            last = max((number for number, out in rows if out), default=-1)
+            gone = {number for number, out in rows if not out and number < last}
+            told = [row for row in reading.losses.rows if (row.topic, row.queue_id) == (topic, queue_id)]
+            counted = {
+                row.first_queue_offset + number
+                for row in told
+                if row.first_queue_offset is not None
+                for number in range(row.messages)
+            }
+            tally.counts["gone"] += len(gone)
+            if gone - counted:
+                tally.fail("uncounted", f"{name} {topic}/{queue_id} {sorted(gone - counted)}")
+            if {number for number, out in rows if out} & counted:
+                tally.fail("overcounted", f"{name} {topic}/{queue_id} {sorted(counted)}")
+
+
+def _queue(placed: Placed) -> tuple[bytes, int]:
+    return placed.message.topic_bytes, placed.message.queue_id
+
+
+def _body(record: bytes) -> bytes:
+    (length,) = struct.unpack_from(">i", record, 84)
+    return record[88 : 88 + max(length, 0)]
