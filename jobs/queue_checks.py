@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from jobs.config import TopicFilter
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
-from jobs.planning import QueuesPlan
+from jobs.planning import BatchQueuesPlan, QueuesPlan
 from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts
 from storeformat import files
-from storeformat.consumequeue import UNIT_SIZE, file_name
-from storeformat.layout import CONSUME_QUEUE, is_file_name
+from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
+from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
+from storeformat.batchconsumequeue import written_units
+from storeformat.consumequeue import UNIT_SIZE
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, file_name, is_file_name
 from storeformat.message import SCHEDULE_TOPIC
 from udfs.build import QueueFile
 from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
 
-BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 LMQ_PREFIX = "%LMQ%"
 LITE_PREFIX = "%LMQ%$"
@@ -47,12 +49,14 @@ class QueueFiles:
 
 @dataclass
 class QueuesCompared:
-    """All queues with what was found in each of their files, by the byte offset that names the file."""
+    """All queues of one kind with what was found in each of their files, by the byte offset that names the file."""
 
-    queues: dict[Queue, QueueFiles]
-    findings: dict[Queue, dict[int, QueueFinding]]
-    checks: dict[str, QueueCheck]
+    artefact: str
+    unit_size: int
     task: CompareQueueFiles
+    queues: dict[Queue, QueueFiles] = field(default_factory=lambda: defaultdict(QueueFiles))
+    findings: dict[Queue, dict[int, QueueFinding]] = field(default_factory=lambda: defaultdict(dict))
+    checks: dict[str, QueueCheck] = field(default_factory=dict)
 
     @property
     def reach(self) -> int:
@@ -62,32 +66,36 @@ class QueuesCompared:
             default=-1,
         )
 
+    def place(self, queue: Queue, base: int | None = None, name: str | None = None) -> Place:
+        """Returns the place of a queue, or of a file of it."""
+        return Place(self.artefact, self.path(queue, base, name), *queue)
+
+    def path(self, queue: Queue, base: int | None = None, name: str | None = None) -> str:
+        """Returns the path below the store of a queue, or of a file of it."""
+        named = name if base is None else file_name(base)
+        return "/".join([self.artefact, queue[0], str(queue[1]), *([named] if named else [])])
+
 
 def compare_queues(
     store: OpenedStore,
     reading: LogReading,
     plan: QueuesPlan,
     topics: Sequence[TopicFilter],
-    batch_topics: Iterable[str],
     runner: Runner,
     verdicts: Verdicts,
 ) -> QueuesCompared:
-    """Returns the first comparison of all queue files that the log makes or that are there."""
-    skipped = set(batch_topics) | {
-        entry.name for entry in files.list_directory(files.join(store.root, BATCH_CONSUME_QUEUE)) or []
-    }
-    queues = _expected_queues(plan, skipped)
-    _find_files(store.root, queues, topics, skipped, verdicts)
-    if skipped:
-        verdicts.note(f"batch consume queues are not verified: {', '.join(sorted(skipped))}")
-    task = CompareQueueFiles(
-        root=store.root,
-        file_size=store.layout.consume_queue_file_size,
-        segments=tuple(store.segments),
-        decode_rules=store.decode_rules(),
-        log_begin=reading.begin,
-        log_end=reading.end,
-    )
+    """Returns the first comparison of all consume-queue files that the log makes or that are there."""
+    task = _task(store, reading, store.layout.consume_queue_file_size)
+    compared = QueuesCompared(CONSUME_QUEUE, UNIT_SIZE, task)
+    for file in plan.files:
+        _, topic, queue_id, name = file.path.split("/")
+        those = compared.queues[topic, int(queue_id)]
+        base = int(name) // UNIT_SIZE
+        if not those.expected:
+            those.first = base + file.pre_blanks
+        those.expected[int(name)] = file
+        those.end = base + file.pre_blanks + int(file.counts.sum())
+    _find_files(store.root, compared, topics, verdicts)
     ext = {
         (topic.name, queue.name): tuple(
             ExtFile(entry.path, int(entry.name), entry.size)
@@ -98,72 +106,137 @@ def compare_queues(
         for queue in (files.list_directory(topic.path) or [] if topic.is_directory else [])
         if queue.is_directory
     }
-    checks = {
-        check.file.path: check
-        for queue, those in queues.items()
-        for check in _checks(queue, those, task.file_size, ext.get((queue[0], str(queue[1])), ()))
-    }
-    compared = QueuesCompared(queues, defaultdict(dict), checks, task)
-    run_checks(compared, runner, "compare consume queues", task, list(checks.values()))
+    _compare(compared, ext, runner)
     return compared
 
 
-def _expected_queues(plan: QueuesPlan, skipped: set[str]) -> dict[Queue, QueueFiles]:
-    queues: dict[Queue, QueueFiles] = defaultdict(QueueFiles)
+def compare_batch_queues(
+    store: OpenedStore,
+    reading: LogReading,
+    plan: BatchQueuesPlan,
+    topics: Sequence[TopicFilter],
+    runner: Runner,
+    verdicts: Verdicts,
+) -> QueuesCompared:
+    """Returns the first comparison of all files of BatchCQ topics.
+
+    Their units lie one after the other, wherever the queue began. So where retention took the head of the log, the
+    store's own units tell how many places the deleted messages take.
+    """
+    task = replace(_task(store, reading, store.layout.mapper_file_size_batch_consume_queue), batch=True)
+    compared = QueuesCompared(BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, task)
+    slices: dict[Queue, list[tuple[str, int, int]]] = defaultdict(list)
     for file in plan.files:
-        _, topic, queue_id, name = file.path.split("/")
-        if topic in skipped:
-            continue
-        those = queues[topic, int(queue_id)]
-        base = int(name) // UNIT_SIZE
-        if not those.expected:
-            those.first = base + file.pre_blanks
-        those.expected[int(name)] = file
-        those.end = base + file.pre_blanks + int(file.counts.sum())
-    return queues
+        _, topic, queue_id, _ = file.path.split("/")
+        slices[topic, int(queue_id)] += zip(file.sources, file.begins, file.counts, strict=True)
+        compared.queues[topic, int(queue_id)]
+    _find_files(store.root, compared, topics, verdicts)
+    for queue, parts in slices.items():
+        those = compared.queues[queue]
+        those.first = _units_of_deleted(compared, queue) if reading.begin else 0
+        those.end = those.first + sum(count for _, _, count in parts)
+        those.expected = _cut_files(compared, queue, those.first, parts)
+    _compare(compared, {}, runner)
+    return compared
 
 
-def _find_files(
-    root: str, queues: dict[Queue, QueueFiles], topics: Sequence[TopicFilter], skipped: set[str], verdicts: Verdicts
-) -> None:
+def _task(store: OpenedStore, reading: LogReading, file_size: int) -> CompareQueueFiles:
+    return CompareQueueFiles(
+        root=store.root,
+        file_size=file_size,
+        segments=tuple(store.segments),
+        decode_rules=store.decode_rules(),
+        log_begin=reading.begin,
+        log_end=reading.end,
+    )
+
+
+def _find_files(root: str, compared: QueuesCompared, topics: Sequence[TopicFilter], verdicts: Verdicts) -> None:
     """Lists the queue files that are there, as far as they are asked for; what is no queue file is said at once."""
-    for topic in files.list_directory(files.join(root, CONSUME_QUEUE)) or []:
+    for topic in files.list_directory(files.join(root, compared.artefact)) or []:
         wanted = [item.queue_id for item in topics if item.topic == topic.name]
-        if not topic.is_directory or topic.name in skipped or (topics and not wanted):
+        if not topic.is_directory or (topics and not wanted):
             continue
         for queue in files.list_directory(topic.path) or []:
             if not (queue.is_directory and queue.name.isascii() and queue.name.isdigit()):
                 continue  # as the broker does
             if topics and None not in wanted and int(queue.name) not in wanted:
                 continue
-            those = queues[topic.name, int(queue.name)]
+            key = (topic.name, int(queue.name))
             for entry in files.list_directory(queue.path) or []:
                 if entry.is_directory:
                     continue
                 if is_file_name(entry.name):
-                    those.found[int(entry.name)] = entry.size
+                    compared.queues[key].found[int(entry.name)] = entry.size
                 else:
-                    place = queue_place((topic.name, int(queue.name)), entry.name)
+                    place = compared.place(key, name=entry.name)
                     verdicts.differ(place, "extra_file", found="no name of a consume-queue file")
 
 
-def queue_place(queue: Queue, name: str | None) -> Place:
-    """Returns the place of a queue, or of a file of it."""
-    directory = f"{CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
-    return Place(CONSUME_QUEUE, directory if name is None else f"{directory}/{name}", *queue)
+def _units_of_deleted(compared: QueuesCompared, queue: Queue) -> int:
+    """Returns the place of a batch queue's first unit that does not point below the log."""
+    task, place = compared.task, 0
+    for base, size in sorted(compared.queues[queue].found.items()):
+        if size != task.file_size or base % task.file_size:
+            continue
+        units = np.frombuffer(files.read_bytes(files.join(task.root, compared.path(queue, base))), BATCH_UNIT)
+        written = written_units(units)
+        alive = np.flatnonzero(units["phy_offset"][:written] >= task.log_begin)
+        place = base // BATCH_UNIT_SIZE + (int(alive[0]) if len(alive) else written)
+        if len(alive) or written < len(units):
+            break
+    return place
 
 
-def _checks(queue: Queue, those: QueueFiles, file_size: int, ext: tuple[ExtFile, ...]) -> Iterable[QueueCheck]:
-    per_file = file_size // UNIT_SIZE
+def _cut_files(
+    compared: QueuesCompared, queue: Queue, first: int, parts: Iterable[tuple[str, int, int]]
+) -> dict[int, QueueFile]:
+    """Returns the files that these slices of staged units make from place ``first`` on."""
+    per_file = compared.task.file_size // compared.unit_size
+    cut: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    place = first
+    for source, begin, count in parts:
+        at, left = begin, count
+        while left:
+            taken = min(left, per_file - place % per_file)
+            cut[place // per_file].append((source, at, taken))
+            place, at, left = place + taken, at + taken, left - taken
+    made = {}
+    for number, slices in cut.items():
+        base = number * compared.task.file_size
+        made[base] = QueueFile(
+            path=compared.path(queue, base),
+            pre_blanks=0,
+            sources=tuple(source for source, _, _ in slices),
+            path_of=np.arange(len(slices), dtype=np.int32),
+            begins=np.array([at for _, at, _ in slices], np.int64),
+            counts=np.array([taken for _, _, taken in slices], np.int64),
+            fillers=np.zeros(len(slices), bool),
+        )
+    return made
+
+
+def _compare(compared: QueuesCompared, ext: Mapping[tuple[str, str], tuple[ExtFile, ...]], runner: Runner) -> None:
+    for queue, those in compared.queues.items():
+        for check in _checks(compared, queue, those, ext.get((queue[0], str(queue[1])), ())):
+            compared.checks[check.file.path] = check
+    run_checks(compared, runner, f"compare {compared.artefact}", compared.task, list(compared.checks.values()))
+
+
+def _checks(
+    compared: QueuesCompared, queue: Queue, those: QueueFiles, ext: tuple[ExtFile, ...]
+) -> Iterable[QueueCheck]:
+    file_size, unit_size = compared.task.file_size, compared.unit_size
+    per_file = file_size // unit_size
     for base in sorted(those.expected.keys() | those.found.keys()):
-        path = files.join(CONSUME_QUEUE, queue[0], str(queue[1]), file_name(base // UNIT_SIZE))
         file = those.expected.get(base)
         if file is None:
             if base % file_size:
                 continue
             nothing = np.zeros(0, np.int64)
+            path = compared.path(queue, base)
             file = QueueFile(path, 0, (), nothing.astype(np.int32), nothing, nothing, np.zeros(0, bool))
-        first, end = those.first - base // UNIT_SIZE, those.end - base // UNIT_SIZE
+        first, end = those.first - base // unit_size, those.end - base // unit_size
         yield QueueCheck(
             file,
             begin=min(max(first, 0), per_file) if those.known else 0,

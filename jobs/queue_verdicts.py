@@ -10,26 +10,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import astuple, replace
 
 import numpy as np
 
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
-from jobs.planning import QueuesPlan
-from jobs.queue_checks import LITE_PREFIX, LMQ_PREFIX, Queue, QueueFiles, QueuesCompared, queue_place, run_checks
+from jobs.queue_checks import LITE_PREFIX, LMQ_PREFIX, Queue, QueuesCompared, run_checks
 from jobs.running import Runner
 from jobs.verdicts import Verdicts
 from storeformat import files
-from storeformat.consumequeue import UNIT_SIZE, file_name
 from storeformat.errors import MissingInput
-from udfs.verify import FindRecords, QueueFinding, RecordsAsked
+from udfs.verify import FindRecords, RecordsAsked
 
 
 def judge_queues(
     store: OpenedStore,
     reading: LogReading,
-    plan: QueuesPlan,
+    created_anew: Iterable[Queue],
     compared: QueuesCompared,
     dispatched: int | None,
     runner: Runner,
@@ -53,18 +52,16 @@ def judge_queues(
         run_checks(compared, runner, "look again at what is missing", task, again)
     totals: Counter[str] = Counter()
     multi_dispatch = any(topic.startswith(LMQ_PREFIX) for topic, _ in compared.queues)
-    gone = _Deletions(store.root, plan, compared)
+    gone = _Deletions(store.root, created_anew, compared)
     for queue in sorted(compared.queues):
-        those, found = compared.queues[queue], compared.findings[queue]
+        those = compared.queues[queue]
         if those.known:
-            _judge_missing_files(queue, those, found, compared.task.file_size, gone, verdicts, totals)
+            _judge_missing_files(compared, queue, gone, verdicts, totals)
         for base in sorted(those.found):
             if base % compared.task.file_size:
-                verdicts.differ(
-                    queue_place(queue, file_name(base // UNIT_SIZE)), "extra_file", found="name between two files"
-                )
+                verdicts.differ(compared.place(queue, base), "extra_file", found="name between two files")
                 continue
-            _judge_file(queue, those, base, found[base], multi_dispatch, verdicts, totals)
+            _judge_file(compared, queue, base, multi_dispatch, verdicts, totals)
     _judge_old_units(reading, compared, runner, verdicts, totals, store)
     _judge_beyond(compared, verdicts, cut)
     _note_totals(totals, dispatched, verdicts)
@@ -78,11 +75,11 @@ def judge_queues(
 class _Deletions:
     """Whether a queue that the log knows and the store has not was deleted with its topic."""
 
-    def __init__(self, root: str, plan: QueuesPlan, compared: QueuesCompared) -> None:
+    def __init__(self, root: str, created_anew: Iterable[Queue], compared: QueuesCompared) -> None:
         self._configured = _configured_topics(root)
         self._present = {topic for (topic, _), those in compared.queues.items() if those.found}
         self._births: dict[str, int] = {}
-        for topic, queue_id in plan.created_anew:
+        for topic, queue_id in created_anew:
             those = compared.queues.get((topic, queue_id))
             if those is not None and those.expected:
                 finding = compared.findings[topic, queue_id].get(min(those.expected))
@@ -111,14 +108,10 @@ def _configured_topics(root: str) -> set[str] | None:
 
 
 def _judge_missing_files(
-    queue: Queue,
-    those: QueueFiles,
-    found: dict[int, QueueFinding],
-    file_size: int,
-    gone: _Deletions,
-    verdicts: Verdicts,
-    totals: Counter[str],
+    compared: QueuesCompared, queue: Queue, gone: _Deletions, verdicts: Verdicts, totals: Counter[str]
 ) -> None:
+    """Says which files of a queue that the log knows are not there, unless something explains it."""
+    those, found, file_size = compared.queues[queue], compared.findings[queue], compared.task.file_size
     missing = [base for base in sorted(those.expected) if base not in those.found and found[base].size is None]
     if those.found:
         # Between the oldest file that is there and the first one of the log, the broker's files have no gap either.
@@ -137,20 +130,20 @@ def _judge_missing_files(
             totals["lagging"] += units.lagging
             continue
         expected = f"{units.counts['missing_unit']} units" if units is not None else "units of deleted messages"
-        verdicts.differ(queue_place(queue, file_name(base // UNIT_SIZE)), "missing_file", expected=expected)
+        verdicts.differ(compared.place(queue, base), "missing_file", expected=expected)
 
 
 def _judge_file(
+    compared: QueuesCompared,
     queue: Queue,
-    those: QueueFiles,
     base: int,
-    finding: QueueFinding,
     multi_dispatch: bool,
     verdicts: Verdicts,
     totals: Counter[str],
 ) -> None:
     """Says what one file that is there has of differences, and counts the rest."""
-    place = queue_place(queue, file_name(base // UNIT_SIZE))
+    those, finding = compared.queues[queue], compared.findings[queue][base]
+    place = compared.place(queue, base)
     last = base == max(those.found)
     units = finding.units
     if units is None:
@@ -227,13 +220,13 @@ def _judge_old_units(
         if units is None:
             continue
         first = min(one.first_expected for one in found.values() if one.first_expected is not None)
-        place, foreign, lost = queue_place(queue, file_name(base // UNIT_SIZE)), [], 0
+        place, foreign, lost = compared.place(queue, base), [], 0
         for at, offset, size in zip(*(column.tolist() for column in astuple(units.behind)), strict=True):
             record = records.get(offset)
             its_own = record is not None and (record[1] == queue or queue[0].startswith(LMQ_PREFIX))
             of_earlier_life = its_own and offset < first
             if record is not None and record[0] == size and not of_earlier_life:
-                foreign.append((at * UNIT_SIZE, {"phy_offset": offset, "size": size}))
+                foreign.append((at * compared.unit_size, {"phy_offset": offset, "size": size}))
             lost += any(item.begin <= offset < item.end for item in reading.damaged)
         if foreign and base not in compared.queues[queue].expected:
             verdicts.differ(place, "extra_file", found=f"{len(foreign)} units of messages that lie elsewhere")
@@ -249,7 +242,7 @@ def _judge_old_units(
                 "old_units",
                 f"old units lie behind the queue's end{taken}",
                 advice=_repair(queue),
-                position=int(units.behind.places[0]) * UNIT_SIZE,
+                position=int(units.behind.places[0]) * compared.unit_size,
                 units=count,
             )
 
@@ -280,7 +273,7 @@ def _judge_beyond(compared: QueuesCompared, verdicts: Verdicts, cut: bool) -> No
             total += finding.units.beyond
             if not cut:
                 verdicts.warn(
-                    queue_place(queue, file_name(base // UNIT_SIZE)),
+                    compared.place(queue, base),
                     "units_beyond_log",
                     "units point behind the end of the log: the next start truncates the queue, or takes them for "
                     "messages once the log has grown over them",

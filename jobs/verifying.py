@@ -9,6 +9,8 @@ moment, then queues and index, which have come at least that far by then or will
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +19,7 @@ from jobs.config import VerifyOptions
 from jobs.index_checks import compare_index, judge_index
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
-from jobs.queue_checks import compare_queues
+from jobs.queue_checks import QueuesCompared, compare_batch_queues, compare_queues
 from jobs.queue_verdicts import judge_queues
 from jobs.rebuilding import scan_store
 from jobs.running import Runner
@@ -45,22 +47,26 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
     checkpoint = _read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
     reading = scan_store(options, store, staging, runner, mark_tag_entries=store.rules.index_tags)
     cut = unclean or options.until_offset is not None or bool(reading.damaged)
-    compared: dict[str, int] = {}
-    index = queues = plan = None
+    compared: Counter[str] = Counter()
+    index = None
+    queues: list[tuple[QueuesCompared, Iterable[tuple[str, int]]]] = []
     if "consumequeue" in options.only and files.exists(files.join(store.root, CONSUME_QUEUE, "CURRENT")):
         verdicts.note("the consume queues are in RocksDB and are not verified")
     elif "consumequeue" in options.only:
         plan = planning.plan_queues(reading.scans, store.layout, reading.losses)
-        queues = compare_queues(store, reading, plan, options.topics, options.batch_topics, runner, verdicts)
+        queues.append((compare_queues(store, reading, plan, options.topics, runner, verdicts), plan.created_anew))
+        if store.batch_topics:
+            batches = planning.plan_batch_queues(reading.scans, store.layout)
+            queues.append((compare_batch_queues(store, reading, batches, options.topics, runner, verdicts), ()))
     if "index" in options.only:
         index = compare_index(store, reading, runner, verdicts, growing=unclean)
-    unit_reach, entry_reach = (queues.reach if queues else -1), (index.reach if index else -1)
-    if queues is not None and plan is not None:
-        dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
-        compared |= judge_queues(store, reading, plan, queues, dispatched, runner, verdicts, cut=cut)
+    unit_reach, entry_reach = max((those.reach for those, _ in queues), default=-1), (index.reach if index else -1)
+    dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
+    for those, created_anew in queues:
+        compared.update(judge_queues(store, reading, created_anew, those, dispatched, runner, verdicts, cut=cut))
     if index is not None:
         # A record's entries follow its unit, so the last unit's record may still be without.
-        compared |= judge_index(store, index, max(unit_reach, 0) if unclean else None, verdicts, cut=cut)
+        compared.update(judge_index(store, index, max(unit_reach, 0) if unclean else None, verdicts, cut=cut))
     if checkpoint is not None and options.until_offset is None:
         _judge_checkpoint(checkpoint, reading, max(unit_reach, entry_reach) if unclean else None, verdicts)
     return Verified(reading, verdicts, compared)

@@ -50,10 +50,14 @@ def check_file_size(size: int) -> int:
     return size
 
 
-def written_units(units: npt.NDArray[np.void]) -> int:
-    """Returns the number of units before the first that a broker does not accept."""
-    valid = (
+def is_valid(units: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Returns which units a broker accepts."""
+    return np.asarray(
         (units["phy_offset"] >= 0) & (units["size"] > 0) & (units["msg_base_offset"] >= 0) & (units["batch_size"] > 0)
     )
-    invalid = np.flatnonzero(~valid)
+
+
+def written_units(units: npt.NDArray[np.void]) -> int:
+    """Returns the number of units before the first that a broker does not accept."""
+    invalid = np.flatnonzero(~is_valid(units))
     return int(invalid[0]) if len(invalid) else len(units)

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, UnitArray, is_pre_blank, is_valid
+from storeformat import batchconsumequeue
+from storeformat.consumequeue import PRE_BLANK, UNIT, UnitArray, is_pre_blank, is_valid
 from storeformat.consumequeueext import is_address
 
 MOST_FAULTS = 1_000
@@ -33,6 +34,15 @@ MOST_FAULTS = 1_000
 
 Bools = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
+
+_FURTHER_FIELDS = {
+    "msg_base_offset": "wrong_offset",
+    "batch_size": "wrong_size",
+    "store_timestamp": "wrong_entry",
+    "compacted_offset": "wrong_entry",
+    "reserved": "wrong_entry",
+}
+"""Of a batch queue's unit, and what it is called when one of them is wrong."""
 
 _PRE_BLANK_UNIT: UnitArray = np.frombuffer(PRE_BLANK, dtype=UNIT)
 
@@ -116,7 +126,7 @@ class Expectation:
 def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
     """Returns what differs between a file's units and what the log says; both have one unit a place."""
     begin, end = expectation.begin, _dispatched_end(expectation)
-    valid, faults = is_valid(found), _Faults(found)
+    valid, faults = _is_valid(found), _Faults(found)
     old = _check_head(begin, expectation.log_begin, found, faults)
     own = np.zeros(len(found), bool)
     own[begin:end] = ~expectation.fillers[begin:end]
@@ -131,7 +141,7 @@ def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
     present[ext] = True
     present[hashes] = True
     matched = np.flatnonzero(present)
-    behind = np.flatnonzero(valid[end:] & ~is_pre_blank(found[end:])) + end
+    behind = np.flatnonzero(valid[end:] & ~_is_pre_blank(found[end:])) + end
     inside = behind[found["phy_offset"][behind] < expectation.log_end]
     shown = inside[:MOST_FAULTS]
     last_valid = np.flatnonzero(valid)[-1:]
@@ -150,7 +160,7 @@ def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
         ext_places=ext,
         delivery_hashes=hashes,
         unproven=int(expectation.fillers[begin:end].sum()),
-        last_is_pre_blank=bool(len(last_valid)) and bool(is_pre_blank(found[last_valid])[0]),
+        last_is_pre_blank=bool(len(last_valid)) and bool(_is_pre_blank(found[last_valid])[0]),
         all_zero=bool(_is_zero(found).all()),
     )
 
@@ -166,8 +176,8 @@ def _dispatched_end(expectation: Expectation) -> int:
 def _check_head(begin: int, log_begin: int, found: UnitArray, faults: _Faults) -> int:
     """Notes what may not lie in front of the queue's own units; returns how many units of deleted messages do."""
     head = found[:begin]
-    valid, zero, negative = is_valid(head), _is_zero(head), head["phy_offset"] < 0
-    pre_blank, below = is_pre_blank(head), valid & (head["phy_offset"] < log_begin)
+    valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
+    pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < log_begin)
     faults.add("missing_unit", np.flatnonzero(zero), blank=True)
     faults.add("extra_unit", np.flatnonzero(valid & ~pre_blank & ~below))
     faults.add("wrong_offset", np.flatnonzero(negative), blank=True)
@@ -176,7 +186,18 @@ def _check_head(begin: int, log_begin: int, found: UnitArray, faults: _Faults) -
 
 
 def _is_zero(units: UnitArray) -> Bools:
-    return (units["phy_offset"] == 0) & (units["size"] == 0) & (units["tags_code"] == 0)
+    zero = np.ones(len(units), bool)
+    for name in units.dtype.names or ():
+        zero &= units[name] == 0
+    return zero
+
+
+def _is_valid(units: UnitArray) -> Bools:
+    return batchconsumequeue.is_valid(units) if units.dtype == batchconsumequeue.UNIT else is_valid(units)
+
+
+def _is_pre_blank(units: UnitArray) -> Bools:
+    return np.zeros(len(units), bool) if units.dtype == batchconsumequeue.UNIT else is_pre_blank(units)
 
 
 def _judge(
@@ -189,14 +210,20 @@ def _judge(
     offset = want["phy_offset"] != have["phy_offset"]
     size = ~offset & (want["size"] != have["size"])
     tags = ~offset & ~size
-    ext = tags & is_address(have["tags_code"]) & expectation.ext
+    ext = tags & (want["tags_code"] != have["tags_code"]) & is_address(have["tags_code"]) & expectation.ext
     hashes = np.zeros(len(places), bool)
     if expectation.schedule:
         codes, expected = have["tags_code"], want["tags_code"]
         hashes = tags & ~ext & (codes == codes.astype(np.int32)) & (expected != expected.astype(np.int32))
     faults.add("wrong_offset", places[offset], expectation.units)
     faults.add("wrong_size", places[size], expectation.units)
-    faults.add("wrong_tags_code", places[tags & ~ext & ~hashes], expectation.units)
+    tags = tags & ~ext & ~hashes
+    for field, cause in _FURTHER_FIELDS.items():
+        if field in (want.dtype.names or ()):
+            other = tags & (want["tags_code"] == have["tags_code"]) & (want[field] != have[field])
+            faults.add(cause, places[other], expectation.units)
+            tags = tags & ~other
+    faults.add("wrong_tags_code", places[tags], expectation.units)
     return places[ext], places[hashes]
 
 
@@ -236,8 +263,9 @@ class _Faults:
         self.counts[cause] = self.counts.get(cause, 0) + len(places)
         for place in places[:MOST_FAULTS].tolist():
             want = _PRE_BLANK_UNIT[0] if blank else None if expected is None else expected[place]
-            have = None if cause == "missing_unit" and _is_zero(self._found[place]) else self._found[place]
-            self._faults.append(UnitFault(place * UNIT_SIZE, cause, as_fields(want), as_fields(have)))
+            unwritten = cause == "missing_unit" and bool(_is_zero(self._found[place : place + 1])[0])
+            have = None if unwritten else self._found[place]
+            self._faults.append(UnitFault(place * self._found.dtype.itemsize, cause, as_fields(want), as_fields(have)))
 
     def listed(self) -> list[UnitFault]:
         return sorted(self._faults, key=lambda fault: fault.position)[:MOST_FAULTS]

@@ -116,9 +116,8 @@ def _update_zeros(digest: hashlib._Hash, count: int) -> None:
         digest.update(_ZEROS[: count - done])
 
 
-def queue_slices(job: QueueFile, readers: Readers) -> Iterator[memoryview | bytes]:
-    """Yields the packed units of a consume-queue file, slice by slice."""
-    unit = consumequeue.UNIT_SIZE
+def queue_slices(job: QueueFile, readers: Readers, unit: int = consumequeue.UNIT_SIZE) -> Iterator[memoryview | bytes]:
+    """Yields the packed units (of ``unit`` bytes) of a consume-queue file, slice by slice."""
     for path, begin, count, filler in zip(
         job.path_of.tolist(), job.begins.tolist(), job.counts.tolist(), job.fillers.tolist(), strict=True
     ):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storeformat import consumequeue, consumequeueext, files, indexcheck, indexfile, queuecheck
+from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules, tags_codes
 from storeformat.indexalignment import FileContext, Rows
@@ -74,28 +75,34 @@ class CompareQueueFiles:
     log_begin: int
     log_end: int
     dispatched: int | None = None
+    batch: bool = False
+    """The files are of BatchCQ topics."""
 
     def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[QueueFinding]:
+        buffer = bytearray(self.file_size)
         with Readers() as readers:
             for batch in batches:
                 for check in batch:
-                    yield self._compare(check, readers)
+                    yield self._compare(check, readers, buffer)
 
-    def _compare(self, check: QueueCheck, readers: Readers) -> QueueFinding:
+    def _compare(self, check: QueueCheck, readers: Readers, buffer: bytearray) -> QueueFinding:
         file = check.file
-        pieces = queue_slices(file, readers)
-        expected = consumequeue.parse_units(consumequeue.build_file(self.file_size, file.pre_blanks, pieces))
         path = files.join(self.root, file.path)
         size = files.size_of(path)
+        kind = BATCH_UNIT if self.batch else consumequeue.UNIT
+        used = check.end
+        if size == self.file_size:
+            with files.RangeReader(path) as reader:
+                reader.read_into(0, memoryview(buffer))
+            used = _used_units(buffer, check.end, kind.itemsize)
+        expected = _expected_units(check, max(used, 1), kind, readers)
         own = expected["phy_offset"][check.begin : check.end]
         ends = (int(own[0]), int(own[-1])) if len(own) else (None, None)
         if size is not None and size != self.file_size:
             return QueueFinding(file.path, size, None, *ends)
-        stored = bytearray(self.file_size)
+        found = np.zeros(len(expected), kind)
         if size is not None:
-            with files.RangeReader(path) as reader:
-                reader.read_into(0, memoryview(stored))
-        found = consumequeue.parse_units(stored)
+            found = np.frombuffer(buffer, kind, len(expected))
         expectation = Expectation(
             units=expected,
             begin=check.begin,
@@ -126,6 +133,30 @@ class CompareQueueFiles:
         window.load(offset, size)
         block, _ = decode(window.bytes, offset, np.zeros(1, np.int64), self.decode_rules)
         return int(tags_codes(block, DispatchRules(delay_millis=()))[0])
+
+
+def _used_units(content: bytearray, at_least: int, unit: int) -> int:
+    """Returns the number of units up to the last that is not zero, and no fewer than ``at_least``."""
+    begin = at_least * unit // 8 * 8
+    whole = len(content) // 8 * 8
+    words = np.frombuffer(content, np.uint64, (whole - begin) // 8, begin) if whole > begin else np.zeros(0, np.uint64)
+    if not words.any() and not any(content[whole:]):
+        return at_least
+    last = int(np.flatnonzero(np.frombuffer(content, np.uint8, offset=begin))[-1]) + begin
+    return max(last // unit + 1, at_least)
+
+
+def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> consumequeue.UnitArray:
+    """Returns the first ``count`` units of a file as the log makes them."""
+    units = np.zeros(count, kind)
+    content = units.view(np.uint8).data
+    at = check.begin * kind.itemsize
+    if kind == consumequeue.UNIT:
+        content[:at] = consumequeue.PRE_BLANK * check.begin
+    for piece in queue_slices(check.file, readers, kind.itemsize):
+        content[at : at + len(piece)] = piece
+        at += len(piece)
+    return units
 
 
 def _agrees_in_ext(

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.golden
 SLOTS = int(STORE.settings["maxHashSlotNum"])
 ENTRIES = 40 + 4 * SLOTS
 UNIT = struct.Struct(">qiq")
+SEGMENT = "mappedFileSizeCommitLog"
 QUEUE = "consumequeue/A/0"
 FIRST_FILE = f"{QUEUE}/00000000000000000000"
 
@@ -405,3 +406,48 @@ def test_any_byte_of_a_written_part(shared: Path, data: st.DataObject) -> None:
         return
     assert sum(found.counts.values()) >= 1
     assert {difference["file"] for difference in found.differences} == {file}
+
+
+# --- batch queues ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> tuple[golden.GoldenStore, Path, Path]:
+    (store,) = golden.stores("batch-cq-5.5.0")
+    root = golden.unpack(store, tmp_path)
+    return store, root, min(path for path in (root / "batchconsumequeue").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("byte", range(46))
+def test_a_bit_in_each_byte_of_a_batch_unit(batch: tuple[golden.GoldenStore, Path, Path], byte: int) -> None:
+    store, root, file = batch
+    flip(file, 46 + byte, 0x20)
+    found = verify_here(root, store.settings).verdicts
+    causes = ["wrong_offset"] * 8 + ["wrong_size"] * 4 + ["wrong_tags_code"] * 8 + ["wrong_entry"] * 8
+    causes += ["wrong_offset"] * 8 + ["wrong_size"] * 2 + ["wrong_entry"] * 8
+    assert found.counts == {causes[byte]: 1}
+    difference = found.differences[0]
+    assert (difference["artefact"], difference["position"]) == ("batchconsumequeue", 46)
+    assert difference["file"] == file.relative_to(root).as_posix()
+
+
+def test_batch_queue_file_deleted(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
+    store, root, file = batch
+    file.unlink()
+    found = verify_here(root, store.settings).verdicts
+    assert found.counts == {"missing_file": 1}
+    assert found.differences[0]["file"] == file.relative_to(root).as_posix()
+
+
+def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
+    """Units of deleted messages stay in front, and the others keep their places."""
+    store, root, file = batch
+    min((root / "commitlog").iterdir()).unlink()
+    verified = verify_here(root, store.settings)
+    assert not verified.verdicts.counts
+    assert any("retention took" in note for note in verified.verdicts.notes)
+    content = file.read_bytes()
+    units = range(0, len(content) // 46 * 46, 46)
+    alive = [at for at in units if struct.unpack_from(">q", content, at)[0] >= int(store.settings[SEGMENT])]
+    flip(file, alive[0] + 15)
+    assert verify_here(root, store.settings).verdicts.counts == {"wrong_tags_code": 1}
