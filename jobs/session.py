@@ -170,7 +170,7 @@ def end_jvm(gateway: Any, *, at_work: bool) -> None:
         server_ends.start()
     gateway.proc.stdin.close()
     workers: set[int] = set()
-    patience = time.monotonic() + 60
+    patience = time.monotonic() + 300  # making the class archive takes a minute on a busy machine
     while gateway.proc.poll() is None:
         if at_work:  # the JVM may start more of them while it ends
             workers.update(children_of(gateway.proc.pid))
