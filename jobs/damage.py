@@ -55,7 +55,7 @@ def without_older_segments(known: Evidence) -> tuple[Evidence, list[Break]]:
     """Returns the evidence without segments of an older log in this one's place, and where they lie.
 
     Their records are certified and chained, but all older than the segment before, while the log behind goes on from
-    there; and most queues have a jump at their borders (one is enough if they are older by more than a clock is set).
+    there; and their queues do not join those of the segments around them.
     """
     by_segment = [
         (segment, [scan for scan in known.counted if scan.report.split.segment == segment and scan.records])
@@ -66,8 +66,7 @@ def without_older_segments(known: Evidence) -> tuple[Evidence, list[Break]]:
     before: list[SplitScan] = []
     for number, (segment, scans) in enumerate(written):
         later = [other for _, other in written[number + 1 :]]
-        lag = _time_lag(before, scans, later)
-        if lag and _broken_queues(before, scans, later) > (0 if lag > CLOCK_SLACK else 0.5):
+        if _is_of_another_life(before, scans, later):
             older.append(Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report))
         else:
             before = scans
@@ -82,34 +81,43 @@ def without_older_segments(known: Evidence) -> tuple[Evidence, list[Break]]:
     return replace(known, chain=replace(known.chain, reports=reports, blanks=blanks, breaks=breaks, end=end)), older
 
 
-def _time_lag(before: Sequence[SplitScan], scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]]) -> int:
-    """Returns by how much a segment is all older than the one before it, 0 unless the log goes on from that one behind
-    it. The first segment has none before it, so nothing tells its age.
-    """
-    time = before[-1].last_timestamp if before else None
-    if time is None or (later and all((other[0].first_timestamp or 0) < time for other in later)):
-        return 0
-    return max(time - max(scan.latest_timestamp for scan in scans), 0)
-
-
-def _broken_queues(
+def _is_of_another_life(
     before: Sequence[SplitScan], scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]]
-) -> float:
-    """Returns which part of the queues has a jump at the borders of a segment: forward only counts where no damage lies
-    in between.
+) -> bool:
+    """Returns whether a segment is all older than the one before it, and its queues do not go on from there. The first
+    segment has none before it, so nothing tells its age.
+
+    A clock that was set back explains a lag that lasts to the end of the log, but none longer than ``CLOCK_SLACK``.
+    """
+    time = next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), None)
+    lag = 0 if time is None else time - max(scan.latest_timestamp for scan in scans)
+    next_of_this_life = [other for other in later[:1] if (other[0].first_timestamp or 0) >= (time or 0) - CLOCK_SLACK]
+    jumps, joints, borders = _borders(before, scans, next_of_this_life)
+    if lag > CLOCK_SLACK:
+        return 2 * joints < borders or not borders
+    goes_on = not later or any((other[0].first_timestamp or 0) >= (time or 0) for other in later)
+    return lag > 0 and goes_on and 2 * jumps > borders
+
+
+def _borders(
+    before: Sequence[SplitScan], scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]]
+) -> tuple[int, int, int]:
+    """Returns how many queues jump at the borders of a segment, how many go on without a gap, and how many cross one.
+
+    A jump forward only counts where no damage lies in between.
     """
     firsts = {queue: first for queue, first, _ in _runs(scans[::-1], backwards=True)}
     ends = {queue: first + count for queue, first, count in _runs(scans)}
-    shared: set[Queue] = set()
-    wrong: set[Queue] = set()
+    jumps = joints = borders = 0
     for one, other in ((before, scans), (scans, later[0] if later else ())):
         left = ends if one is scans else {queue: first + count for queue, first, count in _runs(one)}
         right = firsts if other is scans else {queue: first for queue, first, _ in _runs(other[::-1], backwards=True)}
-        both = left.keys() & right.keys()
-        shared |= both
-        dense = bool(other) and _touch(one, other)
-        wrong |= {q for q in both if right[q] and (right[q] < left[q] or (dense and right[q] != left[q]))}
-    return len(wrong) / max(len(shared), 1)
+        dense = bool(one) and bool(other) and _touch(one, other)
+        for queue in left.keys() & right.keys():
+            borders += 1
+            joints += right[queue] == left[queue]
+            jumps += bool(right[queue]) and (right[queue] < left[queue] or (dense and right[queue] > left[queue]))
+    return jumps, joints, borders
 
 
 def _touch(one: Sequence[SplitScan], other: Sequence[SplitScan]) -> bool:
@@ -171,7 +179,7 @@ def broken_places(known: Evidence, breaks: Sequence[Break]) -> Iterator[Broken]:
         near = Neighbours(
             ends=ends,
             firsts=firsts,
-            before=next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), None),
+            before=next((scan.usual_timestamp for scan in before[::-1] if scan.usual_timestamp is not None), None),
             after=next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None),
             room=sum(other.segment.end - other.offset for other in earlier),
             whole=known.whole,

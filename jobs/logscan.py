@@ -73,6 +73,7 @@ class LogReading:
         """Which messages are missing, as far as their neighbours prove it."""
         ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
         ranges += [(item.begin, item.end, False) for item in self.stale]
+        ranges += [(offset, offset + size, False) for offset, size in self.ghosts]
         return find_losses(self.scans, DamagedBytes.of(ranges), self.lost_records, whole=self.whole)
 
     def facts(self) -> dict[str, Any]:
@@ -141,6 +142,8 @@ def scan_log(
     proven = replace(known, scans=scans)
     if not breaks:
         reading = _healthy(proven, tail, until)
+        if on_damage == "fail":
+            _refuse_missing_ghosts(reading)
     elif salvaging:
         older = [item for item in older if item.offset < tail.offset or tail.damage is not None]
         saved = damage.salvage(runner, known, older, tail, task, keep_crc_failures=keep_crc_failures)
@@ -156,6 +159,20 @@ def _healthy(known: damage.Evidence, tail: damage.Tail, until: int | None) -> Lo
     if tail.garbage_end > tail.offset:
         stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one")]
     return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
+
+
+def _refuse_missing_ghosts(reading: LogReading) -> None:
+    """Raises DamagedLog where a message is missing and a record of another place lies there: not a copy that a broker
+    left, but a message whose own offset is damaged.
+    """
+    if reading.losses.rows:
+        offset = reading.losses.rows[0].begin
+        raise DamagedLog(
+            f"the commit log is damaged: {describe(RecordDefect.FOREIGN_OFFSET)}",
+            path=next(segment.path for segment in reading.segments if segment.base <= offset < segment.end),
+            offset=offset,
+            advice="--on-damage salvage fills the place of the message",
+        )
 
 
 def _stopped(known: damage.Evidence, first: Break) -> LogReading:
@@ -252,7 +269,7 @@ _WORDS = {
     RecordDefect.BAD_DELAY: "a delayed message has a delay level that is no number",
     RecordDefect.BAD_INNER_BATCH: "an inner batch has no proper count or base",
     RecordDefect.BAD_NAME: "a record's topic or queue id cannot be a directory",
-    RecordDefect.FOREIGN_OFFSET: "the segment begins with a record of another place (was it renamed or moved?)",
+    RecordDefect.FOREIGN_OFFSET: "a record carries the offset of another place (was its segment renamed or moved?)",
     RecordDefect.RECORD_TOO_LARGE: "a record claims more than 256 MiB",
     RecordDefect.OLDER_LOG: "a whole segment is of an older log",
 }

@@ -217,7 +217,7 @@ class Trial:
 
     def __init__(self, log: LogBuilder, older: LogBuilder, shape: Shape, split_size: int) -> None:
         self.older = older.segments
-        self.boundaries = {placed.end for placed in log.records}
+        self.boundaries = {placed.end for placed in log.records} | set(log.segments)
         self.log, self.shape, self.split_size = log, shape, split_size
         self.sound = log.segments
         self.segments = [Segment(str(base), base, SEGMENT) for base in self.sound]
@@ -237,6 +237,7 @@ class Trial:
     def judge_reading(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
         """Lets the driver read the damaged log and tallies what is wrong with the outcome."""
         reading = self.read(changed)
+        unchecked = tally.counts["unchecked"] + tally.counts["aligned"]
         ghosts = {offset for offset, _ in reading.ghosts}
         undecided = [(item.begin, item.end) for item in reading.damaged if "left out" in item.reason]
         came_out: set[int] = set()
@@ -244,7 +245,8 @@ class Trial:
             ranges = [(scan.report.start or 0, scan.report.end) for scan in reading.scans]
             mine = [item for item in ranges if base <= item[0] < base + SEGMENT]
             came_out |= self._judge(base, data, mine, ghosts, undecided, tally, name)
-        self._count(changed, came_out, reading, tally, name)
+        if tally.counts["unchecked"] + tally.counts["aligned"] == unchecked:  # else its queue offset may be damaged too
+            self._count(changed, came_out, reading, tally, name)
 
     def judge_surveys(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
         """Reads each damaged segment alone, as if the others were sound."""
