@@ -130,6 +130,9 @@ class TestBeforeTheCrash:
         assert queue_files(crashed.live_output) == crashed.queues
         assert list(index_files(crashed.live_output).values()) == list(crashed.index.values())
 
+    def test_verify_finds_nothing_while_it_runs(self, crashed: Crashed) -> None:
+        assert (crashed.live_verify.code, crashed.live_verify.report["differences"]) == (0, [])
+
     def test_publish_refuses_a_live_broker(self, crashed: Crashed) -> None:
         assert (crashed.live_publish.code, crashed.live_publish.report["status"]) == (2, "refused")
         assert "lock" in crashed.live_publish.said
@@ -191,6 +194,13 @@ class TestServing:
         assert len(unique_keys(serving.answers_after, TOPICS)) == len(unique_keys(crashed.answers, TOPICS)) + len(
             serving.sent
         )
+
+
+class TestVerify:
+    def test_it_finds_nothing_in_what_brokers_went_on_with(self, crashed: Crashed, killed: Served) -> None:
+        for store in (crashed.store, crashed.scratch / "twin"):
+            done = run_job("verify", "--store", store, "--broker-conf", crashed.site.broker_conf(store))
+            assert (done.code, done.report["differences"]) == (0, []), done.said
 
 
 class TestOfflineAnswers:

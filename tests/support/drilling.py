@@ -59,6 +59,7 @@ class Crashed:
     log: Mapping[str, str]
     live_rebuild: Done
     live_publish: Done
+    live_verify: Done
     live_output: Path
 
     @property
@@ -70,8 +71,12 @@ def crash(site: BrokerSite) -> Crashed:
     """Returns the broker after the crash; a copy of its store lies in ``wiped``."""
     store = site.scratch / "store"
     site.start(store)
-    sent, _, group, answers = site.clients(
-        {"command": "send", "round": "one", "create": TOPICS, "counts": COUNTS},
+    first, rest = dict(list(COUNTS.items())[:2]), dict(list(COUNTS.items())[2:])
+    sent, _, others, _, group, answers = site.clients(
+        {"command": "send", "round": "one", "create": TOPICS, "counts": first},
+        # recovery goes back to a segment that began three seconds before the checkpoint: not to the whole log, please
+        {"command": "pause", "ms": 4_000},
+        {"command": "send", "round": "one", "create": [], "counts": rest},
         {"command": "await", "topic": "Delayed", "messages": DELIVERED},
         {**GROUP, "messages": 150},
         ASK,
@@ -82,12 +87,15 @@ def crash(site: BrokerSite) -> Crashed:
         "rebuild", "--store", store, "--output", live_output, "--broker-conf", site.broker_conf(store)
     )
     live_publish = run_job("publish", "--store", store, "--from", live_output, "--after-crash")
+    live_verify = run_job("verify", "--store", store, "--broker-conf", site.broker_conf(store))
     files = files_of(store)
     site.kill()
     assert files_of(store) == files, "a broker at rest"
     wipe(store)
     copy_store(store, site.scratch / "wiped")
-    return Crashed(site, store, sent, group, answers, *files, live_rebuild, live_publish, live_output)
+    return Crashed(
+        site, store, [*sent, *others], group, answers, *files, live_rebuild, live_publish, live_verify, live_output
+    )
 
 
 def run_job(*arguments: object) -> Done:

@@ -41,6 +41,7 @@ SETTINGS: Mapping[str, Any] = {
     "enableCompaction": False,
     # offsets and the ends of transactions reach the disk at once, and no transaction is asked for again
     "flushConsumerOffsetInterval": 300,
+    "registerNameServerPeriod": 10_000,
     "transactionOpBatchInterval": 200,
     "transactionTimeOut": 3_600_000,
     "transactionCheckInterval": 3_600_000,
@@ -181,15 +182,33 @@ class BrokerSite:
 
     def kill(self) -> None:
         """kill -9 of the broker."""
-        assert self.broker is not None
-        self.broker.kill()
-        self.broker = None
+        broker, self.broker = self.broker, None
+        assert broker is not None
+        forgotten = self._forgotten()
+        broker.kill()
+        self._await_forgotten(forgotten + 1)
 
     def stop(self) -> None:
         """Shuts the broker down cleanly."""
-        assert self.broker is not None
-        self.broker.stop()
-        self.broker = None
+        broker, self.broker = self.broker, None
+        assert broker is not None
+        forgotten = self._forgotten()
+        broker.stop()
+        self._await_forgotten(forgotten + 1)
+
+    def _forgotten(self) -> int:
+        """How many brokers the name server has forgotten so far."""
+        logs = (self.scratch / "name-server").rglob("broker*.log")
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
+        return sum(text.count("remove from brokerLiveTable OK") for text in texts)
+
+    def _await_forgotten(self, count: int) -> None:
+        """A broker that is back before the name server has noticed that it was gone would lose its routes."""
+        deadline = time.monotonic() + _STOP_TIMEOUT
+        while self._forgotten() < count:
+            if time.monotonic() > deadline:
+                raise BrokerFailed("the name server does not notice that the broker has gone")
+            time.sleep(0.05)
 
     def store_log(self, start: int | None = None) -> str:
         """Returns what the broker's store logged since that start (default: the last one)."""

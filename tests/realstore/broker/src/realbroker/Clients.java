@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -39,6 +40,7 @@ public final class Clients {
             JSONObject job = JSON.parseObject(text, Feature.OrderedField);
             Clients clients = new Clients(job);
             clients.admin.start();
+            clients.awaitRoute();
             List<Object> answers = new ArrayList<>();
             for (Object step : job.getJSONArray("steps")) {
                 answers.add(clients.run((JSONObject) step));
@@ -60,12 +62,31 @@ public final class Clients {
                 return new Sending(this).send(step);
             case "await":
                 return awaitMessages(step.getString("topic"), step.getLongValue("messages"));
+            case "pause":
+                Thread.sleep(step.getLongValue("ms"));
+                return null;
             case "consume":
                 return Consuming.consume(this, step);
             case "ask":
                 return new Asking(this).ask(step);
             default:
                 throw new IllegalArgumentException("no such command: " + step.getString("command"));
+        }
+    }
+
+    /** Returns when the name server knows the broker by a topic that every broker has. */
+    private void awaitRoute() throws Exception {
+        long deadline = System.currentTimeMillis() + 40_000;
+        while (true) {
+            try {
+                admin.examineTopicRouteInfo("SELF_TEST_TOPIC");
+                return;
+            } catch (MQClientException unknown) {
+                if (System.currentTimeMillis() > deadline) {
+                    throw unknown;
+                }
+                Thread.sleep(200);
+            }
         }
     }
 

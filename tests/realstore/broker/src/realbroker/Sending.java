@@ -9,6 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -125,7 +126,7 @@ final class Sending {
                     throw new IllegalStateException("not sent: " + result);
                 }
                 return result;
-            } catch (org.apache.rocketmq.client.exception.MQClientException failure) {
+            } catch (MQClientException failure) {
                 boolean noRoute = String.valueOf(failure.getMessage()).contains("No route info");
                 if (!noRoute || System.currentTimeMillis() > deadline) {
                     throw failure;
