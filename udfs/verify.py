@@ -137,13 +137,13 @@ class CompareQueueFiles:
 
 def _used_units(content: bytearray, at_least: int, unit: int) -> int:
     """Returns the number of units up to the last that is not zero, and no fewer than ``at_least``."""
-    begin = at_least * unit // 8 * 8
-    whole = len(content) // 8 * 8
-    words = np.frombuffer(content, np.uint64, (whole - begin) // 8, begin) if whole > begin else np.zeros(0, np.uint64)
-    if not words.any() and not any(content[whole:]):
+    end = at_least * unit
+    begin, stop = min(-(-end // 8) * 8, len(content)), len(content) // 8 * 8
+    words = np.frombuffer(content, np.uint64, max(stop - begin, 0) // 8, min(begin, stop))
+    if not (words.any() or any(content[end:begin]) or any(content[max(stop, end) :])):
         return at_least
-    last = int(np.flatnonzero(np.frombuffer(content, np.uint8, offset=begin))[-1]) + begin
-    return max(last // unit + 1, at_least)
+    last = int(np.flatnonzero(np.frombuffer(content, np.uint8, offset=end))[-1]) + end
+    return last // unit + 1
 
 
 def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> consumequeue.UnitArray:
