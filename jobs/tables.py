@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -48,6 +47,16 @@ REQUIRED = ("cluster", "broker", "store_date", *IDENTITY)
 _NEAR = 64 << 20
 _MOST_DATES_A_TASK = 100
 _COMMITS_LOOKED_AT = 50
+
+_CONFLICTS = (
+    "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_TABLE_ALREADY_EXISTS",
+)  # fmt: skip
+"""Delta's error classes of commits that lost a race. Its Python exceptions do not cover all of them."""
+
+_TROUBLE = (
+    "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed", "ParentNotDirectoryException",
+    "Not a directory", "No space left on device", "Read-only file system", "FileAlreadyExistsException",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -293,15 +302,13 @@ def _plain_trouble(path: str) -> Iterator[None]:
     """Turns conflicts into Overtaken, and what the file system says into WriteFailed."""
     try:
         yield
-    except DeltaConcurrentModificationException as error:
-        raise Overtaken(str(error).partition("\n")[0]) from error
     except (Py4JError, PySparkException) as error:
-        for line in str(error).splitlines():
-            for sign in ("AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed",
-                         "ParentNotDirectoryException", "Not a directory", "No space left on device",
-                         "Read-only file system", "FileAlreadyExistsException"):  # fmt: skip
-                if sign in line:
-                    raise WriteFailed(f"the table cannot be written: {sign}", path=path) from error
+        text = str(error)
+        if any(sign in text for sign in _CONFLICTS):
+            raise Overtaken(text.partition("\n")[0]) from error
+        for sign in _TROUBLE:
+            if sign in text:
+                raise WriteFailed(f"the table cannot be written: {sign}", path=path) from error
         raise
 
 

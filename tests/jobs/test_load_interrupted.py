@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,11 +48,27 @@ def command(work: Path, *more: str, spark: Sequence[str] = ()) -> list[str]:
     ]  # fmt: skip
 
 
-def start(work: Path, *more: str, spark: Sequence[str] = ()) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(work, *more, spark=spark), cwd=ROOT, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts loads in sessions of their own, of which nothing is left when the test is over."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*more: str, spark: Sequence[str] = ()) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command(tmp_path, *more, spark=spark), cwd=ROOT, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+Start = Callable[..., subprocess.Popen[str]]
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -73,7 +89,7 @@ def load_here(work: Path, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("moment", ["started", "created", "rows written", "committed"])
-def test_killed_at_any_moment(spark: SparkSession, log: LogBuilder, tmp_path: Path, moment: str) -> None:
+def test_killed_at_any_moment(spark: SparkSession, start: Start, log: LogBuilder, tmp_path: Path, moment: str) -> None:
     """SIGKILL for driver, JVM and workers; the next load brings the table to exactly one row a record."""
     table = tmp_path / "messages"
     sign = {
@@ -82,7 +98,7 @@ def test_killed_at_any_moment(spark: SparkSession, log: LogBuilder, tmp_path: Pa
         "rows written": table / "store_date=2023-11-14",
         "committed": table / "_delta_log" / f"{1:020d}.json",
     }[moment]
-    process = start(tmp_path, "--split-size", "100000")
+    process = start("--split-size", "100000")
     end = time.monotonic() + 300
     while not sign.exists() and process.poll() is None:
         assert time.monotonic() < end
@@ -101,9 +117,9 @@ def test_killed_at_any_moment(spark: SparkSession, log: LogBuilder, tmp_path: Pa
     assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
 
 
-def test_two_at_once(spark: SparkSession, log: LogBuilder, tmp_path: Path) -> None:
+def test_two_at_once(spark: SparkSession, start: Start, log: LogBuilder, tmp_path: Path) -> None:
     """Both succeed: one brings the rows, the other finds them there."""
-    reports = [finish(process) for process in [start(tmp_path), start(tmp_path)]]
+    reports = [finish(process) for process in [start(), start()]]
     assert sorted(report["rows"] for report in reports) == [0, 6000]
     assert sorted(report["skipped"] for report in reports) == [False, True]
     assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
@@ -113,7 +129,7 @@ def test_two_at_once(spark: SparkSession, log: LogBuilder, tmp_path: Path) -> No
 def test_overtaken(
     spark: SparkSession, log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
-    """Another load commits less than this one, the same, or more, between this one's look at the table and its commit."""
+    """Between a load's look at the table and its commit another one commits less, the same, or more."""
     replace, others = tables.MessagesTable.replace, []
 
     def after_the_other(self: tables.MessagesTable, *given: Any, **named: Any) -> Any:
@@ -131,10 +147,10 @@ def test_overtaken(
     assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
 
 
-def test_an_executor_is_lost(spark: SparkSession, log: LogBuilder, tmp_path: Path) -> None:
+def test_an_executor_is_lost(spark: SparkSession, start: Start, log: LogBuilder, tmp_path: Path) -> None:
     """Two executors in processes of their own; one is killed while it writes rows."""
     cluster = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=1g"]
-    process = start(tmp_path, "--split-size", "50000", spark=cluster)
+    process = start("--split-size", "300000", spark=cluster)
     table, killed = tmp_path / "messages", 0
     end = time.monotonic() + 300
     while not killed and process.poll() is None and time.monotonic() < end:
