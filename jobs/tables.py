@@ -54,8 +54,8 @@ _CONFLICTS = (
 """Delta's error classes of commits that lost a race. Its Python exceptions do not cover all of them."""
 
 _TROUBLE = (
-    "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed", "ParentNotDirectoryException",
-    "Not a directory", "No space left on device", "Read-only file system", "FileAlreadyExistsException",
+    "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed",
+    "ParentNotDirectoryException", "Not a directory", "No space left on device", "Read-only file system", "FileAlreadyExistsException",
 )  # fmt: skip
 
 
