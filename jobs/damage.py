@@ -30,6 +30,8 @@ class Evidence:
     scans: Sequence[SplitScan]
     chain: Chain
     whole: bool
+    older: tuple[Break, ...] = ()
+    """Segments of an older log in this one's place, which the chain leaves out."""
 
     @property
     def counted(self) -> list[SplitScan]:
@@ -51,8 +53,8 @@ class Tail:
     damage: Break | None = None
 
 
-def without_older_segments(known: Evidence) -> tuple[Evidence, list[Break]]:
-    """Returns the evidence without segments of an older log in this one's place, and where they lie.
+def without_older_segments(known: Evidence) -> Evidence:
+    """Returns the evidence without segments of an older log in this one's place; says where they lie.
 
     Their records are certified and chained, but all older than the segment before, while the log behind goes on from
     there; and their queues do not join those of the segments around them.
@@ -71,14 +73,15 @@ def without_older_segments(known: Evidence) -> tuple[Evidence, list[Break]]:
         else:
             before = scans
     if not older:
-        return known, []
+        return known
     gone = {item.segment.base for item in older}
     reports = [report for report in known.chain.reports if report.split.segment.base not in gone]
     blanks = [blank for blank in known.chain.blanks if not any(o.offset <= blank[0] < o.segment.end for o in older)]
     breaks = [item for item in known.chain.breaks if item.segment.base not in gone]
     ends = [report.end for report in reports if report.start is not None and report.end > report.start]
     end = max([known.segments[0].base, *ends, *(blank[1] for blank in blanks)])
-    return replace(known, chain=replace(known.chain, reports=reports, blanks=blanks, breaks=breaks, end=end)), older
+    chain = replace(known.chain, reports=reports, blanks=blanks, breaks=breaks, end=end)
+    return replace(known, chain=chain, older=tuple(older))
 
 
 def _is_of_another_life(
@@ -175,7 +178,7 @@ def broken_places(known: Evidence, breaks: Sequence[Break]) -> Iterator[Broken]:
         after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
         ends = {queue: first + count for queue, first, count in _runs(before)}
         firsts = {queue: first for queue, first, _ in _runs(after[::-1], backwards=True)}
-        earlier = [other for other in known.chain.breaks if other.offset < item.offset]
+        earlier = [other for other in (*known.chain.breaks, *known.older) if other.offset < item.offset]
         near = Neighbours(
             ends=ends,
             firsts=firsts,
@@ -227,7 +230,6 @@ class Salvaged:
 def salvage(
     runner: Runner,
     known: Evidence,
-    older: Sequence[Break],
     tail: Tail,
     task: ScanTask,
     *,
@@ -238,6 +240,7 @@ def salvage(
     survey = SurveyTask(task.decode_rules, keep_crc_failures)
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
     surveys += tail.surveys if tail.damage is not None else ()
+    older = [item for item in known.older if item.offset < tail.offset or tail.damage is not None]
     whole = [Gap(item.offset, item.segment.end, Finding.STALE, item.defect) for item in older]
     pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
     kept = [(item.broken, piece) for item in surveys for piece in item.kept]

@@ -126,9 +126,9 @@ def scan_log(
     if salvaging and chain.breaks:
         known = damage.see_all_queues(runner, known, task)
         known = replace(known, whole=begin is None and segments[0].base == 0)
-    known, older = damage.without_older_segments(known)
+    known = damage.without_older_segments(known)
     tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
-    breaks = [item for item in (*known.chain.breaks, *older) if item.offset < tail.offset]
+    breaks = [item for item in (*known.chain.breaks, *known.older) if item.offset < tail.offset]
     if tail.damage is not None:
         breaks.append(tail.damage)
     breaks.sort(key=lambda item: item.offset)
@@ -145,8 +145,7 @@ def scan_log(
         if on_damage == "fail":
             _refuse_missing_ghosts(reading)
     elif salvaging:
-        older = [item for item in older if item.offset < tail.offset or tail.damage is not None]
-        saved = damage.salvage(runner, known, older, tail, task, keep_crc_failures=keep_crc_failures)
+        saved = damage.salvage(runner, known, tail, task, keep_crc_failures=keep_crc_failures)
         reading = _salvaged(proven, saved, tail, until)
     else:
         reading = _stopped(proven, breaks[0])

@@ -270,7 +270,8 @@ class _Surveyor:
         end = max(walk.position, found + 1)
         if trial is None:
             return Gap(found, end, Finding.STALE if older else Finding.AMBIGUOUS, RecordDefect.OK)
-        if walk.ended == ChainEnd.DEFECT and not self._is_meant(walk.position, walk.defect) and not trial.fits:
+        is_meant = walk.ended != ChainEnd.DEFECT or self._is_meant(walk.position, walk.defect)
+        if (not is_meant and not trial.fits) or (walk.ended == ChainEnd.DEFECT and trial.contradicts):
             return Gap(found, end, Finding.AMBIGUOUS, RecordDefect.OK)
         self._witness = trial
         return _Piece(start, walk.position, walk.ended, walk.defect)

@@ -72,7 +72,6 @@ class Witness:
         self._ends = dict(near.ends)
         self.room = near.room
         self._learned = self._successions = self._missing = self._contradictions = 0
-        self._strong = False
 
     def copy(self) -> Witness:
         """Returns a witness that knows the same, to learn what may have to be forgotten."""
@@ -116,7 +115,7 @@ class Witness:
         if later is not None and later != 0 and number >= later:
             return Evidence.NONE
         if number == 0:  # the queue begins, or begins again: then what follows is small too
-            return Evidence.NONE if end and later is not None and later >= end else Evidence.WEAK
+            return Evidence.NONE if end and (later is None or later >= end) else Evidence.WEAK
         if number == end:
             return Evidence.FAIR
         return Evidence.WEAK if in_reach else Evidence.NONE
@@ -156,8 +155,9 @@ class Witness:
             if queue is not None:
                 self._compare(queue, number)
                 self._ends[queue] = number + 1
-        if rows.timestamps:
-            latest = sorted(rows.timestamps[-3:])  # one corrupt field must not make all that follows look old
+        times = block.heads.store_timestamp[block.genuine][-3:].tolist()
+        if times:
+            latest = sorted(times)  # one corrupt field must not make all that follows look old
             self._before = latest[(len(latest) - 1) // 2]
 
     def _compare(self, queue: Queue, number: int) -> None:
@@ -168,18 +168,20 @@ class Witness:
         elif number == 0:
             self._successions += self._whole and queue not in self._ends
         elif end is not None:
-            self._strong = self._strong or (following is not None and end <= number)
             self._successions += number == end
             self._missing += max(number - end, 0)
             self._contradictions += number < end
 
     @property
+    def contradicts(self) -> bool:
+        """Returns whether what was learned takes more wrong places than right ones."""
+        return self._contradictions > 0 and self._successions <= self._contradictions
+
+    @property
     def fits(self) -> bool:
         """Returns whether what was learned goes on from what was proven before, place by place."""
-        if self._contradictions:
-            return self._successions > self._contradictions
         few_missing = self._missing <= self.room // m.MIN_RECORD_SIZE
-        return self._strong or self._successions > 0 or (self._learned > 1 and few_missing)
+        return not self.contradicts and (self._successions > 0 or (self._learned > 1 and few_missing))
 
 
 class _Rows:

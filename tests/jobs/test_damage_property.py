@@ -1,0 +1,133 @@
+"""Proof by damage: no wrong message comes out of a damaged log, no whole one is missed, every lost one is counted.
+
+``support.damaging`` says what a trial does, what it counts, and what no reader of this format can do.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import damaging, strategies
+from support.damaging import MemoryReader, RememberingRunner, Shape, Tally, Trial, run_trials
+from support.store_builder import LogBuilder
+
+from jobs.logscan import LogReading, scan_log
+from storeformat import files
+from storeformat.commitlog import Segment
+from storeformat.dispatch import DispatchRules
+from storeformat.errors import DamagedLog
+from storeformat.kernels import active
+from storeformat.records import DecodeRules
+from udfs.scan import ScanTask
+
+FAST = active().__name__.endswith("numba_kernels")
+SHAPES = [pytest.param(Shape(), id="property-crc"), pytest.param(Shape(property_crc=False), id="plain")]
+
+
+@pytest.fixture(autouse=True)
+def logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "RangeReader", MemoryReader)
+
+
+def assert_nothing_failed(tally: Tally) -> None:
+    failures = {kind: tally.counts[kind] for kind in ("wrong", "missed", "uncounted", "overcounted")}
+    assert failures == dict.fromkeys(failures, 0), tally.examples
+    assert tally.counts["alive"] > 5 * tally.trials
+    assert tally.counts["undecided"] * 500 < tally.counts["alive"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fifty_thousand_damages(shape: Shape) -> None:
+    """With both shapes 10**5 damages; the reference kernels, ten times as slow, do a part of them."""
+    tally = run_trials(20_260_101, 50_000 if FAST else 2_500, shape, whole_driver=False)
+    assert_nothing_failed(tally)
+    assert tally.counts["surveys"] > tally.trials / 2
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_damages_through_the_driver(shape: Shape) -> None:
+    tally = run_trials(7, 2_000 if FAST else 300, shape)
+    assert_nothing_failed(tally)
+    assert tally.counts["gone"] > tally.trials
+
+
+def test_copies_in_bodies_never_come_out() -> None:
+    tally = run_trials(11, 10_000 if FAST else 1_000, Shape(embedded=True), whole_driver=False)
+    assert_nothing_failed(tally)
+    assert tally.counts["forged"] * 500 < tally.trials
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_million_damages(shape: Shape, seed: int) -> None:
+    assert_nothing_failed(run_trials(1_000 + seed, 50_000, shape, whole_driver=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_hundred_thousand_damages_through_the_driver(shape: Shape) -> None:
+    assert_nothing_failed(run_trials(2_000, 50_000, shape))
+
+
+def outcome(reading: LogReading) -> object:
+    pieces: list[list[int]] = []
+    for scan in reading.scans:
+        if scan.records and pieces and pieces[-1][1] == scan.report.start:
+            pieces[-1][1] = scan.report.end
+        elif scan.records:
+            pieces.append([scan.report.start or 0, scan.report.end])
+    return reading.facts(), pieces
+
+
+def test_the_outcome_does_not_depend_on_the_splits() -> None:
+    draw = random.Random(5)
+    older, log = (damaging.draw_log(draw, Shape(embedded=True), clock=clock) for clock in (1_600_000_000_000, 1 << 40))
+    trials = [Trial(log, older, Shape(), split_size) for split_size in (100, 777, 4096, 1 << 20)]
+    damaged = 0
+    for _ in range(60 if FAST else 15):
+        changed = damaging.draw_damage(draw, log, older)
+        first, *others = [outcome(trial.read(changed)) for trial in trials]
+        assert others == [first] * len(others)
+        damaged += bool(changed)
+    assert damaged > 5
+
+
+def read(log: LogBuilder, segments: dict[int, bytes], on_damage: str, split_size: int) -> LogReading:
+    MemoryReader.contents = {str(base): data for base, data in segments.items()}
+    found = [Segment(str(base), base, log.segment_size) for base in sorted(segments)]
+    task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
+    runner = RememberingRunner(damaged=set(segments))
+    return scan_log(runner, found, task, split_size=split_size, on_damage=on_damage)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_any_log_with_any_damage_is_read_or_refused(data: st.DataObject) -> None:
+    """Ghosts, BLANKs, old tails, batches, deleted topics, clocks set back: every byte is accounted for, and what comes
+    out lies where it says it does. Whole files cannot be too short here: those are refused before they are read.
+    """
+    log = data.draw(strategies.logs().filter(lambda log: bool(log.records)))
+    damages = data.draw(strategies.damages(log, cuts=False))
+    segments = strategies.apply_damages(log.segments, damages)
+    split_size = data.draw(strategies.split_sizes(log.segment_size))
+    reading = read(log, segments, "salvage", split_size)
+    assert outcome(reading) == outcome(read(log, segments, "salvage", log.segment_size))
+    try:
+        healthy = read(log, segments, "fail", split_size)
+    except DamagedLog:
+        assert reading.damaged or reading.losses.rows
+    else:
+        assert healthy.records == reading.records
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(log=strategies.logs().filter(lambda log: bool(log.records)))
+def test_salvage_of_a_healthy_log_is_the_log(log: LogBuilder) -> None:
+    reading = read(log, log.segments, "salvage", log.segment_size)
+    assert reading.damaged == []
+    assert reading.losses.rows == []
+    assert reading.records == len(log.records)
