@@ -29,7 +29,9 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
     begun = time.monotonic()
     if options.html is not None:
         page.require_plots()
-    with session.spark_session("rocketmq-store-spark report") as spark:
+    with session.spark_session("rocketmq-store-spark report") as started:
+        spark = started.newSession()  # the views, and the one time zone of all times, are this report's own
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
         table = tables.existing_table(spark, files.absolute(options.table))
         checks = options.checks or options.html is not None
         needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
