@@ -8,7 +8,8 @@ columns             which columns, separated by commas; or give ``.schema(...)``
                     which columns a query uses: name them, and nothing else is decoded. Default: all but ``body``
 with-bodies         ``true``: all columns and ``body``
 records             ``messages`` (default), or ``defects``: damaged and stale ranges of the log instead of its messages
-on-damage           ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan
+on-damage           ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan.
+                    keep-crc-failures ``true``: salvage keeps records whose body alone is damaged
 cluster, broker     values of these two columns; NULL without
 topic               ``T`` or ``T:QUEUE``, several separated by commas: only these
 from-offset         only records from this commit-log offset on; ``until-offset`` ends before one
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = "rocketmq-commitlog"
-_LOG_OPTIONS = ("path", "commitlog", "brokerconf", "settings", "brokerversion", "ondamage", "untiloffset", "splitsize")
+_LOG_OPTIONS = ("path", "commitlog", "brokerconf", "settings", "brokerversion", "ondamage", "untiloffset", "splitsize",
+                "keepcrcfailures")  # fmt: skip
 _OWN_OPTIONS = ("columns", "withbodies", "records", "cluster", "broker", "timezone", "truststoretimes",
                 "topic", "fromoffset", "fromtime", "untiltime")  # fmt: skip
 _FEW_SEGMENTS = 8
@@ -132,6 +134,7 @@ class CommitLogSource(DataSource):
             on_damage="salvage" if policy == "salvage" else "stop" if policy == "stop" else "fail",
             until_offset=_natural(given, "untiloffset"),
             split_size=_natural(given, "splitsize") or None,
+            keep_crc_failures=self._is_set("keepcrcfailures"),
         )
 
 
@@ -166,6 +169,7 @@ def scan(
         until=options.until_offset,
         begin=begin,
         on_damage=on_damage,
+        keep_crc_failures=options.keep_crc_failures,
     )
 
 

@@ -55,7 +55,8 @@ _CONFLICTS = (
 
 _TROUBLE = (
     "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed",
-    "ParentNotDirectoryException", "Not a directory", "No space left on device", "Read-only file system", "FileAlreadyExistsException",
+    "ParentNotDirectoryException", "Not a directory", "No space left on device", "Read-only file system",
+    "FileAlreadyExistsException",
 )  # fmt: skip
 
 
