@@ -72,7 +72,7 @@ RETURNS STRING
 COMMENT 'The address without port and brackets: one producer machine, whatever port it happened to use.'
 RETURN regexp_replace(host, '^\\[?(.*?)\\]?:\\d+$', '$1');
 
-CREATE OR REPLACE TEMPORARY FUNCTION rmq_properties_map(properties BINARY COMMENT 'the properties of a record, as stored')
+CREATE OR REPLACE TEMPORARY FUNCTION rmq_properties_map(properties BINARY COMMENT 'of a record, as stored')
 RETURNS MAP<STRING, STRING>
 COMMENT 'Properties by name; the last of equal names wins, pieces without name or value are left out.'
 RETURN _rmq_properties_map(properties);
@@ -92,7 +92,8 @@ RETURN CASE
   WHEN level < 1 THEN 0
   ELSE transform(
          split(trim(levels), ' +'),
-         l -> CAST(left(l, length(l) - 1) AS BIGINT) * map('s', 1000, 'm', 60000, 'h', 3600000, 'd', 86400000)[right(l, 1)]
+         l -> CAST(left(l, length(l) - 1) AS BIGINT)
+              * map('s', 1000, 'm', 60000, 'h', 3600000, 'd', 86400000)[right(l, 1)]
        )[least(level, size(split(trim(levels), ' +'))) - 1]
 END;
 
@@ -111,5 +112,5 @@ RETURNS ARRAY<STRUCT<step: STRING, time: TIMESTAMP, region: STRING, group_name: 
   tags: STRING, keys: STRING, store_host: STRING, body_size: INT, cost_ms: INT, message_type: STRING,
   offset_msg_id: STRING, success: BOOLEAN, request_id: STRING, retry_times: INT, context_code: INT,
   transaction_id: STRING, transaction_state: STRING, from_transaction_check: BOOLEAN>>
-COMMENT 'What clients traced: SELECT inline(steps) FROM (SELECT rmq_trace_messages(body) AS steps FROM messages WHERE ...)'
+COMMENT 'What clients traced: SELECT inline(steps) FROM (SELECT rmq_trace_messages(body) AS steps FROM messages)'
 RETURN _rmq_trace_messages(body);

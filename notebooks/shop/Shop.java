@@ -1,81 +1,201 @@
 import java.nio.charset.StandardCharsets;
-import java.util.*;
-import java.util.concurrent.*;
+import java.util.Random;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.*;
-import org.apache.rocketmq.client.producer.*;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
-import org.apache.rocketmq.common.message.*;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
-import org.apache.rocketmq.remoting.netty.*;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
- * Four minutes in the life of a web shop: a name server, a broker, three producers and three consumers in one process.
- * java -cp "out:jars/*" Shop ROOT SECONDS
+ * Some minutes in the life of a web shop: a name server, a broker, three producers and three consumers in one process.
+ * <pre>java -cp "out:jars/*" Shop ROOT SECONDS</pre>
  */
 public class Shop {
-  static final String NAMESRV = "127.0.0.1:19876";
-  static volatile boolean outage;
-  public static void main(String[] a) throws Exception {
-    String root = a[0]; int seconds = Integer.parseInt(a[1]);
-    Random random = new Random(7);
-    NettyServerConfig ns = new NettyServerConfig(); ns.setListenPort(19876);
-    NamesrvController namesrv = new NamesrvController(new NamesrvConfig(), ns); namesrv.initialize(); namesrv.start();
-    BrokerConfig b = new BrokerConfig(); b.setNamesrvAddr(NAMESRV); b.setBrokerName("shop-a"); b.setBrokerClusterName("shop"); b.setBrokerIP1("127.0.0.1");
-    b.setTraceTopicEnable(true); b.setAutoCreateTopicEnable(true); b.setDefaultTopicQueueNums(4); b.setTransactionCheckInterval(15000); b.setTransactionTimeOut(6000);
-    MessageStoreConfig s = new MessageStoreConfig(); s.setStorePathRootDir(root); s.setStorePathCommitLog(root + "/commitlog");
-    s.setMappedFileSizeCommitLog(1 << 18); s.setMappedFileSizeConsumeQueue(4000); s.setMaxHashSlotNum(500); s.setMaxIndexNum(2000);
-    s.setMessageDelayLevel("1s 2s 2s 3s 4s 6s 8s 10s 15s 20s 30s 1m"); s.setHaListenPort(20912); s.setTimerWheelEnable(false); s.setEnableCompaction(false);
-    NettyServerConfig bs = new NettyServerConfig(); bs.setListenPort(20911);
-    BrokerController broker = new BrokerController(b, bs, new NettyClientConfig(), s);
-    if (!broker.initialize()) throw new IllegalStateException("broker"); broker.start(); for (String t : new String[] {"orders", "app-logs", "payments", "reminders"}) broker.getTopicConfigManager().updateTopicConfig(new org.apache.rocketmq.common.TopicConfig(t, 4, 4)); broker.registerBrokerAll(true, false, true);
+    static final String NAME_SERVER = "127.0.0.1:19876";
+    static final String[] TAGS = {"created", "created", "created", "paid", "shipped", "cancelled"};
+    static final String[] WORDS = ("the order of customer was moved to page cart with coupon and paid by card in shop region "
+        + "price total item shipped address").split(" ");
+    static final Random RANDOM = new Random(7);
+    static volatile boolean outage;
 
-    DefaultMQProducer orders = new DefaultMQProducer("order-service"); orders.setEnableTrace(true); start(orders);
-    DefaultMQProducer logs = new DefaultMQProducer("web-frontend"); start(logs);
-    TransactionMQProducer pay = new TransactionMQProducer("payment-gateway"); 
-    ConcurrentMap<String,Integer> asked = new ConcurrentHashMap<>();
-    pay.setTransactionListener(new TransactionListener() {
-      public LocalTransactionState executeLocalTransaction(Message m, Object arg) { int n = (Integer) arg; return n < 80 ? LocalTransactionState.COMMIT_MESSAGE : n < 93 ? LocalTransactionState.ROLLBACK_MESSAGE : LocalTransactionState.UNKNOW; }
-      public LocalTransactionState checkLocalTransaction(MessageExt m) { int n = asked.merge(m.getTransactionId() + "", 1, Integer::sum); return m.getTransactionId().hashCode() % 3 == 0 ? LocalTransactionState.UNKNOW : LocalTransactionState.COMMIT_MESSAGE; } });
-    start(pay);
-    for (int i = 0; i < 100; i++) try { orders.fetchPublishMessageQueues("orders"); logs.fetchPublishMessageQueues("app-logs"); break; } catch (Exception notYet) { Thread.sleep(1000); broker.registerBrokerAll(true, false, true); }
-    consumer("invoice-service", "orders", 4, m -> !outage).start();
-    consumer("warehouse", "orders", 4, m -> m.getKeys() == null || !m.getKeys().contains("sku-13") || m.getReconsumeTimes() >= 2).start();
-    consumer("ledger", "payments", 3, m -> (m.getKeys().hashCode() & 31) != 0).start();
-    Thread.sleep(4000);
-    String[] tags = {"created", "created", "created", "paid", "shipped", "cancelled"};
-    long begin = System.currentTimeMillis(), n = 0; Message last = null;
-    while (System.currentTimeMillis() - begin < seconds * 1000L) {
-      double t = (System.currentTimeMillis() - begin) / (seconds * 1000.0);
-      outage = t > 0.45 && t < 0.60;
-      boolean burst = t > 0.30 && t < 0.38;
-      n++;
-      Message m = new Message("orders", tags[random.nextInt(tags.length)], "order-" + (100000 + n) + " sku-" + random.nextInt(60), body(random, 60 + random.nextInt(150)));
-      orders.send(m);
-      if (n % 40 == 0 && last != null) orders.send(last);       // a retry after a timeout: the same message, the same UNIQ_KEY
-      last = m;
-      if (n % 3 == 0) logs.send(new Message("app-logs", burst ? "error" : "info", body(random, (burst ? 500 : 150) + random.nextInt(400))));
-      if (burst) for (int i = 0; i < 3; i++) logs.send(new Message("app-logs", "error", body(random, 400 + random.nextInt(400))));
-      if (n % 5 == 0) pay.sendMessageInTransaction(new Message("payments", "card", "order-" + (100000 + n), body(random, 180)), random.nextInt(100));
-      if (n % 12 == 0) { Message r = new Message("reminders", "cart", "cart-" + n, body(random, 90)); r.setDelayTimeLevel(5 + random.nextInt(5)); orders.send(r); }
-      Thread.sleep(burst ? 70 : 180 + random.nextInt(160));
+    interface Check {
+        boolean accepts(MessageExt message);
     }
-    Thread.sleep(25000);
-    orders.shutdown(); logs.shutdown(); pay.shutdown(); Thread.sleep(2000);
-    System.out.println("orders " + n);
-    broker.shutdown(); namesrv.shutdown(); System.exit(0);
-  }
-  static void start(DefaultMQProducer p) throws Exception { p.setNamesrvAddr(NAMESRV); p.start(); }
-  interface Check { boolean ok(MessageExt m); }
-  static DefaultMQPushConsumer consumer(String group, String topic, int tries, Check check) throws Exception {
-    DefaultMQPushConsumer c = new DefaultMQPushConsumer(group); c.setEnableTrace(!group.equals("invoice-service")); c.setNamesrvAddr(NAMESRV); c.setMaxReconsumeTimes(tries); c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-    c.subscribe(topic, "*"); c.setConsumeMessageBatchMaxSize(1);
-    c.registerMessageListener((MessageListenerConcurrently) (ms, x) -> { for (MessageExt m : ms) if (!check.ok(m)) return ConsumeConcurrentlyStatus.RECONSUME_LATER; return ConsumeConcurrentlyStatus.CONSUME_SUCCESS; });
-    return c; }
-  static final String[] WORDS = "the order of customer was moved to page cart with coupon and paid by card in shop region price total item shipped address".split(" ");
-  static byte[] body(Random r, int size) { StringBuilder s = new StringBuilder(size + 12); while (s.length() < size) s.append(WORDS[r.nextInt(WORDS.length)]).append(' '); return s.toString().getBytes(StandardCharsets.UTF_8); }
+
+    public static void main(String[] arguments) throws Exception {
+        NettyServerConfig port = new NettyServerConfig();
+        port.setListenPort(19876);
+        NamesrvController nameServer = new NamesrvController(new NamesrvConfig(), port);
+        nameServer.initialize();
+        nameServer.start();
+        BrokerController broker = broker(arguments[0]);
+
+        DefaultMQProducer orders = new DefaultMQProducer("order-service");
+        orders.setEnableTrace(true);
+        start(orders);
+        DefaultMQProducer logs = new DefaultMQProducer("web-frontend");
+        start(logs);
+        TransactionMQProducer payments = new TransactionMQProducer("payment-gateway");
+        payments.setTransactionListener(new Bank());
+        start(payments);
+        waitForRoutes(broker, orders, logs);
+
+        consumer("invoice-service", "orders", 4, message -> !outage);
+        consumer("warehouse", "orders", 4, message -> !message.getKeys().contains("sku-13") || message.getReconsumeTimes() >= 2);
+        consumer("ledger", "payments", 3, message -> (message.getKeys().hashCode() & 31) != 0);
+        Thread.sleep(4000);
+        long sold = sell(orders, logs, payments, Integer.parseInt(arguments[1]) * 1000L);
+        Thread.sleep(25_000);
+        orders.shutdown();
+        logs.shutdown();
+        payments.shutdown();
+        Thread.sleep(2000);
+        System.out.println("orders " + sold);
+        broker.shutdown();
+        nameServer.shutdown();
+        System.exit(0);
+    }
+
+    static long sell(DefaultMQProducer orders, DefaultMQProducer logs, TransactionMQProducer payments, long milliseconds)
+        throws Exception {
+        long begin = System.currentTimeMillis();
+        long sold = 0;
+        Message last = null;
+        while (System.currentTimeMillis() - begin < milliseconds) {
+            double time = (System.currentTimeMillis() - begin) / (double) milliseconds;
+            outage = time > 0.45 && time < 0.60;
+            boolean burst = time > 0.30 && time < 0.38;
+            sold++;
+            String order = "order-" + (100_000 + sold);
+            String tag = TAGS[RANDOM.nextInt(TAGS.length)];
+            Message message = new Message("orders", tag, order + " sku-" + RANDOM.nextInt(60), body(60 + RANDOM.nextInt(150)));
+            orders.send(message);
+            if (sold % 40 == 0 && last != null) {
+                orders.send(last);  // as after a time-out: the same message under the same UNIQ_KEY
+            }
+            last = message;
+            if (sold % 3 == 0) {
+                logs.send(new Message("app-logs", burst ? "error" : "info", body((burst ? 500 : 150) + RANDOM.nextInt(400))));
+            }
+            for (int more = 0; burst && more < 3; more++) {
+                logs.send(new Message("app-logs", "error", body(400 + RANDOM.nextInt(400))));
+            }
+            if (sold % 5 == 0) {
+                payments.sendMessageInTransaction(new Message("payments", "card", order, body(180)), RANDOM.nextInt(100));
+            }
+            if (sold % 12 == 0) {
+                Message reminder = new Message("reminders", "cart", "cart-" + sold, body(90));
+                reminder.setDelayTimeLevel(5 + RANDOM.nextInt(5));
+                orders.send(reminder);
+            }
+            Thread.sleep(burst ? 70 : 180 + RANDOM.nextInt(160));
+        }
+        return sold;
+    }
+
+    /** Commits 80 of 100, rolls 13 back, and has to be asked about the rest: a third of those it never knows. */
+    static class Bank implements TransactionListener {
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object percent) {
+            int number = (Integer) percent;
+            return number < 80 ? LocalTransactionState.COMMIT_MESSAGE
+                : number < 93 ? LocalTransactionState.ROLLBACK_MESSAGE : LocalTransactionState.UNKNOW;
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            boolean unknown = message.getTransactionId().hashCode() % 3 == 0;
+            return unknown ? LocalTransactionState.UNKNOW : LocalTransactionState.COMMIT_MESSAGE;
+        }
+    }
+
+    static BrokerController broker(String root) throws Exception {
+        BrokerConfig broker = new BrokerConfig();
+        broker.setNamesrvAddr(NAME_SERVER);
+        broker.setBrokerName("shop-a");
+        broker.setBrokerClusterName("shop");
+        broker.setBrokerIP1("127.0.0.1");
+        broker.setTraceTopicEnable(true);
+        broker.setDefaultTopicQueueNums(4);
+        broker.setTransactionCheckInterval(15_000);
+        broker.setTransactionTimeOut(6000);
+        MessageStoreConfig store = new MessageStoreConfig();
+        store.setStorePathRootDir(root);
+        store.setStorePathCommitLog(root + "/commitlog");
+        store.setMappedFileSizeCommitLog(1 << 18);
+        store.setMappedFileSizeConsumeQueue(4000);
+        store.setMaxHashSlotNum(500);
+        store.setMaxIndexNum(2000);
+        store.setMessageDelayLevel("1s 2s 2s 3s 4s 6s 8s 10s 15s 20s 30s 1m");
+        store.setHaListenPort(20912);
+        store.setTimerWheelEnable(false);
+        store.setEnableCompaction(false);
+        NettyServerConfig port = new NettyServerConfig();
+        port.setListenPort(20911);
+        BrokerController controller = new BrokerController(broker, port, new NettyClientConfig(), store);
+        if (!controller.initialize()) {
+            throw new IllegalStateException("the broker does not start");
+        }
+        controller.start();
+        for (String topic : new String[] {"orders", "app-logs", "payments", "reminders"}) {
+            controller.getTopicConfigManager().updateTopicConfig(new TopicConfig(topic, 4, 4));
+        }
+        controller.registerBrokerAll(true, false, true);
+        return controller;
+    }
+
+    static void waitForRoutes(BrokerController broker, DefaultMQProducer orders, DefaultMQProducer logs) throws Exception {
+        for (int tries = 0; tries < 100; tries++) {
+            try {
+                orders.fetchPublishMessageQueues("orders");
+                logs.fetchPublishMessageQueues("app-logs");
+                return;
+            } catch (MQClientException notYet) {
+                Thread.sleep(1000);
+                broker.registerBrokerAll(true, false, true);
+            }
+        }
+        throw new IllegalStateException("no routes");
+    }
+
+    static void start(DefaultMQProducer producer) throws MQClientException {
+        producer.setNamesrvAddr(NAME_SERVER);
+        producer.start();
+    }
+
+    static void consumer(String group, String topic, int retries, Check check) throws MQClientException {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setEnableTrace(!group.equals("invoice-service"));
+        consumer.setNamesrvAddr(NAME_SERVER);
+        consumer.setMaxReconsumeTimes(retries);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeMessageBatchMaxSize(1);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+            messages.stream().allMatch(check::accepts)
+                ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        consumer.start();
+    }
+
+    static byte[] body(int size) {
+        StringBuilder text = new StringBuilder(size + 12);
+        while (text.length() < size) {
+            text.append(WORDS[RANDOM.nextInt(WORDS.length)]).append(' ');
+        }
+        return text.toString().getBytes(StandardCharsets.UTF_8);
+    }
 }

@@ -9,6 +9,17 @@ CREATE OR REPLACE TEMPORARY VIEW duplicates (
   first_stored, last_stored,
   seconds_between COMMENT 'From the first copy to the last'
 ) AS
+WITH own AS (
+  SELECT *
+    FROM messages
+   WHERE uniq_key IS NOT NULL AND dispatched
+     AND NOT startswith(topic, '%RETRY%') AND NOT startswith(topic, 'rmq_sys_')
+     AND topic NOT IN ('SCHEDULE_TOPIC_XXXX', 'RMQ_SYS_TRANS_HALF_TOPIC', 'RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC')
+),
+-- Nearly all keys occur once: only the others are looked at closely.
+repeated AS (
+  SELECT cluster, topic, uniq_key FROM own GROUP BY cluster, topic, uniq_key HAVING count(*) > 1
+)
 SELECT cluster, topic, uniq_key,
        count(*),
        count(DISTINCT broker),
@@ -17,9 +28,5 @@ SELECT cluster, topic, uniq_key,
        min(store_timestamp),
        max(store_timestamp),
        (unix_millis(max(store_timestamp)) - unix_millis(min(store_timestamp))) / 1000
-  FROM messages
- WHERE uniq_key IS NOT NULL AND dispatched
-   AND NOT startswith(topic, '%RETRY%') AND NOT startswith(topic, 'rmq_sys_')
-   AND topic NOT IN ('SCHEDULE_TOPIC_XXXX', 'RMQ_SYS_TRANS_HALF_TOPIC', 'RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC')
- GROUP BY cluster, topic, uniq_key
-HAVING count(*) > 1;
+  FROM own JOIN repeated USING (cluster, topic, uniq_key)
+ GROUP BY cluster, topic, uniq_key;

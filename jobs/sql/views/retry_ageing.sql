@@ -13,12 +13,13 @@ CREATE OR REPLACE TEMPORARY VIEW retry_ageing (
 ) AS
 WITH attempts AS (
   SELECT *,
-         CASE WHEN startswith(topic, '%RETRY%') THEN 'retry' WHEN startswith(topic, '%DLQ%') THEN 'dlq' END AS kind,
-         unix_millis(store_timestamp) - unix_millis(born_timestamp) AS lingered_ms,
-         max(store_timestamp) OVER (PARTITION BY cluster, broker) AS log_end
+         CASE WHEN startswith(topic, '%RETRY%') THEN 'retry' ELSE 'dlq' END AS kind,
+         unix_millis(store_timestamp) - unix_millis(born_timestamp) AS lingered_ms
     FROM messages
-)
-SELECT cluster, broker, kind,
+   WHERE startswith(topic, '%RETRY%') OR startswith(topic, '%DLQ%')
+),
+log_end AS (SELECT cluster, broker, max(store_timestamp) AS stored FROM messages GROUP BY cluster, broker)
+SELECT a.cluster, a.broker, kind,
        substring(topic, CASE kind WHEN 'retry' THEN 8 ELSE 6 END) AS consumer_group,
        coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC']) AS origin_topic,
        reconsume_times,
@@ -28,7 +29,6 @@ SELECT cluster, broker, kind,
        max(lingered_ms) / 1000,
        min(store_timestamp),
        max(store_timestamp),
-       (unix_millis(max(log_end)) - unix_millis(min(store_timestamp))) / 1000
-  FROM attempts
- WHERE kind IS NOT NULL
- GROUP BY cluster, broker, kind, consumer_group, origin_topic, reconsume_times;
+       (unix_millis(max(e.stored)) - unix_millis(min(store_timestamp))) / 1000
+  FROM attempts a JOIN log_end e ON e.cluster = a.cluster AND e.broker = a.broker
+ GROUP BY a.cluster, a.broker, kind, consumer_group, origin_topic, reconsume_times;
