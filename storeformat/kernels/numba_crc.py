@@ -55,7 +55,7 @@ def _look_up(tables, row, word):  # type: ignore[no-untyped-def]
     )
 
 
-@njit
+@njit(forceinline=True)
 def _by_tables(tables, buffer, at, end, crc):  # type: ignore[no-untyped-def]
     """CRC state after the bytes [at, end)."""
     while end - at >= 16:
@@ -73,7 +73,7 @@ def _by_tables(tables, buffer, at, end, crc):  # type: ignore[no-untyped-def]
     return crc
 
 
-@njit
+@njit(forceinline=True)
 def _folded(tables, buffer, at, end):  # type: ignore[no-untyped-def]
     """CRC state after the bytes [at, end), at least 64, from the state of all ones."""
     far, near = pair(*_FOLD_64), pair(*_FOLD_16)
@@ -102,7 +102,7 @@ def _folded(tables, buffer, at, end):  # type: ignore[no-untyped-def]
     return _by_tables(tables, buffer, at, end, crc)
 
 
-@njit
+@njit(forceinline=True)
 def crc32(tables, buffer, at, end, fold):  # type: ignore[no-untyped-def]
     """CRC-32 of the bytes [at, end); ``tables`` is ``TABLES``. ``fold`` allows carry-less products where they exist."""
     state = np.uint32(0xFFFFFFFF)

@@ -3,7 +3,8 @@
 Each public function allocates columns and calls a compiled loop, which reads a record's bytes while they are in the
 cache. What needs Java's rules for text beyond ASCII is left to ``javacompat``, for the few rows that have it. Compiled
 code is kept in ``NUMBA_CACHE_DIR`` (``storeformat.kernels`` chooses it) and every loop has one signature, so a worker
-never compiles.
+never compiles. Helpers are inlined by force: a call that passes an array counts its references, atomically, which took
+half the time of short loops.
 """
 
 from __future__ import annotations

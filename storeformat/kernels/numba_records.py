@@ -82,22 +82,22 @@ _SIZE_TOO_SMALL, _LENGTH_MISMATCH = int(RecordDefect.SIZE_TOO_SMALL), int(Record
 _FOREIGN_OFFSET = int(RecordDefect.FOREIGN_OFFSET)
 
 
-@njit
+@njit(forceinline=True)
 def _int32(buffer, at):  # type: ignore[no-untyped-def]
     return np.int32(swap32(load32(buffer, at)))
 
 
-@njit
+@njit(forceinline=True)
 def _int64(buffer, at):  # type: ignore[no-untyped-def]
     return np.int64(swap64(load64(buffer, at)))
 
 
-@njit
+@njit(forceinline=True)
 def _int16(buffer, at):  # type: ignore[no-untyped-def]
     return np.int64(np.int8(buffer[at])) * 256 + buffer[at + 1]
 
 
-@njit
+@njit(forceinline=True)
 def _lengths(buffer, body_at, record_end, long_topic):  # type: ignore[no-untyped-def]
     """Returns whether the three lengths of a record add up, where topic and properties begin, and their lengths.
 
@@ -186,7 +186,7 @@ def _name_words(names: tuple[bytes, ...]) -> tuple[Bytes, Int64s, npt.NDArray[np
     return slots, np.array([len(name) for name in names], np.int64), words
 
 
-@njit
+@njit(forceinline=True)
 def _is_name(buffer, at, slots, slot, length):  # type: ignore[no-untyped-def]
     for place in range(8, length):  # noqa: SIM110 - numba compiles loops, not generators
         if buffer[at + place] != slots[slot + place]:
@@ -197,7 +197,7 @@ def _is_name(buffer, at, slots, slot, length):  # type: ignore[no-untyped-def]
 _ABOVE_SEPARATORS = np.uint64(3) * EVERY_BYTE
 
 
-@njit
+@njit(forceinline=True)
 def _next_separator(buffer, at, end):  # type: ignore[no-untyped-def]
     """Position of the next byte below 3 in [at, end), or end. Eight bytes at a time; the padding is read, not used."""
     while at < end:
@@ -210,7 +210,7 @@ def _next_separator(buffer, at, end):  # type: ignore[no-untyped-def]
     return end
 
 
-@njit
+@njit(forceinline=True)
 def _kept_value(buffer, begin, cut, end, cuts, last_other, split_parser):  # type: ignore[no-untyped-def]
     """Length of the value behind ``cut`` in the piece [begin, end), or -1 where the parser drops the piece.
 

@@ -41,7 +41,7 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 _POWERS = np.array([pow(31, n, 1 << 32) for n in range(9)], np.uint32)
 
 
-@njit
+@njit(forceinline=True)
 def _hash_word(word):  # type: ignore[no-untyped-def]
     """Hash of eight bytes below 0x80, the lowest first: sums of pairs, of pairs of pairs, of both halves."""
     pairs = (word & _EVEN_BYTES) * np.uint64(31) + ((word >> np.uint64(8)) & _EVEN_BYTES)
@@ -49,7 +49,7 @@ def _hash_word(word):  # type: ignore[no-untyped-def]
     return np.uint32(fours) * np.uint32(31**4) + np.uint32(fours >> np.uint64(32))
 
 
-@njit
+@njit(forceinline=True)
 def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
     """Returns the hash of a text with hash ``value`` and ``left`` bytes behind it, and all the bytes ored."""
     seen = np.uint64(0)
@@ -98,7 +98,7 @@ def index_keys(
     return owners, hashes
 
 
-@njit
+@njit(forceinline=True)
 def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
     """Returns the hash of a key behind a topic's as an index file stores it, or -1 where the key is not ASCII."""
     value, seen = _hash_ascii(buffer, at, length, np.uint32(head))
@@ -111,7 +111,7 @@ def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
 _SPACES = np.uint64(ord(" ")) * EVERY_BYTE
 
 
-@njit
+@njit(forceinline=True)
 def _next_space(buffer, at, end):  # type: ignore[no-untyped-def]
     """Position of the next space in [at, end), or end."""
     while at < end:
@@ -222,7 +222,7 @@ def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
     return codes, [buffer[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-@njit
+@njit(forceinline=True)
 def _mix(buffer, at, length):  # type: ignore[no-untyped-def]
     """A hash of bytes for the table of ``_encode``."""
     mixed = np.uint64(length) * np.uint64(0x9E3779B97F4A7C15)
@@ -237,7 +237,7 @@ def _mix(buffer, at, length):  # type: ignore[no-untyped-def]
     return mixed
 
 
-@njit
+@njit(forceinline=True)
 def _equal(buffer, one, other, length):  # type: ignore[no-untyped-def]
     while length >= 8:
         if load64(buffer, one) != load64(buffer, other):
