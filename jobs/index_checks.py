@@ -18,7 +18,7 @@ import numpy as np
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.running import Runner
-from jobs.verdicts import MOST_DIFFERENCES, Place, Verdicts
+from jobs.verdicts import MOST_DIFFERENCES, Place, Verdicts, lost_ranges
 from storeformat import files, indexfile
 from storeformat.indexalignment import FileContext, Gap, keys_in
 from storeformat.indexcheck import IndexComparison
@@ -77,6 +77,7 @@ def compare_index(
             previous_end=heads[number - 1].header.end_timestamp if number else None,
             growing=growing and number == len(heads) - 1,
             with_tags=store.rules.index_tags,
+            damaged=lost_ranges(reading),
         )
         checks.append(IndexCheck(head.path, context))
     sources = tuple(
@@ -273,6 +274,13 @@ def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
 
 
 def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
+    """Says how many entries are of messages that the log does not hold (any more, or as far as it was read)."""
+    lost = sum(one.lost for one in compared.comparisons)
+    if lost:
+        verdicts.note(f"{lost} index entries are of messages that damage took from the log")
+    old = sum(one.old for one in compared.comparisons)
+    if old:
+        verdicts.note(f"{old} index entries point at messages that retention took")
     beyond = [
         (check, one)
         for check, one in zip(compared.checks, compared.comparisons, strict=True)
@@ -291,6 +299,3 @@ def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
             advice=_REPAIR,
             entries=one.beyond,
         )
-    old = sum(one.old for one in compared.comparisons)
-    if old:
-        verdicts.note(f"{old} index entries point at messages that retention took")

@@ -13,7 +13,7 @@ from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.planning import BatchQueuesPlan, QueuesPlan
 from jobs.running import Runner
-from jobs.verdicts import Place, Verdicts
+from jobs.verdicts import Place, Verdicts, lost_ranges
 from storeformat import files
 from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
 from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
@@ -148,6 +148,7 @@ def _task(store: OpenedStore, reading: LogReading, file_size: int) -> CompareQue
         decode_rules=store.decode_rules(),
         log_begin=reading.begin,
         log_end=reading.end,
+        damaged=lost_ranges(reading),
     )
 
 

@@ -19,7 +19,7 @@ from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.queue_checks import LITE_PREFIX, LMQ_PREFIX, Queue, QueuesCompared, run_checks
 from jobs.running import Runner
-from jobs.verdicts import Verdicts
+from jobs.verdicts import Verdicts, lost_ranges
 from storeformat import files
 from storeformat.errors import MissingInput
 from udfs.verify import FindRecords, RecordsAsked
@@ -61,7 +61,7 @@ def judge_queues(
             if base % compared.task.file_size:
                 verdicts.differ(compared.place(queue, base), "extra_file", found="name between two files")
                 continue
-            _judge_file(compared, queue, base, multi_dispatch, verdicts, totals)
+            _judge_file(reading, compared, queue, base, multi_dispatch, verdicts, totals)
     _judge_old_units(reading, compared, runner, verdicts, totals, store)
     _judge_beyond(compared, verdicts, cut)
     _note_totals(totals, dispatched, verdicts)
@@ -134,6 +134,7 @@ def _judge_missing_files(
 
 
 def _judge_file(
+    reading: LogReading,
     compared: QueuesCompared,
     queue: Queue,
     base: int,
@@ -156,7 +157,9 @@ def _judge_file(
             verdicts.differ(place, "wrong_size", expected="the length of all others", found=finding.size)
         return
     if not those.known and units.behind_count - units.behind_below:
-        if multi_dispatch:
+        if any(_is_lost(reading, offset) for offset in units.behind.phy_offsets.tolist()):
+            totals["unproven"] += units.behind_count
+        elif multi_dispatch:
             totals["multi_dispatch"] += 1
         else:
             verdicts.differ(place, "extra_file", found=f"{units.behind_count - units.behind_below} units")
@@ -189,6 +192,11 @@ def _judge_file(
             "messages of this queue",
             advice=_repair(queue),
         )
+
+
+def _is_lost(reading: LogReading, offset: int) -> bool:
+    """Returns whether a record at this offset lay in a damaged range."""
+    return any(begin <= offset < end for begin, end in lost_ranges(reading))
 
 
 def _repair(queue: Queue) -> str:
@@ -227,7 +235,7 @@ def _judge_old_units(
             of_earlier_life = its_own and offset < first
             if record is not None and record[0] == size and not of_earlier_life:
                 foreign.append((at * compared.unit_size, {"phy_offset": offset, "size": size}))
-            lost += any(item.begin <= offset < item.end for item in reading.damaged)
+            lost += _is_lost(reading, offset)
         if foreign and base not in compared.queues[queue].expected:
             verdicts.differ(place, "extra_file", found=f"{len(foreign)} units of messages that lie elsewhere")
         else:

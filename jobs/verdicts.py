@@ -10,8 +10,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobs.logscan import LogReading
+
 MOST_DIFFERENCES = 1_000
 MOST_HAZARDS = 1_000
+
+
+def lost_ranges(reading: LogReading) -> tuple[tuple[int, int], ...]:
+    """Returns the ranges [begin, end) of the log about whose records nothing can be said: damaged ones, and records
+    that do not carry the offset at which they lie.
+    """
+    ranges = [(item.begin, item.end) for item in reading.damaged]
+    return (*ranges, *((offset, offset + size) for offset, size in reading.ghosts))
 
 
 @dataclass(frozen=True)

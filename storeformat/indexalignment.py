@@ -5,6 +5,7 @@ retention, and after a crash that cost the broker the older files, other entries
 is the *sequence*. Where the two part, one of these explains it, tried in this order:
 
 =============  =============================================================================================
+lost           the entries' records are in a damaged range of the log
 again          the last record's entries once more: a broker indexes the last record again after a crash
                (IndexService#buildIndex skips smaller offsets, not equal ones)
 without tags   entries of ``topic#T#tags`` are not there: written by a broker before 5.4.0
@@ -76,6 +77,7 @@ class FileContext:
 
     ``previous_end`` is the end timestamp of the file before, None where there is none. ``growing`` says that a broker
     may be writing this file, or died while it did. ``with_tags`` says what to expect first: rows from TAGS, or none.
+    ``damaged`` are the ranges [begin, end) of the log whose records nobody can read any more.
     """
 
     log_begin: int
@@ -83,6 +85,14 @@ class FileContext:
     previous_end: int | None
     growing: bool
     with_tags: bool
+    damaged: tuple[tuple[int, int], ...] = ()
+
+    def lost(self, offsets: Int64Array) -> npt.NDArray[np.bool_]:
+        """Returns which entries are of records that damage took."""
+        found = np.zeros(len(offsets), bool)
+        for begin, end in self.damaged:
+            found |= (offsets >= begin) & (offsets < end)
+        return found
 
 
 @dataclass
@@ -97,6 +107,8 @@ class Coverage:
     """Entries of messages that retention took from the log."""
     beyond: int = 0
     """Entries of records behind the part of the log that was read."""
+    lost: int = 0
+    """Entries of records that damage took from the log."""
     doubled: int = 0
     first_tag: int | None = None
     """Offset of the first record whose TAGS entry is there."""
@@ -128,7 +140,7 @@ class Alignment:
         self._started = False
         self._jumps = 0
         self._group = -1
-        self._taken = 0
+        self._taken = self._own = 0
         self.row = 0
         self.with_tags = context.with_tags
 
@@ -137,6 +149,7 @@ class Alignment:
         entries behind them are only looked at.
         """
         hashes, offsets = entries["key_hash"].astype(np.int32), entries["phy_offset"].astype(np.int64)
+        self._own = own
         pairs = np.zeros(own, ROW)
         paired = np.zeros(own, bool)
         old = 0 if self._started else self._start(hashes, offsets, own)
@@ -233,7 +246,7 @@ class Alignment:
             found = self._find(hashes, offsets, at, 0)
             if found is not None:
                 self.row = found
-                for _ in range(at - first):
+                for _ in range(int((~self._context.lost(offsets[first:at])).sum())):
                     self.row = self._row_before(self.row)
                 break
         while first > 0 and self.row > 0:
@@ -294,6 +307,11 @@ class Alignment:
         result, offset = self._result, int(offsets[at])
         rest = len(offsets) - at
         next_row = self.row
+        lost = self._context.lost(offsets[at:]) if self._context.damaged else np.zeros(0, bool)
+        if len(lost) and lost[0]:
+            count = min(rest if lost.all() else int(lost.argmin()), self._own - at)
+            result.lost += count
+            return count
         self._jumps += 1
         if self._jumps <= _MOST_JUMPS:
             if offset == self._group and (again := self._group_begin(hashes, offsets, at)) is not None:
@@ -308,7 +326,7 @@ class Alignment:
             if self._is_substitute(hashes, offsets, at):
                 return self._substitute(at, pairs, paired)
             if offset >= self._context.log_end and bool((offsets[at:] >= self._context.log_end).all()):
-                result.beyond += rest
+                result.beyond += min(rest, self._own - at)
                 return rest
             before = self.with_tags
             found = self._find(hashes, offsets, at, next_row)

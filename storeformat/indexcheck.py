@@ -164,6 +164,7 @@ def _check_entries(
     wrong = paired & ((found_hashes != hashes) | (entries["phy_offset"] != rows["offset"]))
     foreign = ~paired & (entries["phy_offset"] < times.context.log_end)
     foreign[: aligned.old] = False
+    foreign &= ~times.context.lost(entries["phy_offset"])
     expected = np.empty(len(entries), ENTRY)
     expected["key_hash"], expected["phy_offset"], expected["time_diff"] = hashes, rows["offset"], diffs
     expected["prev_index"] = prev

@@ -108,8 +108,8 @@ class Expectation:
     [begin, end), clipped to the file; ``fillers`` marks those whose message damage took.
 
     ``dispatched`` is the commit-log offset up to which units must be there (None: all), [log_begin, log_end) what was
-    read of the log; ``schedule`` says that tags codes are delivery times, ``ext`` that the queue has a
-    consumequeue_ext.
+    read of the log, less the ``damaged`` ranges; ``schedule`` says that tags codes are delivery times, ``ext`` that the
+    queue has a consumequeue_ext.
     """
 
     units: UnitArray
@@ -119,6 +119,7 @@ class Expectation:
     log_begin: int
     log_end: int
     dispatched: int | None = None
+    damaged: tuple[tuple[int, int], ...] = ()
     schedule: bool = False
     ext: bool = False
 
@@ -127,7 +128,7 @@ def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
     """Returns what differs between a file's units and what the log says; both have one unit a place."""
     begin, end = expectation.begin, _dispatched_end(expectation)
     valid, faults = _is_valid(found), _Faults(found)
-    old = _check_head(begin, expectation.log_begin, found, faults)
+    old = _check_head(expectation, found, faults)
     own = np.zeros(len(found), bool)
     own[begin:end] = ~expectation.fillers[begin:end]
     absent = own & _is_zero(found)
@@ -173,11 +174,13 @@ def _dispatched_end(expectation: Expectation) -> int:
     return expectation.begin + int(ahead.argmax()) if ahead.any() else expectation.end
 
 
-def _check_head(begin: int, log_begin: int, found: UnitArray, faults: _Faults) -> int:
-    """Notes what may not lie in front of the queue's own units; returns how many units of deleted messages do."""
-    head = found[:begin]
+def _check_head(expectation: Expectation, found: UnitArray, faults: _Faults) -> int:
+    """Notes what may not lie in front of the queue's own units; returns how many units of messages that are gone do."""
+    head = found[: expectation.begin]
     valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
-    pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < log_begin)
+    pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < expectation.log_begin)
+    for begin, end in expectation.damaged:
+        below |= valid & (head["phy_offset"] >= begin) & (head["phy_offset"] < end)
     faults.add("missing_unit", np.flatnonzero(zero), blank=True)
     faults.add("extra_unit", np.flatnonzero(valid & ~pre_blank & ~below))
     faults.add("wrong_offset", np.flatnonzero(negative), blank=True)

@@ -75,6 +75,7 @@ class CompareQueueFiles:
     log_begin: int
     log_end: int
     dispatched: int | None = None
+    damaged: tuple[tuple[int, int], ...] = ()
     batch: bool = False
     """The files are of BatchCQ topics."""
 
@@ -111,6 +112,7 @@ class CompareQueueFiles:
             log_begin=self.log_begin,
             log_end=self.log_end,
             dispatched=self.dispatched,
+            damaged=self.damaged,
             schedule=check.schedule,
             ext=bool(check.ext),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
 from collections.abc import Callable
@@ -451,3 +452,25 @@ def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path
     alive = [at for at in units if struct.unpack_from(">q", content, at)[0] >= int(store.settings[SEGMENT])]
     flip(file, alive[0] + 15)
     assert verify_here(root, store.settings).verdicts.counts == {"wrong_tags_code": 1}
+
+
+# --- a damaged log --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["base-clean-4.6.1", "base-clean-5.5.0", "retention-5.1.4", "embedded-5.3.3"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_damage_took_from_the_log_is_no_difference(tmp_path: Path, name: str, seed: int) -> None:
+    """Queues and index still know the lost records; nothing says what these should be, so nothing contradicts them."""
+    (store,) = golden.stores(name)
+    root = golden.unpack(store, tmp_path)
+    chosen = random.Random(seed).sample(sorted(golden.chain(root, store).items()), 3)
+    size = int(store.settings[SEGMENT])
+    for offset, length in chosen:
+        segment = root / "commitlog" / f"{offset // size * size:020d}"
+        content = bytearray(segment.read_bytes())
+        content[offset % size : offset % size + length] = bytes(length)
+        segment.write_bytes(content)
+    verified = verify_here(root, store.settings, on_damage="salvage")
+    assert verified.reading.damaged
+    assert not verified.verdicts.counts
+    assert any("damage took from the log" in note for note in verified.verdicts.notes)
