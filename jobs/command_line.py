@@ -197,6 +197,11 @@ def add_demo(parser: Parser) -> None:
 def add_rebuild(parser: Parser) -> None:
     add_log_arguments(parser)
     parser.add_argument("--output", required=True, metavar="DIR", help="absent or empty; appears whole or not at all")
+    parser.add_argument(
+        "--repair-log",
+        metavar="DIR2",
+        help="with salvage: write copies of the damaged segments in which a broker reads through the damage",
+    )
     add_topic_argument(parser)
     add_only_argument(parser)
     add_dry_run_argument(parser)

@@ -79,6 +79,8 @@ class RebuildOptions(LogOptions):
     output: str
     topics: tuple[TopicFilter, ...] = ()
     only: tuple[Artefact, ...] = ARTEFACTS
+    repair_log: str | None = None
+    """With ``salvage``: where to write repaired copies of damaged segments."""
     dry_run: bool = False
 
 

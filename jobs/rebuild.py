@@ -12,12 +12,13 @@ from typing import Any
 
 from jobs import session
 from jobs.config import RebuildOptions, narrow_to_queues
+from jobs.logrepair import repair_log
 from jobs.opening import OpenedStore, open_store
 from jobs.rebuilding import Built, rebuild, staging_beside
 from jobs.reporting import Report, Reporter
 from jobs.running import SparkRunner
 from storeformat import files
-from storeformat.errors import DependencyMissing, Refused
+from storeformat.errors import DependencyMissing, Refused, UsageError
 from storeformat.storeparts import parts_not_rebuilt
 
 
@@ -30,13 +31,17 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         reporter.note(note)
     output = files.absolute(options.output)
     _refuse_output(output, store)
+    repaired_log = _repaired_log(options, store)
     size = sum(segment.size for segment in store.segments)
     with staging_beside(output) as staging, session.spark_context("rocketmq-store-spark rebuild") as context:
         with reporter.progress("rebuild", size) as progress, session.watching(context, progress):
             built = rebuild(options, store, staging, SparkRunner(context))
+        repaired: list[str] = []
         if not options.dry_run:
+            if repaired_log is not None:
+                repaired = repair_log(built.reading, repaired_log)
             files.rename(built.directory, output)
-    return _report(options, store, built, time.monotonic() - begun)
+    return _report(options, store, built, repaired, time.monotonic() - begun)
 
 
 def _refuse_output(output: str, store: OpenedStore) -> None:
@@ -48,7 +53,18 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
     files.refuse_used_directory(output)
 
 
-def _report(options: RebuildOptions, store: OpenedStore, built: Built, seconds: float) -> Report:
+def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
+    """Returns where repaired segments go, None if none are asked for; raises where they must not go."""
+    if options.repair_log is None:
+        return None
+    if options.on_damage != "salvage":
+        raise UsageError("--repair-log needs --on-damage salvage: only what survives behind damage needs a way there")
+    target = files.absolute(options.repair_log)
+    _refuse_output(target, store)
+    return target
+
+
+def _report(options: RebuildOptions, store: OpenedStore, built: Built, repaired: list[str], seconds: float) -> Report:
     reading = built.reading
     status = "damaged" if reading.damaged else "ok"
     counted: dict[str, Any] = {
@@ -68,6 +84,7 @@ def _report(options: RebuildOptions, store: OpenedStore, built: Built, seconds: 
         seconds=round(seconds, 3),
         **counted,
         output=None if options.dry_run else files.absolute(options.output),
+        repaired_segments=repaired,
         dry_run=options.dry_run,
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,
