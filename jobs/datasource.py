@@ -166,7 +166,7 @@ def scan(
         store.segments,
         task,
         split_size=options.split_size or _SPLIT_OF_FEW,
-        until=options.until_offset,
+        until=store.until(options.until_offset),
         begin=begin,
         on_damage=on_damage,
         keep_crc_failures=options.keep_crc_failures,

@@ -53,7 +53,7 @@ def survey(store: OpenedStore, options: InspectOptions, runner: Runner) -> LogRe
         store.segments,
         task,
         split_size=options.split_size or DEFAULT_SPLIT_SIZE,
-        until=options.until_offset,
+        until=store.until(options.until_offset),
         on_damage=options.on_damage,
     )
 

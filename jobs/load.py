@@ -260,7 +260,7 @@ def scan(runner: Runner, store: OpenedStore, options: LoadOptions, window: Windo
         store.segments,
         task,
         split_size=options.split_size or DEFAULT_SPLIT_SIZE,
-        until=options.until_offset,
+        until=store.until(options.until_offset),
         begin=window.scan_from,
         on_damage=options.on_damage,
         keep_crc_failures=options.keep_crc_failures,

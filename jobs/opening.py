@@ -15,6 +15,7 @@ from storeformat.brokerconfig import find_batch_topics
 from storeformat.brokerversion import NOTHING_SHOWN, BrokerRules, Evidence, guess_version, rules_of
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
+from storeformat.durable import is_live
 from storeformat.errors import MissingInput, WrongSettings
 from storeformat.layout import (
     CHECKPOINT,
@@ -26,9 +27,11 @@ from storeformat.layout import (
     find_segments,
     parse_broker_conf,
 )
+from storeformat.logend import growing_log_end
 from storeformat.multidispatch import MultiDispatchRules
 from storeformat.records import DISPATCH_PROPERTIES, DecodeRules
 
+LOCK = "lock"
 _FILES_TO_ASK = 64
 
 
@@ -58,6 +61,15 @@ class OpenedStore:
             multi_dispatch=self._multi_dispatch_rules(),
             batch_topics=frozenset(topic.encode() for topic in self.batch_topics),
         )
+
+    def until(self, offset: int | None) -> int | None:
+        """Returns where to end the reading: at the offset that was asked for, and with a live broker no later than the
+        log ends now, because what comes behind that changes while it is read.
+        """
+        if not is_live(files.join(self.root, LOCK)):
+            return offset
+        end = growing_log_end(self.segments, self.decode_rules())
+        return end if offset is None else min(offset, end)
 
     def _multi_dispatch_rules(self) -> MultiDispatchRules | None:
         if not self.layout.enable_multi_dispatch:

@@ -157,7 +157,7 @@ def proven_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) 
         store.segments,
         task,
         split_size=options.split_size or DEFAULT_SPLIT_SIZE,
-        until=options.until_offset,
+        until=store.until(options.until_offset),
         on_damage=options.on_damage,
         keep_crc_failures=options.keep_crc_failures,
     )

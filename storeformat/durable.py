@@ -79,12 +79,34 @@ def broker_lock(path: str, *, create: bool) -> Iterator[None]:
 
 def _holder(handle: int) -> str:
     """Returns who holds the lock, as exactly as the system says."""
-    if sys.platform == "linux":
-        answer = fcntl.fcntl(handle, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-        kind, _, _, _, process = struct.unpack(_FLOCK, answer)
-        if kind != fcntl.F_UNLCK and process > 0:
-            return f"process {process}"
-    return "another process"
+    process = _asked(handle) if sys.platform == "linux" else None
+    return f"process {process}" if process else "another process"
+
+
+def _asked(handle: int) -> int | None:
+    """Returns the process that holds the lock as Linux tells it, 0 for one that has no number here, None for none."""
+    answer = fcntl.fcntl(handle, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    kind, _, _, _, process = struct.unpack(_FLOCK, answer)
+    return None if kind == fcntl.F_UNLCK else max(int(process), 0)
+
+
+def is_live(path: str) -> bool:
+    """Returns whether a process holds this lock of a broker; it is only asked about, never taken.
+
+    False where that cannot be known: no such file, another machine's file, another system than Linux.
+    """
+    if sys.platform != "linux" or not files.is_local(path):
+        return False
+    try:
+        handle = os.open(files.local_path(path), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return _asked(handle) is not None
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(handle)
 
 
 def present(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a log still ends where somebody found its end: told by the last segment, without reading the log again.
+"""Where a log ends that somebody is writing, and whether it still ends where it was found to: told by its last segment.
 
 Queues, index and checkpoint fit a log only up to one offset. A broker that finds fewer units than records never queues
 the rest, or queues it with a gap, depending on its release (STORE_FORMAT 6.7). So the offset must be exact: the sizes
@@ -8,11 +8,43 @@ of the segment's records lead to it, and no record begins there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split, search_certificate
 from storeformat.errors import NotAStore
 from storeformat.files import RangeReader
 from storeformat.records import DecodeRules
+
+
+def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
+    """Returns the offset behind the last whole record of a log that a broker is writing.
+
+    Before the broker wrote, its recovery found the log sound up to its end, so the first bytes that are no record are
+    that end, whatever lies behind: zeros, a record half written, or bytes of an older log.
+    """
+    written = [segment for segment in segments if _begins(segment)]
+    if not written:
+        return segments[0].base
+    at = segments.index(written[-1])
+    end = segments[at].base
+    for segment in segments[at:]:  # the next one may have been begun in the meantime
+        with RangeReader(segment.path) as reader:
+            whole = Split(0, segment, segment.base, segment.end, segment.end, segment.base)
+            walk = ChainWalk(BlockWindow(reader, segment), whole, segment.base, replace(rules, check_crc=False))
+            for _ in walk:
+                pass
+        end = walk.position
+        if walk.ended != ChainEnd.BLANK:
+            return end
+        end = segment.end
+    return end
+
+
+def _begins(segment: Segment) -> bool:
+    head = bytearray(8)
+    with RangeReader(segment.path) as reader:
+        reader.read_into(0, memoryview(head))
+    return any(head)
 
 
 def check_log_end(segments: Sequence[Segment], end: int, rules: DecodeRules, *, past_damage: bool = False) -> None:
