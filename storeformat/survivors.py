@@ -18,14 +18,13 @@ If one record of a chain is real, so is every record behind it in that chain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 
 from storeformat import message as m
-from storeformat.kernels import Int64s
 from storeformat.records import RecordBlock
 
 CLOCK_SLACK = 24 * 3600 * 1000
@@ -111,7 +110,7 @@ class Witness:
             return Evidence.STRONG
         if not in_time or (number < (end or 0) and number != 0):
             return Evidence.NONE
-        later = next((rows.queue_offsets[other] for other in rows.later(row)), following)
+        later = rows.lowest_later(row, following)
         if later is not None and later != 0 and number >= later:
             return Evidence.NONE
         if number == 0:  # the queue begins, or begins again: then what follows is small too
@@ -142,7 +141,7 @@ class Witness:
                 break
             if not self._is_in_time(rows.timestamps[row - 1], CLOCK_SLACK):
                 break
-            later = next((rows.queue_offsets[other] for other in rows.later(row - 1)), self._firsts.get(queue))
+            later = rows.lowest_later(row - 1, self._firsts.get(queue))
             if later is None or number >= later:
                 break
             row -= 1
@@ -199,14 +198,21 @@ class _Rows:
             (topic, queue_id) if wanted else None
             for topic, queue_id, wanted in zip(topics, heads.queue_id.tolist(), queued.tolist(), strict=True)
         ]
+        self._numbers = heads.queue_offset
         self._codes = block.topic_codes
         self._queue_ids = heads.queue_id
         self._queued = queued
 
-    def later(self, row: int) -> Iterator[int]:
-        """Yields the rows behind ``row`` that belong to its queue."""
+    def lowest_later(self, row: int, following: int | None) -> int | None:
+        """Returns the lowest queue offset that the queue of a row has behind it, up to where it begins again (then 0 if
+        that is next); ``following`` is what it has behind this block.
+        """
         after = slice(row + 1, None)
         same = self._queued[after] & (self._codes[after] == self._codes[row])
         same &= self._queue_ids[after] == self._queue_ids[row]
-        found: Int64s = np.flatnonzero(same)
-        yield from (found + (row + 1)).tolist()
+        numbers = self._numbers[after][same]
+        births = np.flatnonzero(numbers == 0)
+        if births.size:
+            return int(numbers[: births[0]].min()) if births[0] else 0
+        known = [*numbers.tolist(), *([following] if following else [])]
+        return min(known, default=following)
