@@ -1,5 +1,5 @@
-"""Random stores that real brokers write: rebuilt from the log alone, the files must be the brokers' own, and the brokers
-must take them for their own.
+"""Random stores that real brokers write: rebuilt from the log alone, the files must be the brokers' own, and the
+brokers must take them for their own.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def test_the_broker_takes_the_files_for_its_own(judged: Judged, tmp_path: Path) 
 def take_times(target: Path, source: Path) -> None:
     """Gives the queue files of one store the times of change of the other's.
 
-    4.9.8 searches by time with the files' times of change. Ours are the store times of their last messages; these stores
-    were written in a moment of a shifted clock, so their own files have times that fit no message.
+    4.9.8 searches by time with the files' times of change. Ours are the store times of their last messages; these
+    stores were written in a moment of a shifted clock, so their own files have times that fit no message.
     """
     for path in (source / "consumequeue").rglob("*"):
         if path.is_file():

@@ -205,7 +205,9 @@ def _take_step(draw: Draw, log: LogBuilder, step: str, shape: LogShape) -> None:
     elif step == "truncate" and log.records:
         log.truncate(draw(st.sampled_from(log.records)).offset)
     elif step == "ghost" and log.records:
-        log.ghost(draw(st.sampled_from(log.records)))
+        record = draw(st.sampled_from(log.records))
+        if record.size + 8 <= log.remaining < log.segment_size:  # a ghost follows a record of its segment
+            log.ghost(record)
     elif step == "delete_topic":
         log.delete_topic(draw(st.sampled_from(TOPICS)))
 
