@@ -103,15 +103,16 @@ class Witness:
         if queue is None:
             return Evidence.WEAK if in_time else Evidence.NONE
         end, following = self._ends.get(queue), self._firsts.get(queue)
-        reach = (end or 0) + self.room // m.MIN_RECORD_SIZE
-        in_reach = number <= reach if end is not None or self._whole else True
         is_missing = end is not None and following is not None and end <= number < following
-        if is_missing and in_reach and self._is_in_time(time, CLOCK_SLACK):
-            return Evidence.STRONG
-        if not in_time or (number < (end or 0) and number != 0):
+        if (number < (end or 0) and number != 0) or not self._is_in_time(time, CLOCK_SLACK if is_missing else 0):
             return Evidence.NONE
         later = rows.lowest_later(row, following)
         if later is not None and later != 0 and number >= later:
+            return Evidence.NONE
+        in_reach = number <= (end or 0) + self.room // m.MIN_RECORD_SIZE if end is not None or self._whole else True
+        if is_missing and in_reach:
+            return Evidence.STRONG
+        if not in_time:
             return Evidence.NONE
         if number == 0:  # the queue begins, or begins again: then what follows is small too
             return Evidence.NONE if end and (later is None or later >= end) else Evidence.WEAK

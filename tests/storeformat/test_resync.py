@@ -1,0 +1,184 @@
+"""Single damages in small logs: what is lost, what survives, and what each range is called."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from support.store_builder import BLANK, LogBuilder, Message, Placed, encode_record
+
+from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split
+from storeformat.errors import NotAStore, RecordDefect
+from storeformat.records import DecodeRules
+from storeformat.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
+from storeformat.resync import Broken, Finding, Survey, survey
+from storeformat.survivors import Neighbours
+
+SIZE = 8192
+RULES = DecodeRules()
+
+
+class Bytes:
+    """Reads a segment that is in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        target[:] = self.data[offset : offset + len(target)]
+
+
+def a_log() -> tuple[LogBuilder, list[Placed]]:
+    log = LogBuilder(SIZE)
+    while log.remaining > 1500:
+        number = len(log.records)
+        log.message(topic="T", queue_id=number % 3, body=b"body %d " % number + bytes(number % 50))
+    return log, list(log.records)
+
+
+def walk(data: bytes, start: int = 0, rules: DecodeRules = RULES) -> tuple[BlockWindow, ChainWalk, list[int]]:
+    segment = Segment("x", 0, len(data))
+    window = BlockWindow(Bytes(data), segment)  # type: ignore[arg-type]
+    chain = ChainWalk(window, Split(0, segment, start, segment.end, segment.end, start), start, rules)
+    return window, chain, [int(offset) for block in chain for offset in block.offsets[block.genuine]]
+
+
+def look_behind(data: bytes, near: Neighbours | None = None, *, keep: bool = False) -> Survey:
+    window, chain, _ = walk(data)
+    assert chain.ended == ChainEnd.DEFECT
+    near = near or Neighbours(whole=True, before=1_700_000_000_000)
+    place = Broken(Segment("x", 0, len(data)), chain.position, chain.defect, len(data), near)
+    return survey(window, place, RULES, keep_crc_failures=keep)
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+@pytest.mark.parametrize(
+    ("field", "new"),
+    [
+        pytest.param(0, struct.pack(">i", 17), id="size too small"),
+        pytest.param(0, struct.pack(">i", 1 << 30), id="size too large"),
+        pytest.param(0, struct.pack(">i", 700), id="size wrong"),
+        pytest.param(4, b"\0\0\0\0", id="magic"),
+        pytest.param(8, b"\xff\xff\xff\xff", id="crc"),
+        pytest.param(84, struct.pack(">i", 3), id="body length"),
+        pytest.param(84, struct.pack(">i", -3), id="body length negative"),
+        pytest.param(90, b"\xee", id="body"),
+    ],
+)
+def test_one_damaged_field_costs_just_its_record(field: int, new: bytes) -> None:
+    log, records = a_log()
+    lost = records[7]
+    found = look_behind(changed(log.segments[0], lost.offset + field, new))
+    assert found.gaps[0].begin == lost.offset
+    assert found.gaps[0].end == lost.end
+    assert found.gaps[0].finding == Finding.RECORD
+    assert found.pieces == ((lost.end, records[-1].end),)
+    assert [gap.finding for gap in found.gaps[1:]] == [Finding.ZEROS]
+
+
+def test_a_lost_record_with_a_sound_head_is_named() -> None:
+    log, records = a_log()
+    found = look_behind(changed(log.segments[0], records[5].offset + 89, b"\xee"))
+    record = found.gaps[0].record
+    assert record is not None
+    assert (record.topic, record.queue_id, record.queue_offset) == (b"T", 2, 1)
+    assert found.gaps[0].defect == RecordDefect.BODY_CRC
+
+
+def test_a_destroyed_stretch_costs_the_records_in_it() -> None:
+    log, records = a_log()
+    begin, end = records[4].offset + 3, records[6].offset + 40
+    found = look_behind(changed(log.segments[0], begin, b"\xa5" * (end - begin)))
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps[:1]] == [
+        (records[4].offset, records[7].offset, Finding.BYTES)
+    ]
+    assert found.pieces == ((records[7].offset, records[-1].end),)
+
+
+def test_a_record_with_a_bad_body_is_kept_on_request() -> None:
+    log, records = a_log()
+    data = changed(log.segments[0], records[5].offset + 90, b"\xee")
+    found = look_behind(data, keep=True)
+    assert found.kept == ((records[5].offset, records[5].end),)
+    assert [gap.finding for gap in found.gaps] == [Finding.ZEROS]
+    patch = crc_patch(data[records[5].offset : records[5].end], records[5].offset)
+    _, chain, offsets = walk(changed(data, patch.offset, patch.data))
+    assert chain.defect == RecordDefect.UNWRITTEN
+    assert offsets == [placed.offset for placed in records]
+
+
+def test_old_records_behind_a_damaged_blank_stay_out() -> None:
+    log = LogBuilder(SIZE)
+    for _ in range(30):
+        log.message(topic="T", body=bytes(60))
+    log.truncate(log.records[10].offset)
+    log.clock += 1000
+    for _ in range(5):
+        log.message(topic="T", body=bytes(61))
+    end = log.end_offset
+    log.blank()
+    data = changed(log.segments[0], end + 4, b"\0")
+    near = Neighbours({(b"T", 0): 15}, {(b"T", 0): 15}, log.clock, log.clock + 5, whole=True)
+    found = look_behind(data, near)
+    assert found.pieces == ()
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [(end, SIZE, Finding.BLANK)]
+
+
+def test_old_records_behind_the_end_are_stale() -> None:
+    log = LogBuilder(SIZE)
+    for _ in range(30):
+        log.message(topic="T", body=bytes(60))
+    log.truncate(log.records[10].offset)
+    log.clock += 1000
+    log.message(topic="T", body=bytes(61))
+    found = look_behind(log.segments[0], Neighbours({(b"T", 0): 11}, {}, log.clock, whole=True))
+    assert found.pieces == ()
+    assert [gap.finding for gap in found.gaps] == [Finding.BYTES, Finding.STALE, Finding.ZEROS]
+
+
+def test_fillers_are_records_that_nobody_dispatches() -> None:
+    log, records = a_log()
+    begin, end = records[4].offset, records[7].offset
+    data = changed(log.segments[0], begin, b"\xa5" * (end - begin))
+    for patch in fill_range(begin, end, Segment("x", 0, SIZE), 1_700_000_000_000):
+        data = changed(data, patch.offset, patch.data)
+    _, chain, offsets = walk(data)
+    assert chain.defect == RecordDefect.UNWRITTEN
+    kept = [placed.offset for placed in records if not begin <= placed.offset < end]
+    assert [offset for offset in offsets if offset != begin] == kept
+    assert struct.unpack_from(">i", data, begin + 36) == (0xC,), "rolled back: in no queue and no index"
+
+
+@pytest.mark.parametrize("size", [91, 92, 103, 104, 5000])
+def test_a_filler_has_just_the_size_asked_for(size: int) -> None:
+    record = filler_record(4096, size, 77)
+    topic = b"rmq_sys_lost"[: size - 91]
+    body = bytes(size - 91 - len(topic))
+    nobody = ("0.0.0.0", 0)
+    message = Message(topic=topic, queue_id=0, queue_offset=0, body=body, sys_flag=0xC, tags=None, properties=b"")
+    message = replace(message, born_timestamp=77, store_timestamp=77, born_host=nobody, store_host=nobody)
+    assert record == encode_record(message, 4096)
+
+
+def test_what_is_too_short_for_a_record_is_refused() -> None:
+    with pytest.raises(NotAStore, match="too short"):
+        filler_record(0, 90, 0)
+
+
+def test_a_long_range_becomes_several_records_and_the_rest_of_a_segment_a_blank() -> None:
+    segment = Segment("x", 0, 1 << 24)
+    patches = list(fill_range(100, 3 << 20, segment, 5))
+    assert [patch.end for patch in patches[:-1]] == [patch.offset for patch in patches[1:]]
+    assert patches[-1].end == 3 << 20
+    assert max(len(patch.data) for patch in patches) <= 1 << 20
+    assert list(fill_range(100, segment.end, segment, 5)) == [Patch(100, struct.pack(">iI", segment.end - 100, BLANK))]
+
+
+def test_ranges_that_touch_are_one_and_none_crosses_segments() -> None:
+    one, other = Segment("a", 0, 100), Segment("b", 100, 100)
+    joined = join_ranges([(50, 60), (20, 50), (90, 110)], [one, other])
+    assert joined == [(one, 20, 60), (one, 90, 100), (other, 100, 110)]
