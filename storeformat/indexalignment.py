@@ -331,7 +331,11 @@ class Alignment:
             before = self.with_tags
             found = self._find(hashes, offsets, at, next_row)
             if found is not None and found > next_row:
-                result.gaps.append(Gap(next_row, found, self._taken + at + 1, self.with_tags))
+                older = result.first_tag is None and bool((self._rows.read(next_row, found)["key_hash"] < 0).all())
+                if older:
+                    result.absent_tags += found - next_row
+                else:
+                    result.gaps.append(Gap(next_row, found, self._taken + at + 1, self.with_tags))
                 self.row = found
                 return 0
             self.with_tags = before
@@ -351,6 +355,11 @@ class Alignment:
             return False
         if at + 1 < len(offsets):
             return self._agreeing(hashes, offsets, at + 1, self._after(self.row), self.with_tags) > 0
+        later = self._rows.find(int(offsets[at]))
+        if later > self.row and later < self._rows.total:
+            exact = self._rows.read(later, later + 1)
+            if exact["offset"][0] == offsets[at] and hashes_of(exact)[0] == hashes[at]:
+                return False
         return bool(hashes[at] == hashes_of(block)[0] or offsets[at] == block["offset"][0])
 
     def _after(self, row: int) -> int:
@@ -359,13 +368,19 @@ class Alignment:
         return int(numbers[0]) + 1 if len(numbers) else self._rows.total
 
     def _group_begin(self, hashes: Int32Array, offsets: Int64Array, at: int) -> int | None:
-        """Returns the first row of the last record if the file repeats it from entry ``at`` on."""
-        begin = self._rows.find(self._group)
-        if begin >= self.row:
-            return None
-        block, numbers = self._next_rows(1, row=begin)
-        same = len(block) > 0 and hashes_of(block)[0] == hashes[at] and block["offset"][0] == offsets[at]
-        return int(numbers[0]) if same else None
+        """Returns the row of the last record from which the file repeats it with entry ``at``: the first one, unless
+        the record is there for the second time already.
+        """
+        begin, end = self._rows.find(self._group), self._rows.find(self._group + 1)
+        block, numbers = self._next_rows(end - begin, row=begin)
+        numbers = numbers[numbers < end]
+        same = offsets[at : at + len(numbers)] == self._group
+        count = len(same) if same.all() else int(same.argmin())
+        for first in (len(numbers) - count, 0):
+            repeated = hashes_of(block)[first : first + count]
+            if count and numbers[first] < self.row and bool((repeated == hashes[at : at + count]).all()):
+                return int(numbers[first])
+        return None
 
     def _foreign_entries(self, hashes: Int32Array, offsets: Int64Array, at: int) -> int:
         """Returns the number of entries from ``at`` on before the file agrees with the next row again; 0 if it does
