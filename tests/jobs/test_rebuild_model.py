@@ -13,6 +13,8 @@ from support.rebuilding import rebuild_here, rules_of_release
 from support.store_builder import LogBuilder
 from support.strategies import BATCH_TOPIC, LogShape, broker_settings, logs, split_sizes
 
+from storeformat.errors import DamagedLog
+
 SHAPE = LogShape(odd_blanks=False, light_queues=True, inner_batches=True)
 
 
@@ -48,9 +50,16 @@ def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, in
         }
         version = rules_of_release(".".join(map(str, rules.version)))
         topics = tuple(sorted(rules.batch_topics))
-        built = rebuild_here(
-            root / "store", root / "work", sizes, broker_version=version, split_size=split_size, batch_topics=topics
-        )
+        try:
+            built = rebuild_here(
+                root / "store", root / "work", sizes, broker_version=version, split_size=split_size, batch_topics=topics
+            )
+        except DamagedLog as refusal:
+            # Old records behind the true end that are not older (the clock was set back) may as well be survivors:
+            # refusing is right, and only there.
+            if log.stale_records and refusal.offset == log.end_offset:
+                return
+            raise
         made = Path(built.directory)
         plain = {name: data for name, data in model.files.items() if name.startswith("consumequeue/")}
         plain = {name: data for name, data in plain.items() if name.count("/") == 3}  # no broker starts with more
