@@ -21,7 +21,7 @@ from pyarrow import fs as pafs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-from storeformat.errors import DependencyMissing, MissingInput, Refused, StoreFormatError, WriteFailed
+from storeformat.errors import DependencyMissing, MissingInput, Refused, WriteFailed
 
 _COPY_CHUNK = 8 << 20
 
@@ -322,13 +322,3 @@ def modified_at(path: str) -> int:
     with reading(path):
         info = filesystem.get_file_info(inner)
     return int((info.mtime_ns or 0) // 1_000_000)
-
-
-def as_store_error(error: BaseException) -> StoreFormatError | None:
-    """Returns the error of this package in an exception's chain of causes, if there is one."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, StoreFormatError):
-            return seen
-        seen = seen.__cause__ or seen.__context__
-    return None

@@ -26,8 +26,6 @@ from storeformat.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
 
 CONSUME_QUEUE_UNIT_SIZE = 20
-BROKER_VERSIONS = ("4.6", "4.9", "5.1", "5.3", "5.5")
-DEFAULT_BROKER_VERSION = "5.3"
 
 COMMIT_LOG = "commitlog"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
