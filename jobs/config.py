@@ -10,13 +10,13 @@ import argparse
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal, TypeVar
 
-from storeformat import brokerversion
 from storeformat.errors import UsageError
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 Artefact = Literal["consumequeue", "index", "checkpoint"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
-BROKER_VERSIONS = brokerversion.VERSIONS
+# As brokerversion.VERSIONS, which needs numpy: help and usage errors come before anything is installed.
+BROKER_VERSIONS = ("4.6", "4.9", "5.1", "5.3", "5.5")
 
 Options = TypeVar("Options", bound="JobOptions")
 
