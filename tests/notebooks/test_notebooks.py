@@ -47,7 +47,8 @@ def test_every_notebook_is_run() -> None:
 def test_a_notebook(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jupytext = pytest.importorskip("jupytext")
     nbclient = pytest.importorskip("nbclient")
-    for variable in ("ROCKETMQ_TABLE", "ROCKETMQ_STORE", "PYSPARK_SUBMIT_ARGS"):
+    # A kernel is started as a person's is: a session in this process has put its own settings into the environment.
+    for variable in ("ROCKETMQ_TABLE", "ROCKETMQ_STORE", "PYSPARK_SUBMIT_ARGS", "PYTHONSAFEPATH", "PYTHONPATH"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebook = jupytext.read(NOTEBOOKS / f"{name}.py")
