@@ -14,10 +14,9 @@ from jobs.reporting import Reporter
 from storeformat import durable, files
 from storeformat.brokerversion import VERSIONS
 from storeformat.errors import MissingInput, Refused
-from storeformat.layout import CONSUME_QUEUE
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 
-BATCH_CONSUME_QUEUE = "batchconsumequeue"
-QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, "consumequeue_ext")
+QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 """What a rebuild of the queues fills: the first always, the others where the store has them."""
 
 

@@ -21,6 +21,7 @@ from storeformat.layout import (
     CHECKPOINT,
     COMMIT_LOG,
     CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
     INDEX,
     StoreLayout,
     apply_settings,
@@ -134,7 +135,7 @@ def _fit_to_store(
 ) -> tuple[StoreLayout, list[str]]:
     """Returns the layout with sizes that the store's own files show; a given size that they contradict is an error."""
     notes: list[str] = []
-    shown = _shown_queue_file_size(root)
+    shown = _shown_file_size(root, CONSUME_QUEUE)
     if shown is not None and shown != layout.consume_queue_file_size:
         if "mappedFileSizeConsumeQueue" in given:
             raise WrongSettings(
@@ -143,6 +144,16 @@ def _fit_to_store(
             )  # fmt: skip
         layout = replace(layout, mapped_file_size_consume_queue=shown)
         notes.append(f"consume queue files have {shown} bytes, as the store's own")
+    shown = _shown_file_size(root, CONSUME_QUEUE_EXT) if layout.enable_consume_queue_ext else None
+    if shown is not None and shown != layout.mapped_file_size_consume_queue_ext:
+        if "mappedFileSizeConsumeQueueExt" in given:
+            raise WrongSettings(
+                "mappedFileSizeConsumeQueueExt does not fit the store's own files",
+                path=files.join(root, CONSUME_QUEUE_EXT), found=layout.mapped_file_size_consume_queue_ext,
+                expected=shown,
+            )  # fmt: skip
+        layout = replace(layout, mapped_file_size_consume_queue_ext=shown)
+        notes.append(f"consumequeue_ext files have {shown} bytes, as the store's own")
     layout, more = _fit_index_sizes(root, layout, given, required=needs_index_sizes)
     return layout, notes + more
 
@@ -182,14 +193,14 @@ def _read_part(reader: files.RangeReader, size: int, position: int, length: int)
     return bytes(data)
 
 
-def _shown_queue_file_size(root: str) -> int | None:
-    """Returns the length of the store's own consume-queue files: all have the same, so most of a few show it."""
-    sizes = Counter(entry.size for entry in islice(_queue_files(root), _FILES_TO_ASK) if entry.size > 0)
+def _shown_file_size(root: str, kind: str) -> int | None:
+    """Returns the length of the store's own queue files of a kind: all have the same, so most of a few show it."""
+    sizes = Counter(entry.size for entry in islice(_queue_files(root, kind), _FILES_TO_ASK) if entry.size > 0)
     return sizes.most_common(1)[0][0] if sizes else None
 
 
-def _queue_files(root: str) -> Iterator[files.Entry]:
-    for topic in files.list_directory(files.join(root, CONSUME_QUEUE)) or []:
+def _queue_files(root: str, kind: str) -> Iterator[files.Entry]:
+    for topic in files.list_directory(files.join(root, kind)) or []:
         for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
             yield from (files.list_directory(queue.path) or []) if queue.is_directory else []
 

@@ -7,19 +7,22 @@ number n of the log lies in file n // (max_index_num - 1). Nothing here looks at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from jobs.losses import Losses
-from jobs.queueruns import all_runs
-from storeformat import consumequeue, files, indexfile
+from jobs.queueruns import QueueRuns, all_runs
+from storeformat import consumequeue, consumequeueext, files, indexfile
 from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.batchconsumequeue import check_file_size
 from storeformat.dispatch import topic_names
-from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, StoreLayout, file_name
+from storeformat.kernels import Int64s
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StoreLayout, file_name
 from udfs.batchruns import BatchQueueFile
 from udfs.build import IndexFile, QueueFile
+from udfs.extbuild import ExtQueueFile
 from udfs.scan import SplitScan
 
 MOST_NOTES = 1_000
@@ -53,6 +56,8 @@ class QueuesPlan:
     notes: list[QueueNote] = field(default_factory=list)
     created_anew: frozenset[tuple[str, int]] = frozenset()
     """Queues of which only the last life is kept."""
+    ext_files: list[ExtQueueFile] = field(default_factory=list)
+    """Every consumequeue_ext file to make; none where the broker has that switched off."""
 
 
 def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses = NO_LOSSES) -> QueuesPlan:
@@ -64,6 +69,9 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses 
     per_file = consumequeue.plan_files(plan, layout.consume_queue_file_size)
     sources = [scan.units_path for scan in scans]
     directories = [files.join(CONSUME_QUEUE, names[key >> 32], str(key & 0xFFFFFFFF)) for key in plan.queues.tolist()]
+    extended = layout.enable_consume_queue_ext
+    ext_numbers, ext_counts = _ext_numbers(plan, runs.counts, runs.light)
+    ext_begins = np.where(runs.light[per_file.run], -1, ext_numbers[per_file.run] + per_file.run_begin)
     made = []
     scan_of_slice = scan_of_run[per_file.run]
     unit_begins = begins[per_file.run] + per_file.run_begin
@@ -82,6 +90,7 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses 
                 begins=unit_begins[part],
                 counts=per_file.count[part],
                 fillers=per_file.filler[part],
+                ext_begins=ext_begins[part] if extended else None,
             )
         )
     left_out = int(plan.earlier_lives.sum() + plan.dropped.sum())
@@ -95,7 +104,52 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses 
         created_anew=frozenset(
             (names[key >> 32], key & 0xFFFFFFFF) for key in plan.queues[plan.earlier_lives > 0].tolist()
         ),
+        ext_files=_plan_ext_files(scans, layout, table, plan, ext_numbers, ext_counts) if extended else [],
     )
+
+
+def _ext_numbers(plan: consumequeue.QueuePlan, counts: Int64s, light: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
+    """Returns for each run the number in its queue's ext of its first unit, and how many it has there: all of them,
+    those too that the queue drops, but none of a light run or of an earlier life.
+    """
+    used = np.where(plan.in_last_life & ~light, counts, 0)
+    before = np.cumsum(used) - used
+    starts = np.searchsorted(plan.queue_of_run, np.arange(len(plan.queues)))
+    return before - before[starts][plan.queue_of_run], used
+
+
+def _plan_ext_files(
+    scans: Sequence[SplitScan],
+    layout: StoreLayout,
+    table: QueueRuns,
+    plan: consumequeue.QueuePlan,
+    numbers: Int64s,
+    used: Int64s,
+) -> list[ExtQueueFile]:
+    """Returns the consumequeue_ext files: the same cut as for the queues, with the places that units have there."""
+    file_size = layout.mapped_file_size_consume_queue_ext
+    nothing = np.zeros_like(used)
+    there = replace(plan, position=numbers, skip=nothing, count=used, fill=nothing, first=np.zeros_like(plan.first))
+    units_per_file = consumequeueext.units_per_file(file_size)
+    cut = consumequeue.plan_files(there, units_per_file * consumequeue.UNIT_SIZE)
+    begins = (table.runs.begins[cut.run] + cut.run_begin).tolist()
+    scan_of_slice, counts = table.scan_of_run[cut.run].tolist(), cut.count.tolist()
+    made = []
+    for number in range(len(cut.queue)):
+        key = int(plan.queues[cut.queue[number]])
+        part = slice(int(cut.slices_begin[number]), int(cut.slices_end[number]))
+        base = int(cut.first_queue_offset[number]) // units_per_file * file_size
+        made.append(
+            ExtQueueFile(
+                files.join(CONSUME_QUEUE_EXT, table.names[key >> 32], str(key & 0xFFFFFFFF), file_name(base)),
+                units_paths=tuple(scans[scan].units_path for scan in scan_of_slice[part]),
+                times_paths=tuple(scans[scan].times_path for scan in scan_of_slice[part]),
+                begins=tuple(begins[part]),
+                counts=tuple(counts[part]),
+                closed=number + 1 < len(cut.queue) and cut.queue[number + 1] == cut.queue[number],
+            )
+        )
+    return made
 
 
 def _queue_notes(plan: consumequeue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:

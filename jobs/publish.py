@@ -14,13 +14,14 @@ from typing import Any
 
 from jobs import backups
 from jobs.config import PublishOptions
-from jobs.manifest import BATCH_CONSUME_QUEUE, Manifest, check_files, read_manifest
+from jobs.manifest import Manifest, check_files, read_manifest
 from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report, Reporter, size_text
 from storeformat import durable, files, replacement
 from storeformat.errors import MissingInput, Refused
-from storeformat.layout import COMMIT_LOG, CONSUME_QUEUE
+from storeformat.layout import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE
 from storeformat.replacement import ABORT, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
+from storeformat.storeparts import holds_pairs
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 
@@ -113,8 +114,7 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
         )
     if durable.present(files.join(root, "consumequeue_rocksdb", "CURRENT")):
         notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
-    rocksdb = files.list_directory(files.join(root, "rocksdbstore")) or []
-    if any(entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size > 0) for entry in rocksdb):
+    if holds_pairs(files.join(root, "rocksdbstore")):
         notes.append(
             "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
             "is shorter than it once was, move rocksdbstore/ away before the broker starts"

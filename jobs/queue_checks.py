@@ -19,12 +19,11 @@ from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
 from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.batchconsumequeue import written_units
 from storeformat.consumequeue import UNIT_SIZE
-from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, file_name, is_file_name
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
 from storeformat.message import SCHEDULE_TOPIC
 from udfs.build import QueueFile
 from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
 
-CONSUME_QUEUE_EXT = "consumequeue_ext"
 LMQ_PREFIX = "%LMQ%"
 LITE_PREFIX = "%LMQ%$"
 _FILES_A_TASK = 256

@@ -71,6 +71,7 @@ def _report(options: RebuildOptions, store: OpenedStore, built: Built, repaired:
         "queues": built.queues.queues if built.queues else 0,
         "consume_queue_files": len(built.queues.files) if built.queues else 0,
         "consume_queue_units": built.queues.units if built.queues else 0,
+        "consume_queue_ext_files": len(built.queues.ext_files) if built.queues else 0,
         "batch_consume_queue_files": len(built.batch_queues.files) if built.batch_queues else 0,
         "batch_consume_queue_units": built.batch_queues.units if built.batch_queues else 0,
         "index_files": len(built.index.files) if built.index else 0,
@@ -89,6 +90,6 @@ def _report(options: RebuildOptions, store: OpenedStore, built: Built, repaired:
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,
         queue_notes=[note.as_row() for note in built.queues.notes] if built.queues else [],
-        not_rebuilt=parts_not_rebuilt(store.root),
+        not_rebuilt=parts_not_rebuilt(store.root, extended=store.layout.enable_consume_queue_ext),
         notes=list(store.notes),
     )

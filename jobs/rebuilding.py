@@ -34,6 +34,7 @@ from udfs.build import (
     QueueFile,
     staged_timestamp,
 )
+from udfs.extbuild import BuildExtFiles
 from udfs.scan import ScanTask, Selection
 
 MANIFEST = "manifest.json"
@@ -59,7 +60,8 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
     runs, made = files.join(staging, "runs"), files.join(staging, "made")
     for directory in (runs, made):
         files.make_directory(directory)
-    reading = scan_store(options, store, runs, runner)
+    with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
+    reading = scan_store(options, store, runs, runner, with_times=with_times)
     queues = (
         planning.plan_queues(reading.scans, store.layout, reading.losses) if "consumequeue" in options.only else None
     )
@@ -69,6 +71,8 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
     if not options.dry_run:
         if batches is not None:
             rows += _build_batch_queues(runner, store, batches, made)
+        if queues is not None and queues.ext_files:
+            rows += _build_ext_files(runner, store, queues, made)
         rows += _build_files(runner, store, queues, index if "index" in options.only else None, made)
         if "checkpoint" in options.only:
             rows.append(_write_checkpoint(made, _checkpoint(store, reading, index.end_timestamp)))
@@ -85,6 +89,7 @@ def scan_store(
     runner: Runner,
     *,
     mark_tag_entries: bool = False,
+    with_times: bool = False,
 ) -> LogReading:
     """Returns the proven reading of a store's log; the runs and entries that the options ask for lie in ``runs``."""
     task = ScanTask(
@@ -94,6 +99,7 @@ def scan_store(
         selection=Selection(tuple((item.topic, item.queue_id) for item in options.topics)),
         with_units="consumequeue" in options.only or "checkpoint" in options.only,
         with_entries="index" in options.only or "checkpoint" in options.only,
+        with_times=with_times,
         mark_tag_entries=mark_tag_entries,
     )
     return scan_log(
@@ -113,7 +119,12 @@ def _build_files(
     """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
     layout = store.layout
     build = BuildFiles(
-        BuildQueueFiles(made, layout.consume_queue_file_size, tuple(store.segments)),
+        BuildQueueFiles(
+            made,
+            layout.consume_queue_file_size,
+            tuple(store.segments),
+            layout.mapped_file_size_consume_queue_ext,
+        ),
         BuildIndexFiles(made, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put),
     )
     queue_files, index_files = queues.files if queues else [], index.files if index else []
@@ -136,6 +147,13 @@ def _build_batch_queues(runner: Runner, store: OpenedStore, plan: planning.Batch
     rows = [FileRow(row.path, row.size, row.sha256, row.count, row.offset_sum, 0, 0) for row in written]
     expected = {file.path: sum(file.counts) for file in plan.files}
     _check_rows("batch consume queue", rows, expected, plan.offset_sum if plan.complete else None)
+    return rows
+
+
+def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, made: str) -> list[FileRow]:
+    build = BuildExtFiles(made, store.layout.mapped_file_size_consume_queue_ext)
+    rows = runner.map("write consume queue ext", build, plan.ext_files)
+    _check_rows("consume queue ext", rows, {file.path: sum(file.counts) for file in plan.ext_files}, None)
     return rows
 
 

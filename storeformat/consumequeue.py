@@ -86,6 +86,8 @@ class QueuePlan:
     skip: Int64Array
     count: Int64Array
     fill: Int64Array
+    in_last_life: npt.NDArray[np.bool_]
+    """Per run: whether the queue was not created anew after it."""
     earlier_lives: Int64Array
     """Units of each queue left out because the topic was created anew afterwards."""
     dropped: Int64Array
@@ -148,6 +150,7 @@ def plan_queues(
         skip=skip,
         count=count,
         fill=filled,
+        in_last_life=in_last_life,
         earlier_lives=earlier_lives,
         dropped=dropped + _sum_by(queue[live], late, len(starts)),
         shifted=_sum_by(queue[live], np.where(position < offsets[live] + late, kept, 0), len(starts)),

@@ -11,18 +11,81 @@ offset  type        field            meaning
 
 All big-endian. Files are named with the byte offset of their first unit. The unit in the consume queue holds the
 address instead of the tags code: the byte offset with the sign bit set. Mirrors ConsumeQueueExt (4.1.0 to 5.5.0).
+
+Bit maps come from consumers, so units made here have none, like those of a broker whose topics have no filters; a
+broker lets every message without one pass to the filter itself. Then all units have one size, and a unit's place is a
+function of its number in the queue: every record that the queue was given counts, also one whose unit was dropped
+there; records that came through a light queue do not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import numpy.typing as npt
+
+from storeformat.errors import TotalsDisagree, WrongSettings
 
 UNIT_HEAD = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("msg_store_time", ">i8"), ("bit_map_size", ">i2")])
 MAX_ADDRESS = -(1 << 31) - 1
 """Tags codes up to this are addresses (ConsumeQueueExt#isExtAddr); hashes and delivery times are all higher."""
 
+UNIT_SIZE = UNIT_HEAD.itemsize
+"""Of a unit without a bit map."""
+
 _WITHOUT_SIGN = (1 << 63) - 1
+_SIGN = -(1 << 63)
+_END_BLANK = 4
+"""Bytes that a file keeps free for its end mark (ConsumeQueueExt#END_BLANK_DATA_LENGTH)."""
+
+_END_MARK = (-1).to_bytes(2, "big", signed=True)
+_MAX_REAL_OFFSET = MAX_ADDRESS - _SIGN
+
+
+def units_per_file(file_size: int) -> int:
+    """Returns how many units without bit maps a file takes; raises WrongSettings where it takes none: the broker would
+    make one empty file after the other.
+    """
+    units = (file_size - _END_BLANK) // UNIT_SIZE
+    if units < 1:
+        raise WrongSettings(
+            "mappedFileSizeConsumeQueueExt holds no unit", found=file_size, expected=f"{UNIT_SIZE + _END_BLANK} or more"
+        )
+    return units
+
+
+def addresses(first: int, count: int, file_size: int) -> npt.NDArray[np.int64]:
+    """Returns the addresses of the units ``first`` and following of a queue, as they stand in its consume queue."""
+    numbers = np.arange(first, first + count, dtype=np.int64)
+    per_file = units_per_file(file_size)
+    offsets = numbers // per_file * file_size + numbers % per_file * UNIT_SIZE
+    if count and int(offsets[-1]) + UNIT_SIZE > _MAX_REAL_OFFSET:
+        raise TotalsDisagree("consume queue ext has no address for a unit", found=int(offsets[-1]))
+    return offsets + np.int64(_SIGN)
+
+
+def pack_units(tags_codes: npt.ArrayLike, store_timestamps: npt.ArrayLike) -> npt.NDArray[np.void]:
+    """Returns units without bit maps as they lie on disk."""
+    codes = np.asarray(tags_codes)
+    units = np.zeros(len(codes), UNIT_HEAD)
+    units["size"], units["tags_code"], units["msg_store_time"] = UNIT_SIZE, codes, store_timestamps
+    return units
+
+
+def file_pieces(pieces: Iterable[npt.NDArray[np.void]], *, closed: bool) -> Iterator[memoryview]:
+    """Yields what stands in one file, in order; zeros follow. A ``closed`` file is not the queue's last one."""
+    for piece in pieces:
+        yield piece.view(np.uint8).data
+    if closed:
+        yield memoryview(_END_MARK)
+
+
+def written_units(content: bytes | memoryview) -> int:
+    """Returns the number of units without bit maps before the first that is none."""
+    units = np.frombuffer(content, UNIT_HEAD, len(content) // UNIT_SIZE)
+    wrong = np.flatnonzero((units["size"] != UNIT_SIZE) | (units["bit_map_size"] != 0))
+    return int(wrong[0]) if len(wrong) else len(units)
 
 
 def is_address(tags_codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

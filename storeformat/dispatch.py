@@ -52,7 +52,7 @@ class DispatchRules:
 @dataclass(frozen=True)
 class QueueUnits:
     """One consume-queue unit a row, in log order. ``topic_codes`` index ``topics``: the block's, and names of light
-    queues behind them.
+    queues behind them. ``light`` marks units of a record in a queue that is not its own.
     """
 
     topics: list[bytes]
@@ -62,6 +62,8 @@ class QueueUnits:
     offsets: Int64s
     sizes: Int32s
     tags_codes: Int64s
+    store_timestamps: Int64s
+    light: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
     heads = block.heads
     topics, topic_codes = block.topics, block.topic_codes[rows]
     queue_ids, queue_offsets = heads.queue_id[rows], heads.queue_offset[rows]
+    is_light = np.zeros(len(rows), np.bool_)
     if rules.multi_dispatch is not None:
         light = light_units(block, rows, rules.multi_dispatch)
         names = {name: code for code, name in enumerate(dict.fromkeys([*topics, *light.names]))}
@@ -131,6 +134,7 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
         topics, topic_codes = list(names), np.concatenate([topic_codes, light_codes])[order]
         queue_ids = np.concatenate([queue_ids, light.queue_ids])[order]
         queue_offsets = np.concatenate([queue_offsets, light.queue_offsets])[order]
+        is_light = np.repeat([False, True], [len(rows), len(light.rows)])[order]
         rows = np.concatenate([rows, light.rows])[order]
     return QueueUnits(
         topics=topics,
@@ -140,6 +144,8 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
         offsets=heads.physical_offset[rows],
         sizes=heads.total_size[rows],
         tags_codes=tags_codes(block, rules)[rows],
+        store_timestamps=heads.store_timestamp[rows],
+        light=is_light,
     )
 
 

@@ -4,14 +4,14 @@ Mirrors ``MessageStoreConfig`` (names and defaults), ``StorePathConfigHelper`` a
 the sizes is recorded on disk: they come from broker.conf, from the command line, or from the lengths of files that are
 already there, and where two of these speak they must agree.
 
-==========================  ============================================================
+==========================  ==========================================================================
 directory or file           holds
-==========================  ============================================================
+==========================  ==========================================================================
 commitlog/                  segments, 20-digit names
-consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names
+consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names; alike batchconsumequeue/ and consumequeue_ext/
 index/                      index files, 17-digit names
 checkpoint, abort, lock     one page of stamps; unclean exit; held by a live broker
-==========================  ============================================================
+==========================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ CONSUME_QUEUE_UNIT_SIZE = 20
 COMMIT_LOG = "commitlog"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 
@@ -53,6 +54,8 @@ class StoreLayout:
     mapper_file_size_batch_consume_queue: int = 300_000 * 46
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 48 << 20
 
     def __post_init__(self) -> None:
         for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num"):

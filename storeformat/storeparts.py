@@ -1,49 +1,96 @@
-"""Parts of a store that are no function of the log this program computes: named, so that nobody believes they were.
+"""Parts of a store that a rebuild does not make: named, so that nobody believes they were.
 
-==========================  ==================================================================================
-part                        why it is not rebuilt
-==========================  ==================================================================================
-``consumequeue_ext/``       filter bit maps come from consumers; plain tags codes are written instead
-``compaction/``             compaction topics: the broker compacts again by itself
-``timerwheel``, ``timerlog``  timer messages on their way; the broker recovers them from its timer topic
-``consumequeue/CURRENT``    RocksDB consume queues (``storeType=defaultRocksDB``)
-``consumequeue_rocksdb/``   the same, apart
-``rocksdbstore/``           5.4.0 and later make it in every store; empty unless RocksDB features are on
-``dledger-*/``              DLedger logs are framed otherwise and not read
-==========================  ==================================================================================
+=============================  ===============================================================================
+part                           what it is, and who makes it again
+=============================  ===============================================================================
+``consumequeue_ext/``          filter bit maps come from consumers; written without them where
+                               ``enableConsumeQueueExt`` is on, plain tags codes in the queues where it is off
+``compaction/``                compaction topics: the broker compacts again by itself
+``timerwheel``, ``timerlog/``  timer messages on their way; the broker recovers them from its timer topic
+(also ``timerwheel.POSITION``)
+``kvStore/``                   POP: messages handed out and not yet acknowledged; only the broker knows them
+``consumequeue/CURRENT``       RocksDB consume queues (``storeType=defaultRocksDB``); ``--only rocksdb`` exports
+``consumequeue_rocksdb/``      their pairs
+``rocksdbstore/``              5.4.0 and later make it in every store; it holds something where an index,
+                               half messages or timers are kept in RocksDB
+``dledger-*/``                 DLedger logs are framed otherwise and not read
+=============================  ===============================================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from storeformat import files
-from storeformat.layout import CONSUME_QUEUE
+from storeformat.consumequeueext import UNIT_HEAD
+from storeformat.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT
 
+_PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
+_BIT_MAPS = "written, but without the filters' bit maps, which come from consumers and not from the log"
+_TIMERS = "timer messages on their way are not in queues or index; the broker recovers them from its timer topic"
+_ROCKSDB_QUEUES = "consume queues in RocksDB are not rebuilt, only those in files; rebuild --only rocksdb exports pairs"
+_DLEDGER = "a DLedger log is not read; records in it are in no queue and no index of this output"
 _PARTS = {
-    "consumequeue_ext": "filter bit maps are not in the log; queues carry plain tags codes, which every broker accepts",
     "compaction": "queues of compaction topics are made again by the broker",
-    "timerwheel": "timer messages on their way are not in queues or index; the broker recovers them",
-    "timerlog": "timer messages on their way are not in queues or index; the broker recovers them",
-    "consumequeue_rocksdb": "consume queues in RocksDB are not rebuilt, only those in files",
+    "timerwheel": _TIMERS,
+    "timerlog": _TIMERS,
+    "kvStore": "what POP consumers hold and have not acknowledged is known to the broker alone",
+    "consumequeue_rocksdb": _ROCKSDB_QUEUES,
+    "rocksdbstore": "an index, half messages or timers in RocksDB are not rebuilt, only index files",
 }
+_ROCKSDB = ("consumequeue_rocksdb", "rocksdbstore", "kvStore")
+_EXT_FILES_TO_ASK = 64
 
 
-def parts_not_rebuilt(root: str) -> list[dict[str, str]]:
-    """Returns ``part`` and ``reason`` for everything in a store root that a rebuild does not make."""
+def parts_not_rebuilt(root: str, *, extended: bool = False) -> list[dict[str, str]]:
+    """Returns ``part`` and ``reason`` for everything in a store root that a rebuild does not make.
+
+    ``extended`` says that it makes consumequeue_ext; then only bit maps are missing, if there are any.
+    """
     names = {entry.name: entry for entry in files.list_directory(root) or []}
-    found = [{"part": name, "reason": reason} for name, reason in _PARTS.items() if _holds_something(root, name, names)]
+    found = []
+    if _holds_something(names.get(CONSUME_QUEUE_EXT)) and (not extended or _has_bit_maps(root)):
+        found.append({"part": CONSUME_QUEUE_EXT, "reason": _BIT_MAPS if extended else _PLAIN_EXT})
+    for name, reason in _PARTS.items():
+        if holds_pairs(files.join(root, name)) if name in _ROCKSDB else _holds_something(names.get(name)):
+            found.append({"part": name, "reason": reason})
+    found += [{"part": name, "reason": _TIMERS} for name in sorted(names) if name.startswith("timerwheel.")]
     if files.exists(files.join(root, CONSUME_QUEUE, "CURRENT")):
-        reason = "consume queues in RocksDB are not rebuilt, only those in files"
-        found.append({"part": f"{CONSUME_QUEUE}/CURRENT", "reason": reason})
-    found += [
-        {"part": name, "reason": "a DLedger log is not read; records in it are in no queue and no index of this output"}
-        for name in sorted(names)
-        if name.startswith("dledger-")
-    ]
+        found.append({"part": f"{CONSUME_QUEUE}/CURRENT", "reason": _ROCKSDB_QUEUES})
+    found += [{"part": name, "reason": _DLEDGER} for name in sorted(names) if name.startswith("dledger-")]
     return found
 
 
-def _holds_something(root: str, name: str, names: dict[str, files.Entry]) -> bool:
-    entry = names.get(name)
+def _holds_something(entry: files.Entry | None) -> bool:
     if entry is None:
         return False
-    return bool(files.list_directory(files.join(root, name))) if entry.is_directory else entry.size != 0
+    return bool(files.list_directory(entry.path)) if entry.is_directory else entry.size != 0
+
+
+def holds_pairs(directory: str) -> bool:
+    """Returns whether a RocksDB database is there that has a table, or pairs in its log that are in none yet."""
+    return any(
+        entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size > 0)
+        for entry in files.list_directory(directory) or []
+    )
+
+
+def _has_bit_maps(root: str) -> bool:
+    """Returns whether one of the first ext files begins with a unit that has a bit map."""
+    for asked, path in enumerate(_ext_files(root)):
+        if asked == _EXT_FILES_TO_ASK:
+            break
+        with files.RangeReader(path) as reader:
+            head = bytearray(UNIT_HEAD.itemsize)
+            reader.read_into(0, memoryview(head))
+        if int.from_bytes(head[18:20], "big", signed=True) > 0:
+            return True
+    return False
+
+
+def _ext_files(root: str) -> Iterator[str]:
+    """Yields the first file of every queue."""
+    for topic in files.list_directory(files.join(root, CONSUME_QUEUE_EXT)) or []:
+        for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
+            entries = (files.list_directory(queue.path) or []) if queue.is_directory else []
+            yield from (entry.path for entry in entries[:1] if entry.size >= UNIT_HEAD.itemsize)

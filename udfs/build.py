@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import consumequeue, files, indexfile
+from storeformat import consumequeue, consumequeueext, files, indexfile
 from storeformat.commitlog import Segment
 from storeformat.errors import TotalsDisagree
 from storeformat.kernels import Int32s, Int64s
@@ -47,7 +47,8 @@ class FileRow:
 @dataclass(frozen=True)
 class QueueFile:
     """One consume-queue file to make. Slice i is ``counts[i]`` units from unit ``begins[i]`` of
-    ``sources[path_of[i]]``, or that one unit as often where ``fillers[i]``.
+    ``sources[path_of[i]]``, or that one unit as often where ``fillers[i]``. With ``ext_begins`` the units' tags codes
+    give way to the addresses of the queue's ext units from number ``ext_begins[i]`` on, except where that is -1.
     """
 
     path: str
@@ -57,17 +58,20 @@ class QueueFile:
     begins: Int64s
     counts: Int64s
     fillers: npt.NDArray[np.bool_]
+    ext_begins: Int64s | None = None
 
 
 @dataclass(frozen=True)
 class BuildQueueFiles:
     """Makes consume-queue files, batch by batch. ``stamped_from`` are the segments to take a file's time of change from
-    (brokers up to 5.1.0 look at it when they search by time); empty where the broker does not care.
+    (brokers up to 5.1.0 look at it when they search by time); empty where the broker does not care. ``ext_file_size``
+    is the length of the files that addresses lead into.
     """
 
     output: str
     file_size: int
     stamped_from: tuple[Segment, ...] = ()
+    ext_file_size: int = 0
 
     def __call__(self, batches: Iterator[Sequence[QueueFile]]) -> Iterator[FileRow]:
         with Readers() as readers:
@@ -78,7 +82,10 @@ class BuildQueueFiles:
     def _build(self, job: QueueFile, readers: Readers) -> FileRow:
         target = files.join(self.output, job.path)
         with files.FileWriter(target) as writer:
-            for piece in consumequeue.file_pieces(self.file_size, job.pre_blanks, queue_slices(job, readers)):
+            slices = queue_slices(job, readers)
+            if job.ext_begins is not None:
+                slices = _with_addresses(slices, job, self.ext_file_size)
+            for piece in consumequeue.file_pieces(self.file_size, job.pre_blanks, slices):
                 writer.write(piece)
             writer.finish(self.file_size)
         # One unit more than was written: it must be empty. What lies behind was never touched.
@@ -94,7 +101,7 @@ class BuildQueueFiles:
         if self.stamped_from:
             files.set_modified(target, self._store_timestamp(last, readers))
         digest = hashlib.sha256(stored)
-        _update_zeros(digest, self.file_size - len(stored))
+        update_zeros(digest, self.file_size - len(stored))
         return FileRow(
             path=job.path,
             size=self.file_size,
@@ -110,7 +117,7 @@ class BuildQueueFiles:
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
 
 
-def _update_zeros(digest: hashlib._Hash, count: int) -> None:
+def update_zeros(digest: hashlib._Hash, count: int) -> None:
     """Adds ``count`` zeros to a digest."""
     for done in range(0, count, len(_ZEROS)):
         digest.update(_ZEROS[: count - done])
@@ -125,6 +132,20 @@ def queue_slices(job: QueueFile, readers: Readers, unit: int = consumequeue.UNIT
         piece = memoryview(bytearray(unit if filler else unit * count))
         reader.read_into(begin * unit, piece)
         yield consumequeue.filler_units(piece, count) if filler else piece
+
+
+def _with_addresses(
+    slices: Iterator[memoryview | bytes], job: QueueFile, ext_file_size: int
+) -> Iterator[memoryview | bytes]:
+    """Yields the slices with addresses in the place of tags codes; the copies of a filler share one."""
+    assert job.ext_begins is not None
+    for piece, begin, filler in zip(slices, job.ext_begins.tolist(), job.fillers.tolist(), strict=True):
+        if begin < 0:
+            yield piece
+            continue
+        units = consumequeue.parse_units(piece).copy()
+        units["tags_code"] = consumequeueext.addresses(begin, 1 if filler else len(units), ext_file_size)
+        yield units.view(np.uint8).data
 
 
 @dataclass(frozen=True)
@@ -191,7 +212,7 @@ class BuildIndexFiles:
                 if begin >= first_entry:
                     offsets = indexfile.parse_entries(view)["phy_offset"]
                     total += int(offsets.astype(np.uint64).sum(dtype=np.uint64))
-        _update_zeros(digest, size - end)
+        update_zeros(digest, size - end)
         if header != written or files.size_of(target) != size:
             raise TotalsDisagree(
                 "an index file does not hold what was written", path=target, found=header, expected=written

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from storeformat import files
 
@@ -25,6 +28,12 @@ class Readers:
                 self._open.pop(next(iter(self._open))).close()
             self._open[path] = files.RangeReader(path)
         return self._open[path]
+
+    def rows(self, path: str, kind: np.dtype[Any], begin: int, count: int) -> npt.NDArray[Any]:
+        """Returns ``count`` rows of a fixed layout from row ``begin`` on."""
+        content = bytearray(count * kind.itemsize)
+        self.open(path).read_into(begin * kind.itemsize, memoryview(content))
+        return np.frombuffer(content, kind)
 
     def __enter__(self) -> Self:
         return self

@@ -1,11 +1,12 @@
 """Commit-log splits -> packed runs, inside a Spark task.
 
-A scan walks the chain of one split block by block and leaves two files in the staging directory, both in native layout
-of no reader but ``udfs.build``:
+A scan walks the chain of one split block by block and leaves these files in the staging directory, in layouts for no
+reader but those beside this module:
 
 =============  ============================================================================================
 ``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
                with consecutive queue offsets, in log order
+``*.times``    the store time (``TIME``) of the record of each unit, in the order of the units; where asked for
 ``*.entries``  index entries in the broker's order of ``putKey``: ``ENTRY`` rows
 =============  ============================================================================================
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ENTRY = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
+TIME = np.dtype("<i8")
 TAG_MARK = -(1 << 31)
 """Set in the key hash of a staged entry that comes from TAGS, where that is asked for; stored hashes are never
 negative.
@@ -60,7 +62,9 @@ negative.
 
 _FLUSH_UNITS = 1 << 19
 _SHORT_GROUPS = 1 << 16
-_UNIT_COLUMNS = ("topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes")
+_UNIT_COLUMNS = (
+    "topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps", "light",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class ScanTask:
     selection: Selection = Selection()
     with_units: bool = True
     with_entries: bool = True
+    with_times: bool = False
     mark_tag_entries: bool = False
     block_size: int = BLOCK_SIZE
 
@@ -105,7 +110,7 @@ class ScanTask:
 class Runs:
     """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from
     ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` is where the first
-    one's record lies in the log.
+    one's record lies in the log. Of a ``light`` run the queue is not the records' own.
     """
 
     topic_codes: Int32s
@@ -114,12 +119,13 @@ class Runs:
     counts: Int64s
     begins: Int64s
     first_offsets: Int64s
+    light: npt.NDArray[np.bool_]
 
     @staticmethod
     def concatenate(parts: list[Runs]) -> Runs:
         """Returns the rows of all parts."""
         if not parts:
-            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8")))
+            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "?")))
         return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
 
 
@@ -152,6 +158,7 @@ class SplitScan:
     latest_timestamp: int = 0
     """The highest store timestamp, which is not the last one where the clock was set back."""
     units_path: str = ""
+    times_path: str = ""
     entries_path: str = ""
     batch_runs: BatchRuns = NO_RUNS
     batch_units: int = 0
@@ -231,10 +238,11 @@ class _RunWriter:
     def __init__(self, task: ScanTask, split: Split) -> None:
         self._task = task
         stem = files.join(task.staging, f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}")
-        self._paths = (stem + ".units", stem + ".entries")
+        self._paths = (stem + ".units", stem + ".entries", stem + ".times")
         self._batches = BatchRunWriter(stem + ".batches")
         self._units_file: files.FileWriter | None = None
         self._entries_file: files.FileWriter | None = None
+        self._times_file: files.FileWriter | None = None
         self._topics: dict[bytes, int] = {}
         self._waiting: list[QueueUnits] = []
         self._waiting_units = 0
@@ -256,7 +264,7 @@ class _RunWriter:
                 self._batches.flush()
         finally:
             self._batches.close(kind, error)
-            for file in (self._units_file, self._entries_file):
+            for file in (self._units_file, self._entries_file, self._times_file):
                 if file is not None:
                     file.__exit__(kind, error, None)
 
@@ -324,6 +332,9 @@ class _RunWriter:
             | (queue_ids[1:] != queue_ids[:-1])
             | (queue_offsets[1:] != queue_offsets[:-1] + 1)
         )
+        light = units.light[order]
+        if self._task.dispatch_rules.multi_dispatch is not None:
+            begins[1:] |= light[1:] != light[:-1]
         first = np.flatnonzero(begins)
         written = self._totals["units"]
         self._runs.append(
@@ -334,8 +345,13 @@ class _RunWriter:
                 counts=np.diff(first, append=len(order)),
                 begins=first + written,
                 first_offsets=offsets[first],
+                light=light[first],
             )
         )
+        if self._task.staging and self._task.with_times:
+            if self._times_file is None:
+                self._times_file = files.FileWriter(self._paths[2])
+            self._times_file.write(units.store_timestamps[order].astype(TIME).view(np.uint8).data)
         if self._task.staging:
             if self._units_file is None:
                 self._units_file = files.FileWriter(self._paths[0])
@@ -382,6 +398,7 @@ class _RunWriter:
             usual_timestamp=self._usual,
             latest_timestamp=self._latest,
             units_path=self._paths[0] if self._units_file else "",
+            times_path=self._paths[2] if self._times_file else "",
             entries_path=self._paths[1] if self._entries_file else "",
             batch_runs=self._batches.runs(),
             batch_units=self._batches.units,

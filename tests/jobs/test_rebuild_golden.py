@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import golden
+from support.broker_model import dispatch, read_segments
+from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 
@@ -83,11 +86,61 @@ def test_a_batch_topic_has_no_ordinary_queues(tmp_path: Path) -> None:
         rebuild_here(golden.unpack(store), tmp_path, store.settings, batch_topics=("user_events",))
 
 
+EXT_UNIT = struct.Struct(">hqqh")
+CQ_UNIT = struct.Struct(">qiq")
+
+
+def extended(root: Path) -> dict[str, list[tuple[int, ...]]]:
+    """Of each queue, unit by unit: commit-log offset, size, and tags code and store time where its address leads."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for directory in sorted((root / "consumequeue").glob("*/*")):
+        queue = directory.relative_to(root / "consumequeue").as_posix()
+        units = found.setdefault(queue, [])
+        ext = {int(path.name): path.read_bytes() for path in (root / "consumequeue_ext" / queue).glob("*")}
+        for path in sorted(directory.iterdir()):
+            for offset, size, address in CQ_UNIT.iter_unpack(path.read_bytes()):
+                if size:
+                    place = address + (1 << 63)
+                    base = max(base for base in ext if base <= place)
+                    length, tags_code, time, bit_map = EXT_UNIT.unpack_from(ext[base], place - base)
+                    assert length == EXT_UNIT.size + bit_map
+                    units.append((offset, size, tags_code, time))
+    return found
+
+
+@pytest.mark.parametrize("split_size", [1 << 10, WHOLE])
 @pytest.mark.parametrize("store", golden.stores("cq-ext"), ids=str)
-def test_extended_units_are_named_and_plain_ones_written(store: GoldenStore, tmp_path: Path) -> None:
+def test_addresses_lead_to_the_brokers_extended_units(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
+    """These have bit maps, which no log gives back: so places differ, but not what lies there."""
     root = golden.unpack(store)
+    settings = {**store.settings, "mappedFileSizeConsumeQueueExt": 100}
+    shutil.copytree(root / "commitlog", tmp_path / "log" / "commitlog")
+    built = Path(rebuild_here(tmp_path / "log", tmp_path / "made", settings, split_size=split_size).directory)
+    assert golden.compare_index(root, built, store) == []
+    assert extended(built) == extended(root)
+    model = dispatch(read_segments(root), BrokerSettings.of(store.version, settings))
+    ours = {path.relative_to(built).as_posix(): path.read_bytes() for path in built.glob("consumequeue*/*/*/*")}
+    assert ours == model.files
+    assert sum(name.startswith("consumequeue_ext/") for name in ours) > len(extended(root))
+
+
+def test_extended_files_are_as_long_as_the_stores_own(tmp_path: Path) -> None:
+    (store,) = golden.stores("cq-ext-5.3.3")
+    root = golden.unpack(store)
+    settings = {name: value for name, value in store.settings.items() if name != "mappedFileSizeConsumeQueueExt"}
+    opened = open_store(options_for(root, tmp_path, settings))
+    assert opened.layout.mapped_file_size_consume_queue_ext == 2048
+    assert any("consumequeue_ext files have 2048 bytes" in note for note in opened.notes)
+    with pytest.raises(WrongSettings, match="found 4096, expected 2048"):
+        open_store(options_for(root, tmp_path, {**settings, "mappedFileSizeConsumeQueueExt": 4096}))
+
+
+@pytest.mark.parametrize("store", golden.stores("cq-ext"), ids=str)
+def test_without_the_switch_extended_units_are_named_and_plain_ones_written(store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    settings = {**store.settings, "enableConsumeQueueExt": False}
     assert [part["part"] for part in parts_not_rebuilt(str(root))] == ["consumequeue_ext"]
-    built = rebuild_here(root, tmp_path, store.settings)
+    built = rebuild_here(root, tmp_path, settings)
     assert golden.compare_index(root, Path(built.directory), store) == []
     for path in (root / "consumequeue").glob("*/*/*"):
         theirs = path.read_bytes()

@@ -19,6 +19,8 @@ SETTINGS = (
     "enableLmq",
     "enableMultiDispatch",
     "mapperFileSizeBatchConsumeQueue",
+    "enableConsumeQueueExt",
+    "mappedFileSizeConsumeQueueExt",
 )
 RULES_OF_RELEASE = {"4.6": "4.6", "4.9": "4.9", "5.1": "5.1", "5.3": "5.3", "5.4": "5.5", "5.5": "5.5"}
 
@@ -26,6 +28,7 @@ RULES_OF_RELEASE = {"4.6": "4.6", "4.9": "4.9", "5.1": "5.1", "5.3": "5.3", "5.4
 def options_for(store: Path, output: Path, settings: Mapping[str, Any], **more: Any) -> RebuildOptions:
     """The options of a rebuild with those settings of the store that the command line takes."""
     given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
+    more.setdefault("batch_topics", tuple(settings.get("batch_topics", ())))
     return RebuildOptions(store=str(store), output=str(output), settings=given, **more)
 
 

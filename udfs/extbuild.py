@@ -1,0 +1,75 @@
+"""Consume queue ext: from the staged units and times of a scan to files of ``consumequeue_ext/``, in a Spark task."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat import consumequeue, consumequeueext, files
+from storeformat.errors import TotalsDisagree
+from udfs.build import FileRow, update_zeros
+from udfs.readers import Readers
+from udfs.scan import TIME
+
+_UNITS_AT_A_TIME = 1 << 16
+
+
+@dataclass(frozen=True)
+class ExtQueueFile:
+    """One file to make: ``counts[i]`` units from unit ``begins[i]`` of ``units_paths[i]``, whose times are those of
+    ``times_paths[i]``. A ``closed`` file is not the last one of its queue.
+    """
+
+    path: str
+    units_paths: tuple[str, ...]
+    times_paths: tuple[str, ...]
+    begins: tuple[int, ...]
+    counts: tuple[int, ...]
+    closed: bool
+
+
+@dataclass(frozen=True)
+class BuildExtFiles:
+    """Makes ext files of one size, and counts their units again in the bytes on storage."""
+
+    output: str
+    file_size: int
+
+    def __call__(self, jobs: Iterator[ExtQueueFile]) -> Iterator[FileRow]:
+        with Readers() as readers:
+            for job in jobs:
+                yield self._build(job, readers)
+
+    def _build(self, job: ExtQueueFile, readers: Readers) -> FileRow:
+        target = files.join(self.output, job.path)
+        count = sum(job.counts)
+        with files.FileWriter(target) as writer:
+            for piece in consumequeueext.file_pieces(_units(job, readers), closed=job.closed):
+                writer.write(piece)
+            writer.finish(self.file_size)
+        # One unit more than was written: it must be none. What lies behind was never touched.
+        stored = memoryview(bytearray(min((count + 1) * consumequeueext.UNIT_SIZE, self.file_size)))
+        with files.RangeReader(target) as reader:
+            reader.read_into(0, stored)
+        if files.size_of(target) != self.file_size:
+            raise TotalsDisagree("an ext file has the wrong length", path=target, expected=self.file_size)
+        digest = hashlib.sha256(stored)
+        update_zeros(digest, self.file_size - len(stored))
+        found = consumequeueext.written_units(stored)
+        return FileRow(job.path, self.file_size, digest.hexdigest(), found, 0, 0, 0)
+
+
+def _units(job: ExtQueueFile, readers: Readers) -> Iterator[npt.NDArray[np.void]]:
+    """Yields the units of a file piece by piece."""
+    for units_path, times_path, begin, count in zip(
+        job.units_paths, job.times_paths, job.begins, job.counts, strict=True
+    ):
+        for first in range(begin, begin + count, _UNITS_AT_A_TIME):
+            size = min(_UNITS_AT_A_TIME, begin + count - first)
+            units = readers.rows(units_path, consumequeue.UNIT, first, size)
+            times = readers.rows(times_path, TIME, first, size)
+            yield consumequeueext.pack_units(units["tags_code"], times)
