@@ -26,6 +26,7 @@ from storeformat.errors import DependencyMissing, UsageError
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.session to show all that Spark says
+ONE_MACHINE = "ROCKETMQ_STORE_SPARK_ONE_MACHINE"
 PACKAGES = ("jobs", "storeformat", "udfs")
 
 # org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
@@ -142,12 +143,16 @@ def prepare(
             settings["spark.python.daemon.module"] = "udfs.worker_daemon"
     else:
         extra += ["--py-files", ",".join([*values_of(options, "--py-files"), str(application_zip())])]
+    # What spark-submit does with a Python program; it does not know that there is one.
+    if "spark.pyspark.python" in chosen:
+        os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
     if master.startswith("local"):  # local-cluster, too: everything runs on this machine
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ[DEBUG] = "1" if debug else "0"
+    os.environ[ONE_MACHINE] = "1" if master.startswith("local") else "0"
     command = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")] + [*options, *extra]
     if chosen.get("spark.submit.deployMode") == "cluster":
         become_spark_submit(command, job_arguments)
@@ -162,6 +167,11 @@ def prepare(
 def is_local(master: str) -> bool:
     """Return whether executors are threads of the driver's JVM (``local-cluster`` has processes of its own)."""
     return master == "local" or master.startswith("local[")
+
+
+def on_one_machine() -> bool:
+    """Return whether all tasks run on the driver's machine, as far as ``prepare`` saw."""
+    return os.environ.get(ONE_MACHINE) == "1"
 
 
 def spark_home() -> Path:

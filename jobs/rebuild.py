@@ -2,23 +2,24 @@
 would write them.
 
 All work happens in a staging directory beside the output; it becomes the output by one rename, when it is complete and
-checked.
+checked. On an object store the manifest, written last, does what the rename does elsewhere.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
-from jobs import session
+from jobs import launch, session
 from jobs.config import RebuildOptions, narrow_to_queues
 from jobs.logrepair import repair_log
 from jobs.opening import OpenedStore, open_store
-from jobs.rebuilding import Built, rebuild, staging_beside
+from jobs.rebuilding import Built, claimed, rebuild, staging_for
 from jobs.reporting import Report, Reporter
 from jobs.running import SparkRunner
 from storeformat import files
-from storeformat.errors import DependencyMissing, Refused, UsageError
+from storeformat.errors import Refused, UsageError
 from storeformat.storeparts import parts_not_rebuilt
 
 
@@ -33,21 +34,29 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     _refuse_output(output, store)
     repaired_log = _repaired_log(options, store)
     size = sum(segment.size for segment in store.segments)
-    with staging_beside(output) as staging, session.spark_context("rocketmq-store-spark rebuild") as context:
+    renamed = files.is_local(output)
+    with (
+        nullcontext() if renamed or options.dry_run else claimed(output),
+        staging_for(output, one_machine=launch.on_one_machine()) as staging,
+        session.spark_context("rocketmq-store-spark rebuild") as context,
+    ):
         with reporter.progress("rebuild", size) as progress, session.watching(context, progress):
-            built = rebuild(options, store, staging, SparkRunner(context))
+            built = rebuild(options, store, staging, SparkRunner(context), made=None if renamed else output)
         repaired: list[str] = []
         if not options.dry_run:
             if repaired_log is not None:
                 repaired = repair_log(built.reading, repaired_log)
-            files.rename(built.directory, output)
+            if renamed:
+                files.rename(built.directory, output)
     return _report(options, store, built, repaired, time.monotonic() - begun)
 
 
 def _refuse_output(output: str, store: OpenedStore) -> None:
     """Raises Refused where DIR is in use: it must be absent or empty, and not inside the store."""
     if not files.is_local(output):
-        raise DependencyMissing("the output must be a local directory for now", path=output)
+        if not files.parent_of(output).partition("://")[2]:
+            raise UsageError(f"{output}: name a directory in the bucket")
+        files.refuse_missing_bucket(output)
     if (output + "/").startswith(files.join(store.root, "")):
         raise Refused("the output must not lie inside the store", path=output, advice="rebuild beside it, then publish")
     files.refuse_used_directory(output)

@@ -2,17 +2,19 @@
 
     segments --scan--> runs in staging --plan--> files --build--> staging --check--> ready to get their final name
 
-The source is never touched. Every unit and entry is counted a second time, in the bytes of the written files, before a
-rebuild counts as done.
+On an object store, which has no rename, files are made under their final names: there the manifest, which is written
+last, makes an output of them. The source is never touched. Every unit and entry is counted a second time, in the bytes
+of the written files, before a rebuild counts as done.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from jobs import planning
@@ -22,7 +24,7 @@ from jobs.opening import OpenedStore
 from jobs.running import Runner
 from storeformat import __version__, files
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
-from storeformat.errors import TotalsDisagree
+from storeformat.errors import Refused, TotalsDisagree, WriteFailed
 from storeformat.layout import CHECKPOINT
 from udfs.batchruns import BuildBatchQueueFiles
 from udfs.build import (
@@ -39,6 +41,7 @@ from udfs.scan import ScanTask, Selection
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
+CLAIM = ".claim-"
 _QUEUE_FILES_A_TASK = 256
 _QUEUE_BYTES_A_TASK = 256 << 20
 
@@ -55,13 +58,24 @@ class Built:
     batch_queues: planning.BatchQueuesPlan | None = None
 
 
-def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner) -> Built:
-    """Returns the checked rebuild of a store, made in ``staging``."""
-    runs, made = files.join(staging, "runs"), files.join(staging, "made")
-    for directory in (runs, made):
+@dataclass(frozen=True)
+class _Place:
+    """Where a rebuild works: directories for runs, for files that are not checked yet, and for those that are."""
+
+    runs: str
+    drafts: str
+    made: str
+
+
+def rebuild(
+    options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
+) -> Built:
+    """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
+    place = _Place(files.join(staging, "runs"), files.join(staging, "drafts"), made or files.join(staging, "made"))
+    for directory in (place.runs, place.drafts, place.made):
         files.make_directory(directory)
     with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
-    reading = scan_store(options, store, runs, runner, with_times=with_times)
+    reading = scan_store(options, store, place.runs, runner, with_times=with_times)
     queues = (
         planning.plan_queues(reading.scans, store.layout, reading.losses) if "consumequeue" in options.only else None
     )
@@ -70,16 +84,17 @@ def rebuild(options: RebuildOptions, store: OpenedStore, staging: str, runner: R
     rows: list[FileRow] = []
     if not options.dry_run:
         if batches is not None:
-            rows += _build_batch_queues(runner, store, batches, made)
+            rows += _build_batch_queues(runner, store, batches, place)
         if queues is not None and queues.ext_files:
-            rows += _build_ext_files(runner, store, queues, made)
-        rows += _build_files(runner, store, queues, index if "index" in options.only else None, made)
+            rows += _build_ext_files(runner, store, queues, place)
+        rows += _build_files(runner, store, queues, index if "index" in options.only else None, place)
         if "checkpoint" in options.only:
-            rows.append(_write_checkpoint(made, _checkpoint(store, reading, index.end_timestamp)))
-        manifest = _manifest(options, store, reading, rows)
-        files.write_bytes(files.join(made, MANIFEST), (json.dumps(manifest, indent=1) + "\n").encode())
-    files.remove_tree(runs)
-    return Built(made, reading, queues, index if "index" in options.only else None, rows, batches)
+            rows.append(_write_checkpoint(place.made, _checkpoint(store, reading, index.end_timestamp)))
+        check_all_there(place.made, rows)
+        manifest = (json.dumps(_manifest(options, store, reading, rows), indent=1) + "\n").encode()
+        write_manifest(place.made, manifest)
+    files.remove_tree(place.runs)
+    return Built(place.made, reading, queues, index if "index" in options.only else None, rows, batches)
 
 
 def scan_store(
@@ -114,18 +129,25 @@ def scan_store(
 
 
 def _build_files(
-    runner: Runner, store: OpenedStore, queues: planning.QueuesPlan | None, index: planning.IndexPlan | None, made: str
+    runner: Runner,
+    store: OpenedStore,
+    queues: planning.QueuesPlan | None,
+    index: planning.IndexPlan | None,
+    place: _Place,
 ) -> list[FileRow]:
     """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
     layout = store.layout
     build = BuildFiles(
         BuildQueueFiles(
-            made,
+            place.made,
+            place.drafts,
             layout.consume_queue_file_size,
             tuple(store.segments),
             layout.mapped_file_size_consume_queue_ext,
         ),
-        BuildIndexFiles(made, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put),
+        BuildIndexFiles(
+            place.made, place.drafts, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put
+        ),
     )
     queue_files, index_files = queues.files if queues else [], index.files if index else []
     group = max(1, min(_QUEUE_FILES_A_TASK, _QUEUE_BYTES_A_TASK // layout.consume_queue_file_size))
@@ -141,8 +163,10 @@ def _build_files(
     return rows
 
 
-def _build_batch_queues(runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, made: str) -> list[FileRow]:
-    build = BuildBatchQueueFiles(made, store.layout.mapper_file_size_batch_consume_queue)
+def _build_batch_queues(
+    runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: _Place
+) -> list[FileRow]:
+    build = BuildBatchQueueFiles(place.made, place.drafts, store.layout.mapper_file_size_batch_consume_queue)
     written = runner.map("write batch consume queues", build, plan.files)
     rows = [FileRow(row.path, row.size, row.sha256, row.count, row.offset_sum, 0, 0) for row in written]
     expected = {file.path: sum(file.counts) for file in plan.files}
@@ -150,8 +174,8 @@ def _build_batch_queues(runner: Runner, store: OpenedStore, plan: planning.Batch
     return rows
 
 
-def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, made: str) -> list[FileRow]:
-    build = BuildExtFiles(made, store.layout.mapped_file_size_consume_queue_ext)
+def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: _Place) -> list[FileRow]:
+    build = BuildExtFiles(place.made, place.drafts, store.layout.mapped_file_size_consume_queue_ext)
     rows = runner.map("write consume queue ext", build, plan.ext_files)
     _check_rows("consume queue ext", rows, {file.path: sum(file.counts) for file in plan.ext_files}, None)
     return rows
@@ -213,6 +237,63 @@ def _manifest(
             {"path": row.path, "size": row.size, "sha256": row.sha256} for row in sorted(rows, key=lambda row: row.path)
         ],
     }
+
+
+def check_all_there(made: str, rows: Sequence[FileRow]) -> None:
+    """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
+    expected = {row.path: row.size for row in rows}
+    found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
+    wrong = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
+    if wrong:
+        raise WriteFailed(
+            "what a task wrote is not what is there",
+            path=files.join(made, wrong[0]), found=found.get(wrong[0]), expected=expected.get(wrong[0]),
+            advice="all machines of the cluster must see the output, and nobody else may write there",
+        )  # fmt: skip
+
+
+def write_manifest(made: str, manifest: bytes) -> None:
+    """Writes the manifest where none is; with it, the files are an output."""
+    path = files.join(made, MANIFEST)
+    if files.exists(path):
+        raise Refused("another rebuild wrote here at the same time", path=path)
+    files.write_bytes(path, manifest)
+    if files.read_bytes(path) != manifest:
+        raise WriteFailed("the manifest is not as it was written: another rebuild writes here, too", path=path)
+
+
+@contextmanager
+def claimed(output: str) -> Iterator[None]:
+    """Within it this rebuild alone fills an output on an object store; if it fails, the output is gone afterwards.
+
+    Object stores list what was written, so of two rebuilds that each write a claim and look around afterwards, one at
+    least sees the other. One that was killed leaves its claim and no manifest: no output, and no place for another.
+    """
+    claim = files.join(output, CLAIM + uuid.uuid4().hex)
+    files.write_bytes(claim, b"")
+    others = sorted(files.tree_sizes(output).keys() - {files.name_of(claim)})
+    if others:
+        files.remove_object(claim)
+        advice = f"a rebuild left {others[0]} that runs, or was killed: then remove all of it"
+        raise Refused(
+            "the output directory is not empty", path=output, found=others[0], expected="nothing",
+            advice=advice if others[0].startswith(CLAIM) else None,
+        )  # fmt: skip
+    try:
+        yield
+        files.remove_object(claim)
+    except BaseException:
+        files.remove_tree(output)
+        raise
+
+
+def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str]:
+    """Returns a context with a new directory for what lives no longer than the job: beside the output, or, where that
+    is no file system but all tasks run on this machine, in its directory for temporary files.
+    """
+    if not files.is_local(output) and one_machine:
+        return staging_beside(files.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))
+    return staging_beside(output)
 
 
 @contextmanager

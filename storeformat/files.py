@@ -1,7 +1,11 @@
 """The only module that opens anything: paths and URIs to listings, ranges and files.
 
 Storage is ``pyarrow.fs``: a plain path or ``file://`` is local, ``s3://`` (also written ``s3a://``), ``hdfs://``,
-``gs://`` and ``abfs://`` are what pyarrow makes of them. Local files are written sparse, object stores get a stream.
+``gs://`` and ``abfs://`` are what pyarrow makes of them, with its own settings behind a ``?`` and credentials from the
+environment. Names in a URI are taken as they are, because topics are called ``%RETRY%...``; only those of ``file://``
+are decoded.
+
+An object store knows no rename and no append: an object is there whole, or not at all. Local files are written sparse.
 """
 
 from __future__ import annotations
@@ -9,11 +13,15 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs as pafs
@@ -43,38 +51,58 @@ def is_local(path: str) -> bool:
 
 def local_path(path: str) -> str:
     """Returns the plain absolute path of a local path or ``file://`` URI."""
-    return os.path.abspath(path.removeprefix("file://"))
+    if path.startswith("file://"):
+        path = unquote(path.removeprefix("file://").removeprefix("localhost"))
+    return os.path.abspath(path)
+
+
+def _split_settings(path: str) -> tuple[str, str]:
+    """Returns a path without the settings of its URI, and these with their ``?``; a local name may hold one."""
+    if is_local(path):
+        return path, ""
+    plain, mark, settings = path.partition("?")
+    return plain.rstrip("/"), mark + settings
 
 
 def join(base: str, *parts: str) -> str:
     """Returns a path below ``base``; works for URIs too."""
-    return posixpath.join(base, *parts)
+    plain, settings = _split_settings(base)
+    return posixpath.join(plain, *parts) + settings
 
 
 def name_of(path: str) -> str:
     """Returns the last component of a path or URI."""
-    return posixpath.basename(path.rstrip("/"))
+    return posixpath.basename(_split_settings(path)[0].rstrip("/"))
 
 
 def parent_of(path: str) -> str:
     """Returns the path without its last component."""
-    return posixpath.dirname(path.rstrip("/"))
+    plain, settings = _split_settings(path)
+    return posixpath.dirname(plain.rstrip("/")) + settings
 
 
 def absolute(path: str) -> str:
     """Returns a path that means the same in every process: absolute if local, URIs as they are."""
-    return local_path(path) if is_local(path) else path.rstrip("/")
+    return local_path(path) if is_local(path) else "".join(_split_settings(path))
 
 
 def _resolve(path: str) -> tuple[Any, str]:
     if is_local(path):
         return pafs.LocalFileSystem(), local_path(path)
-    uri = "s3://" + path.removeprefix("s3a://") if path.startswith("s3a://") else path
+    plain, settings = _split_settings(path)
+    scheme, _, rest = plain.partition("://")
+    place, _, name = rest.partition("/")
     try:
-        filesystem, inner = pafs.FileSystem.from_uri(uri)
+        filesystem, root = _client(f"{'s3' if scheme == 's3a' else scheme}://{place}{settings}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise DependencyMissing(f"no client for this kind of storage: {first_line(error)}", path=path) from error
-    return filesystem, inner
+    return filesystem, posixpath.join(root, name) if name else root
+
+
+@lru_cache(maxsize=16)
+def _client(uri: str) -> tuple[Any, str]:
+    """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
+    return pafs.FileSystem.from_uri(uri)
 
 
 def first_line(error: BaseException) -> str:
@@ -84,13 +112,21 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def _advice(error: BaseException) -> str | None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space and run again; nothing was published"
+    if "AWS Error" in str(error):
+        return "credentials, region and endpoint come from AWS_ACCESS_KEY_ID, ... AWS_ENDPOINT_URL or an AWS profile"
+    return None
+
+
 @contextmanager
 def reading(path: str) -> Iterator[None]:
     """Turns trouble while reading into ``MissingInput``, one line with the path."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise MissingInput(f"cannot be read: {first_line(error)}", path=path) from error
+        raise MissingInput(f"cannot be read: {first_line(error)}", path=path, advice=_advice(error)) from error
 
 
 @contextmanager
@@ -99,9 +135,7 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space and run again; nothing was published" if full else None
-        raise WriteFailed(f"cannot be written: {first_line(error)}", path=path, advice=advice) from error
+        raise WriteFailed(f"cannot be written: {first_line(error)}", path=path, advice=_advice(error)) from error
 
 
 def list_directory(path: str) -> list[Entry] | None:
@@ -150,6 +184,12 @@ class RangeReader:
         with reading(path):
             self._file = filesystem.open_input_file(inner)
 
+    @property
+    def size(self) -> int:
+        """Length of the file."""
+        with reading(self.path):
+            return int(self._file.size())
+
     def read_into(self, offset: int, target: memoryview) -> None:
         """Fills ``target`` with the bytes at ``offset`` of the file; a file that ends before is an error, never a short
         read.
@@ -192,22 +232,27 @@ def read_bytes(path: str) -> bytes:
 
 
 class FileWriter:
-    """Writes one new file front to back. Unwritten ranges read as zeros; local files keep them as holes.
+    """Writes one new file; unwritten ranges read as zeros, and local files keep them as holes. A context manager.
 
-    Use as a context manager: on an exception a local file is removed, and of an object store's stream nobody is told.
+    On an exception there is no file. An object is written to a local temporary file and uploaded at the end, because
+    the client would keep what it has of one that was begun. With ``stream`` it is uploaded as it comes, front to back
+    only; what an exception leaves of it may be there.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, stream: bool = False) -> None:
         self.path = path
         self._position = 0
         self._filesystem, self._inner = _resolve(path)
         self._local = is_local(path)
+        self._stream = stream and not self._local
         with writing(path):
             if self._local:
                 os.makedirs(os.path.dirname(self._inner), exist_ok=True)
                 self._file: Any = open(self._inner, "xb", buffering=0)
-            else:
+            elif self._stream:
                 self._file = self._filesystem.open_output_stream(self._inner)
+            else:
+                self._file = tempfile.TemporaryFile(buffering=0)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Appends bytes."""
@@ -219,34 +264,29 @@ class FileWriter:
                 view = view[done:]
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Writes at a position. Local files may be written in any order, streams only forward."""
-        if self._local:
-            with writing(self.path):
-                self._file.seek(position)
-            self._position = position
-        else:
-            self.skip_to(position)
+        """Writes at a position, in any order; streams only forward."""
+        self.skip_to(position)
         self.write(data)
 
     def skip_to(self, position: int) -> None:
-        """Moves forward; what lies between reads as zeros."""
-        if self._local:
+        """Moves to a position; what was not written reads as zeros."""
+        if not self._stream:
             with writing(self.path):
                 self._file.seek(position)
             self._position = position
             return
         if position < self._position:
-            raise WriteFailed("an object can only be written front to back", path=self.path)
+            raise WriteFailed("a stream can only be written front to back", path=self.path)
         while self._position < position:
             self.write(bytes(min(_COPY_CHUNK, position - self._position)))
 
     def finish(self, size: int) -> None:
         """Makes the file exactly ``size`` bytes long."""
-        if self._local:
-            with writing(self.path):
-                self._file.truncate(size)
-        else:
+        if self._stream:
             self.skip_to(size)
+            return
+        with writing(self.path):
+            self._file.truncate(size)
 
     def __enter__(self) -> Self:
         return self
@@ -255,12 +295,20 @@ class FileWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            with writing(self.path):
-                self._file.close()
+            with writing(self.path), self._file:
+                if not (self._local or self._stream):
+                    self._upload()
             return
         self._file.close()
         if self._local:
             os.unlink(self._inner)
+
+    def _upload(self) -> None:
+        self._file.seek(0)
+        chunk = memoryview(bytearray(min(_COPY_CHUNK, os.fstat(self._file.fileno()).st_size)))
+        with self._filesystem.open_output_stream(self._inner) as target:
+            while count := self._file.readinto(chunk):
+                target.write(chunk[:count])
 
 
 def write_bytes(path: str, data: bytes) -> None:
@@ -276,6 +324,41 @@ def refuse_used_directory(path: str) -> None:
         raise Refused("the output directory is not empty", path=path, found=entries[0].name, expected="nothing")
 
 
+def draft_of(path: str, drafts: str) -> str:
+    """Returns where to write what shall be ``path``: a name of its own in the local directory ``drafts``, so that a
+    task that is done twice, or killed, leaves nothing half done under the name; an object has that of itself.
+    """
+    return join(drafts, uuid.uuid4().hex) if is_local(path) else path
+
+
+def settle(draft: str, path: str) -> None:
+    """Gives a draft its name; whoever had it before has gone."""
+    if draft != path:
+        with writing(path):
+            os.makedirs(os.path.dirname(local_path(path)), exist_ok=True)
+            os.replace(local_path(draft), local_path(path))
+
+
+def refuse_missing_bucket(path: str) -> None:
+    """Raises WriteFailed where an object store has no such bucket."""
+    if not is_local(path):
+        scheme, _, rest = path.partition("://")
+        bucket = f"{scheme}://{rest.partition('/')[0]}" + _split_settings(path)[1]
+        with writing(path):
+            filesystem, inner = _resolve(bucket)
+            if filesystem.get_file_info(inner).type == pafs.FileType.NotFound:
+                raise WriteFailed("there is no such bucket", path=bucket)
+
+
+def tree_sizes(path: str) -> dict[str, int]:
+    """Returns the length of every file below a directory by its path there; nothing if there is no such directory."""
+    filesystem, inner = _resolve(path)
+    with reading(path):
+        found = filesystem.get_file_info(pafs.FileSelector(inner, recursive=True, allow_not_found=True))
+    begin = len(inner.rstrip("/")) + 1
+    return {item.path[begin:]: int(item.size) for item in found if item.type == pafs.FileType.File}
+
+
 def make_directory(path: str) -> None:
     """Makes a directory and its parents; object stores have none and need none."""
     if is_local(path):
@@ -289,6 +372,13 @@ def rename(source: str, target: str) -> None:
         raise DependencyMissing("this storage cannot rename in one step", path=source)
     with writing(target):
         os.rename(local_path(source), local_path(target))
+
+
+def remove_object(path: str) -> None:
+    """Removes one file of our own making."""
+    filesystem, inner = _resolve(path)
+    with writing(path):
+        filesystem.delete_file(inner)
 
 
 def remove_tree(path: str) -> None:

@@ -84,7 +84,7 @@ class BatchRunWriter:
             )
         )
         if self._file is None:
-            self._file = files.FileWriter(self._path)
+            self._file = files.FileWriter(self._path, stream=True)
         self._file.write(units.view(np.uint8).data)
         self.units += len(units)
         self.offset_sum += int(units["phy_offset"].astype(np.uint64).sum(dtype=np.uint64))
@@ -128,6 +128,7 @@ class BuildBatchQueueFiles:
     """Makes batch-queue files of one size."""
 
     output: str
+    drafts: str
     file_size: int
 
     def __call__(self, jobs: Iterator[BatchQueueFile]) -> Iterator[WrittenBatchFile]:
@@ -137,17 +138,19 @@ class BuildBatchQueueFiles:
 
     def _build(self, job: BatchQueueFile, readers: Readers) -> WrittenBatchFile:
         target = files.join(self.output, job.path)
-        with files.FileWriter(target) as writer:
+        draft = files.draft_of(target, self.drafts)
+        with files.FileWriter(draft) as writer:
             for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):
                 piece = bytearray(count * UNIT_SIZE)
                 readers.open(source).read_into(begin * UNIT_SIZE, memoryview(piece))
                 writer.write(piece)
             writer.finish(self.file_size)
-        stored = files.read_bytes(target)
+        stored = files.read_bytes(draft)
         units = np.frombuffer(stored, UNIT)
         mine = units[: written_units(units)]
         if len(stored) != self.file_size:
             raise TotalsDisagree("a batch-queue file has the wrong length", path=target, found=len(stored))
+        files.settle(draft, target)
         return WrittenBatchFile(
             path=job.path,
             size=self.file_size,

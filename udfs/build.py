@@ -2,7 +2,8 @@
 
 Each task gets whole files to make and the slices of staged runs they consist of, so no two tasks touch one file and the
 bytes do not depend on who made them. Every file is read back after it was written: its SHA-256 and the count of what it
-holds come from the bytes on storage, not from what was meant to be there.
+holds come from the bytes on storage, not from what was meant to be there. Only then it gets its name: a task that is
+run again because its machine was lost, or whose twin still runs, puts the same bytes under the same names.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class BuildQueueFiles:
     """
 
     output: str
+    drafts: str
     file_size: int
     stamped_from: tuple[Segment, ...] = ()
     ext_file_size: int = 0
@@ -81,7 +83,8 @@ class BuildQueueFiles:
 
     def _build(self, job: QueueFile, readers: Readers) -> FileRow:
         target = files.join(self.output, job.path)
-        with files.FileWriter(target) as writer:
+        draft = files.draft_of(target, self.drafts)
+        with files.FileWriter(draft) as writer:
             slices = queue_slices(job, readers)
             if job.ext_begins is not None:
                 slices = _with_addresses(slices, job, self.ext_file_size)
@@ -91,15 +94,17 @@ class BuildQueueFiles:
         # One unit more than was written: it must be empty. What lies behind was never touched.
         used = consumequeue.UNIT_SIZE * (job.pre_blanks + int(job.counts.sum()))
         stored = memoryview(bytearray(min(used + consumequeue.UNIT_SIZE, self.file_size)))
-        with files.RangeReader(target) as reader:
+        with files.RangeReader(draft) as reader:
             reader.read_into(0, stored)
+            size = reader.size
         units = consumequeue.parse_units(stored)
         mine = units[job.pre_blanks : consumequeue.written_units(units)]
-        if bool(consumequeue.is_pre_blank(mine).any()) or files.size_of(target) != self.file_size:
+        if bool(consumequeue.is_pre_blank(mine).any()) or size != self.file_size:
             raise TotalsDisagree("a consume-queue file does not hold what was written", path=target)
         last = int(mine["phy_offset"][-1])
         if self.stamped_from:
-            files.set_modified(target, self._store_timestamp(last, readers))
+            files.set_modified(draft, self._store_timestamp(last, readers))
+        files.settle(draft, target)
         digest = hashlib.sha256(stored)
         update_zeros(digest, self.file_size - len(stored))
         return FileRow(
@@ -166,6 +171,7 @@ class BuildIndexFiles:
     """Makes index files. ``count_every_put`` is the hashSlotCount of brokers before 4.7.1."""
 
     output: str
+    drafts: str
     slots: int
     max_index_num: int
     count_every_put: bool = False
@@ -181,8 +187,9 @@ class BuildIndexFiles:
             source, row = job.previous
             start = indexfile.first_header(*_read_entry(readers.open(source), row))
         target = files.join(self.output, job.path)
+        draft = files.draft_of(target, self.drafts)
         size = indexfile.index_file_size(self.slots, self.max_index_num)
-        with files.FileWriter(target) as writer:
+        with files.FileWriter(draft) as writer:
             header = indexfile.build_index_file(
                 _entry_chunks(job, readers),
                 self.slots,
@@ -192,9 +199,11 @@ class BuildIndexFiles:
                 count_every_put=self.count_every_put,
             )
             writer.finish(size)
-        return self._read_back(job.path, target, size, header)
+        made = self._read_back(job.path, draft, size, header)
+        files.settle(draft, target)
+        return made
 
-    def _read_back(self, path: str, target: str, size: int, written: indexfile.IndexHeader) -> FileRow:
+    def _read_back(self, path: str, draft: str, size: int, written: indexfile.IndexHeader) -> FileRow:
         digest, total = hashlib.sha256(), 0
         # Chunks of whole entries, and one entry more than was written: it must be empty. What lies behind was never
         # touched.
@@ -202,7 +211,8 @@ class BuildIndexFiles:
         end = min(first_entry + indexfile.ENTRY_SIZE * (written.entries + 1), size)
         edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
         buffer = memoryview(bytearray(_READ_CHUNK))
-        with files.RangeReader(target) as reader:
+        with files.RangeReader(draft) as reader:
+            stored_size = reader.size
             for begin, stop in pairwise(edges):
                 view = buffer[: stop - begin]
                 reader.read_into(begin, view)
@@ -213,9 +223,9 @@ class BuildIndexFiles:
                     offsets = indexfile.parse_entries(view)["phy_offset"]
                     total += int(offsets.astype(np.uint64).sum(dtype=np.uint64))
         update_zeros(digest, size - end)
-        if header != written or files.size_of(target) != size:
+        if header != written or stored_size != size:
             raise TotalsDisagree(
-                "an index file does not hold what was written", path=target, found=header, expected=written
+                "an index file does not hold what was written", path=path, found=header, expected=written
             )
         return FileRow(
             path=path,

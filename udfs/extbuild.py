@@ -37,6 +37,7 @@ class BuildExtFiles:
     """Makes ext files of one size, and counts their units again in the bytes on storage."""
 
     output: str
+    drafts: str
     file_size: int
 
     def __call__(self, jobs: Iterator[ExtQueueFile]) -> Iterator[FileRow]:
@@ -47,16 +48,19 @@ class BuildExtFiles:
     def _build(self, job: ExtQueueFile, readers: Readers) -> FileRow:
         target = files.join(self.output, job.path)
         count = sum(job.counts)
-        with files.FileWriter(target) as writer:
+        draft = files.draft_of(target, self.drafts)
+        with files.FileWriter(draft) as writer:
             for piece in consumequeueext.file_pieces(_units(job, readers), closed=job.closed):
                 writer.write(piece)
             writer.finish(self.file_size)
         # One unit more than was written: it must be none. What lies behind was never touched.
         stored = memoryview(bytearray(min((count + 1) * consumequeueext.UNIT_SIZE, self.file_size)))
-        with files.RangeReader(target) as reader:
+        with files.RangeReader(draft) as reader:
             reader.read_into(0, stored)
-        if files.size_of(target) != self.file_size:
+            size = reader.size
+        if size != self.file_size:
             raise TotalsDisagree("an ext file has the wrong length", path=target, expected=self.file_size)
+        files.settle(draft, target)
         digest = hashlib.sha256(stored)
         update_zeros(digest, self.file_size - len(stored))
         found = consumequeueext.written_units(stored)

@@ -45,7 +45,7 @@ from storeformat.dispatch import (
     index_entries,
     queue_units,
 )
-from storeformat.errors import RecordDefect
+from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import DecodeRules, RecordBlock
 from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
@@ -102,6 +102,8 @@ class ScanTask:
     block_size: int = BLOCK_SIZE
 
     def __call__(self, splits: Iterator[Split]) -> Iterator[SplitScan]:
+        if self.staging and files.is_local(self.staging) and not files.exists(self.staging):
+            raise WriteFailed("not every machine of the cluster sees this directory", path=self.staging)
         for split in splits:
             yield scan_split(split, self)
 
@@ -350,11 +352,11 @@ class _RunWriter:
         )
         if self._task.staging and self._task.with_times:
             if self._times_file is None:
-                self._times_file = files.FileWriter(self._paths[2])
+                self._times_file = files.FileWriter(self._paths[2], stream=True)
             self._times_file.write(units.store_timestamps[order].astype(TIME).view(np.uint8).data)
         if self._task.staging:
             if self._units_file is None:
-                self._units_file = files.FileWriter(self._paths[0])
+                self._units_file = files.FileWriter(self._paths[0], stream=True)
             self._units_file.write(pack_units(offsets, units.sizes[order], units.tags_codes[order]).view(np.uint8).data)
         self._totals["units"] += len(order)
         self._totals["unit_sum"] += int(offsets.view(np.uint64).sum(dtype=np.uint64))
@@ -373,7 +375,7 @@ class _RunWriter:
         if self._task.mark_tag_entries:
             rows["key_hash"] |= np.where(from_tags(block, entries), np.int32(TAG_MARK), np.int32(0))
         if self._entries_file is None:
-            self._entries_file = files.FileWriter(self._paths[1])
+            self._entries_file = files.FileWriter(self._paths[1], stream=True)
         self._entries_file.write(rows.view(np.uint8).data)
         self._totals["entries"] += count
         self._totals["entry_sum"] += int(entries.offsets.view(np.uint64).sum(dtype=np.uint64))
