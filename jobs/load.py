@@ -49,7 +49,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     for note in store.notes:
         reporter.note(note)
     path = files.absolute(options.table)
-    if (path + "/").startswith(files.join(store.root, "")):
+    if files.is_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
     with session.spark_session("rocketmq-store-spark load") as spark:
         load = Load(spark, store, options, path, reporter)

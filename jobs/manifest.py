@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from jobs.config import ARTEFACTS
 from jobs.rebuilding import MANIFEST, MANIFEST_FORMAT
@@ -93,6 +93,37 @@ def read_manifest(directory: str) -> Manifest:
     return manifest
 
 
+def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> None:
+    """Copies a rebuild from an object store into a local directory, whose manifest comes last; raises Refused unless
+    every file is as the rebuild wrote it. What an earlier attempt brought is taken if it is right.
+    """
+    done, drafts = 0, f"{target}.drafts"
+    files.make_directory(target)
+    with reporter.progress("fetch the rebuild", manifest.size) as progress:
+        for name, expected in sorted(manifest.files.items()):
+            place = files.join(target, name)
+            if durable.present(place) and durable.digests([place], lambda count: None) != [expected]:
+                durable.remove_file(place)
+            if not durable.present(place):
+                found = files.copy(files.join(source, name), place, drafts)
+                if found != expected:
+                    durable.remove_file(place)
+                    _refuse_file(files.join(source, name), found, expected)
+            done += expected[0]
+            progress.update(done)
+    if not durable.present(files.join(target, MANIFEST)):
+        files.copy(files.join(source, MANIFEST), files.join(target, MANIFEST), drafts)
+    files.remove_tree(drafts)
+
+
+def _refuse_file(path: str, found: tuple[int, str], expected: tuple[int, str]) -> NoReturn:
+    raise Refused(
+        "a file is not as the rebuild wrote it", path=path,
+        found="{} bytes, SHA-256 {}".format(*found), expected="{} bytes, {}".format(*expected),
+        advice="run rebuild again",
+    )  # fmt: skip
+
+
 def _topic(text: str) -> tuple[str, int | None]:
     topic, colon, queue = text.rpartition(":")
     return (topic, int(queue)) if colon and queue.isascii() and queue.isdigit() else (text, None)
@@ -118,9 +149,5 @@ def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
         rows = durable.digests([found[name] for name in names], progress.update)
     for name, row in zip(names, rows, strict=True):
         if row != manifest.files[name]:
-            raise Refused(
-                "a file is not as the rebuild wrote it", path=found[name],
-                found="{} bytes, SHA-256 {}".format(*row), expected="{} bytes, {}".format(*manifest.files[name]),
-                advice="run rebuild again",
-            )  # fmt: skip
+            _refuse_file(found[name], row, manifest.files[name])
     durable.sync_all(directories)

@@ -2,7 +2,8 @@
 
 Everything that can be wrong is found before the first file moves: the store is not live, the rebuild is whole and on
 disk, and it belongs to this log up to its last byte. Then ``storeformat.replacement`` swaps. The broker's lock is held
-throughout, so that neither a broker nor a second ``publish`` comes in between.
+throughout, so that neither a broker nor a second ``publish`` comes in between. A rebuild on an object store is fetched
+into the store's ``backup/`` first, and published from there.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 
 from jobs import backups
 from jobs.config import PublishOptions
-from jobs.manifest import Manifest, check_files, read_manifest
+from jobs.manifest import Manifest, check_files, fetch, read_manifest
 from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report, Reporter, size_text
 from storeformat import durable, files, replacement
 from storeformat.errors import MissingInput, Refused
 from storeformat.layout import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE
-from storeformat.replacement import ABORT, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
+from storeformat.replacement import ABORT, BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
 from storeformat.storeparts import holds_pairs
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
@@ -31,12 +32,17 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
     begun = time.monotonic()
     root, source = backups.local_root(options.store), files.absolute(options.rebuilt)
     with backups.stopped_store(root, dry_run=options.dry_run):
-        report = _publish(root, source, options, reporter)
+        if files.is_local(source):
+            report = _publish(root, source, None, options, reporter)
+        else:
+            fetched = files.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
+            report = _publish(root, fetched, source, options, reporter)
     report["seconds"] = round(time.monotonic() - begun, 3)
     return report
 
 
-def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter) -> Report:
+def _publish(root: str, source: str, remote: str | None, options: PublishOptions, reporter: Reporter) -> Report:
+    """Publishes what is in ``source``, after it came there from ``remote`` if that is given."""
     known = replacement.replacements(root)
     open_one = backups.unfinished(known)
     undone = None
@@ -50,16 +56,24 @@ def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter
         undone, known = open_one.name, replacement.replacements(root)
     if (done := _published_before(known, source)) is not None:
         return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
-    manifest = read_manifest(source)
+    manifest = read_manifest(remote or source)
     notes = _check_store(root, manifest, options)
     _check_queue_types(root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     if not durable.can_give_to_owner_of(log.directories[0]):
         notes.append("commitlog/ belongs to another user: make sure that the broker may write to the new files")
-    check_files(source, manifest, reporter)
+    if remote is not None:
+        _check_space(root, manifest)
+        if options.dry_run:
+            notes.append("the rebuild was not fetched, and its bytes were not checked")
+        else:
+            fetch(remote, source, manifest, reporter)
+    if remote is None or not options.dry_run:
+        check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
     backups.check_places(root, places)
-    _check_space(root, source, manifest)
+    if remote is None and durable.device_of(source) != durable.device_of(root):
+        _check_space(root, manifest)
     number = backups.next_sequence(known)
     journal = Journal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
     if options.dry_run:
@@ -162,13 +176,17 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
 
 def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
     """Returns what is swapped: whole artefacts, or queue directories; where the store lacks a parent, that parent."""
+
+    def fills(path: str) -> bool:
+        return any(name == path or name.startswith(f"{path}/") for name in manifest.files)
+
     paths = []
     for path in manifest.roots():
         parts = path.split("/")
         grown = ["/".join(parts[: count + 1]) for count in range(len(parts))]
         paths.append(next((item for item in grown if not durable.present(files.join(root, item))), path))
     places = [
-        Place(path, durable.present(files.join(root, path)), durable.present(files.join(source, path)))
+        Place(path, durable.present(files.join(root, path)), durable.present(files.join(source, path)) or fills(path))
         for path in dict.fromkeys(paths)
     ]
     if manifest.whole and durable.present(files.join(root, ABORT)):
@@ -176,10 +194,10 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
     return tuple(place for place in places if place.old or place.new)
 
 
-def _check_space(root: str, source: str, manifest: Manifest) -> None:
-    """Raises Refused if the rebuild has to be copied and does not fit."""
+def _check_space(root: str, manifest: Manifest) -> None:
+    """Raises Refused if a rebuild that has to be copied does not fit."""
     free = files.free_space(root)
-    if durable.device_of(source) != durable.device_of(root) and free is not None and free < manifest.size:
+    if free is not None and free < manifest.size:
         raise Refused(
             "the rebuild lies on another file system and does not fit beside the store", path=root,
             found=f"{size_text(free)} free", expected=size_text(manifest.size),

@@ -57,7 +57,7 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
         if not files.parent_of(output).partition("://")[2]:
             raise UsageError(f"{output}: name a directory in the bucket")
         files.refuse_missing_bucket(output)
-    if (output + "/").startswith(files.join(store.root, "")):
+    if files.is_inside(output, store.root):
         raise Refused("the output must not lie inside the store", path=output, advice="rebuild beside it, then publish")
     files.refuse_used_directory(output)
 

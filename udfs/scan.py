@@ -239,9 +239,9 @@ class _RunWriter:
 
     def __init__(self, task: ScanTask, split: Split) -> None:
         self._task = task
-        stem = files.join(task.staging, f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}")
-        self._paths = (stem + ".units", stem + ".entries", stem + ".times")
-        self._batches = BatchRunWriter(stem + ".batches")
+        name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
+        self._paths = tuple(files.join(task.staging, f"{name}.{kind}") for kind in ("units", "entries", "times"))
+        self._batches = BatchRunWriter(files.join(task.staging, f"{name}.batches"))
         self._units_file: files.FileWriter | None = None
         self._entries_file: files.FileWriter | None = None
         self._times_file: files.FileWriter | None = None

@@ -1,0 +1,262 @@
+"""Stores, rebuilds and publishing by URI, against an S3 server."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("moto", reason="the S3 server is not installed")
+from support import golden
+from support.golden import GoldenStore
+from support.object_store import Bucket, serving
+from support.rebuilding import SETTINGS
+
+from jobs import load, publish, rebuild, rebuilding
+from jobs.config import LoadOptions, PublishOptions, RebuildOptions
+from jobs.opening import open_store
+from jobs.reporting import Report, Reporter
+from jobs.running import LocalRunner
+from storeformat import files
+from storeformat.errors import MissingInput, Refused, WriteFailed
+
+QUIET = Reporter(quiet=True)
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def bucket(endpoint: str) -> Bucket:
+    made = Bucket(endpoint, f"bucket-{next(NUMBERS)}")
+    made.client.create_bucket(Bucket=made.name)
+    return made
+
+
+@pytest.fixture
+def store() -> GoldenStore:
+    (found,) = golden.stores("base-clean-5.3.3")
+    return found
+
+
+def settings_of(store: GoldenStore) -> tuple[tuple[str, str], ...]:
+    return tuple((key, str(store.settings[key])) for key in SETTINGS if key in store.settings)
+
+
+def rebuilt(bucket: Bucket, store: GoldenStore, source: str, output: str, work: Path, **more: Any) -> RebuildOptions:
+    """Rebuilds from and to the bucket, in this process."""
+    options = RebuildOptions(store=source, output=bucket.uri(output), settings=settings_of(store), **more)
+    with rebuilding.claimed(options.output), rebuilding.staging_beside(str(work / "staging")) as staging:
+        rebuilding.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
+    return options
+
+
+def fill_and_fail(bucket: Bucket) -> None:
+    with rebuilding.claimed(bucket.uri("out")):
+        files.write_bytes(bucket.uri("out/index/20260101000000000"), b"half")
+        assert len(bucket.names("out")) == 2
+        raise ZeroDivisionError
+
+
+def write_and_fail(uri: str) -> None:
+    with files.FileWriter(uri) as writer:
+        writer.write(b"half")
+        raise ZeroDivisionError
+
+
+def only_log(root: Path, target: Path) -> Path:
+    shutil.copytree(root / "commitlog", target / "commitlog")
+    return target
+
+
+@pytest.mark.spark
+@pytest.mark.golden
+def test_a_job_of_spark_from_bucket_to_bucket(spark: Any, bucket: Bucket, store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    source = bucket.upload(only_log(root, tmp_path / "log"), "broker-a/store")
+    options = RebuildOptions(
+        store=source, output=bucket.uri("broker-a/out"), settings=settings_of(store), split_size=100_000
+    )
+    report = rebuild.run(options, QUIET)
+    assert report["status"] == "ok"
+    out = bucket.download("broker-a/out", tmp_path / "out")
+    assert golden.compare_queues(root, out, store) + golden.compare_index(root, out, store) == []
+    listed = {row["path"] for row in json.loads((out / "manifest.json").read_text())["files"]}
+    assert set(bucket.names("broker-a/out")) == listed | {"manifest.json"}
+    assert [name for name in bucket.names("broker-a") if "staging" in name] == []
+    table = str(tmp_path / "messages")
+    loaded = load.run(
+        LoadOptions(store=source, table=table, cluster="c", broker="b", settings=settings_of(store)), QUIET
+    )
+    assert loaded["rows"] == report["messages"] == spark.read.format("delta").load(table).count()
+
+
+@pytest.mark.golden
+def test_staged_in_the_bucket_too(bucket: Bucket, store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    options = RebuildOptions(store=str(root), output=bucket.uri("out"), settings=settings_of(store), split_size=1 << 20)
+    with rebuilding.claimed(options.output), rebuilding.staging_for(options.output, one_machine=False) as staging:
+        assert staging.startswith("s3://")
+        rebuilding.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
+    out = bucket.download("out", tmp_path / "out")
+    assert golden.compare_queues(root, out, store) + golden.compare_index(root, out, store) == []
+
+
+def test_what_comes_in_between_is_no_output(bucket: Bucket, store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    with pytest.raises(ZeroDivisionError):
+        fill_and_fail(bucket)
+    assert bucket.names("out") == []
+    options = rebuilt(bucket, store, str(root), "out", tmp_path)
+    with pytest.raises(Refused, match="not empty"):
+        rebuilt(bucket, store, str(root), "out", tmp_path)
+    assert "manifest.json" in bucket.names("out"), "the refused one left the first alone"
+    with pytest.raises(Refused, match="at the same time"):
+        rebuilding.write_manifest(options.output, b"{}")
+
+
+def test_of_two_at_once_one_is_refused(bucket: Bucket) -> None:
+    output = bucket.uri("out")
+    with rebuilding.claimed(output):
+        with pytest.raises(Refused, match="not empty") as refusal, rebuilding.claimed(output):
+            pass
+        assert refusal.value.advice is not None
+        assert "killed" in refusal.value.advice
+        assert len(bucket.names("out")) == 1
+    assert bucket.names("out") == []
+
+
+def test_a_file_that_somebody_else_put_there(bucket: Bucket, store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store)
+    options = RebuildOptions(store=str(root), output=bucket.uri("out"), settings=settings_of(store))
+
+    class Runner(LocalRunner):
+        def map(self, what: str, *rest: Any) -> Any:
+            if what.startswith("write"):
+                bucket.client.put_object(Bucket=bucket.name, Key="out/index/stray", Body=b"x")
+            return super().map(what, *rest)
+
+    with (
+        pytest.raises(WriteFailed, match="stray"),
+        rebuilding.claimed(options.output),
+        rebuilding.staging_beside(str(tmp_path / "work")) as staging,
+    ):
+        rebuilding.rebuild(options, open_store(options), staging, Runner(), made=options.output)
+    assert bucket.names("out") == []
+
+
+class TestPublish:
+    def publish(self, root: Path, source: str, **more: Any) -> Report:
+        return publish.run(PublishOptions(store=str(root), rebuilt=source, after_crash=True, **more), QUIET)
+
+    @pytest.fixture
+    def damaged(self, store: GoldenStore, tmp_path: Path) -> Path:
+        root = tmp_path / "store"
+        shutil.copytree(golden.unpack(store), root)
+        shutil.rmtree(root / "consumequeue")
+        return root
+
+    def test_from_a_bucket(self, bucket: Bucket, store: GoldenStore, damaged: Path, tmp_path: Path) -> None:
+        options = rebuilt(bucket, store, str(damaged), "out", tmp_path)
+        planned = self.publish(damaged, options.output, dry_run=True)
+        assert not (damaged / "backup").exists()
+        done = self.publish(damaged, options.output)
+        assert sorted(planned["replaced"]) == sorted(done["replaced"]) == ["checkpoint", "consumequeue", "index"]
+        own = golden.unpack(store)
+        assert golden.compare_queues(own, damaged, store) + golden.compare_index(own, damaged, store) == []
+        again = self.publish(damaged, options.output)
+        assert again["notes"] == ["this rebuild had been published already"]
+
+    def test_a_changed_object_is_refused(
+        self, bucket: Bucket, store: GoldenStore, damaged: Path, tmp_path: Path
+    ) -> None:
+        options = rebuilt(bucket, store, str(damaged), "out", tmp_path)
+        name = next(name for name in bucket.names("out") if name.startswith("consumequeue"))
+        good = bucket.client.get_object(Bucket=bucket.name, Key=f"out/{name}")["Body"].read()
+        bucket.client.put_object(Bucket=bucket.name, Key=f"out/{name}", Body=good[:-1] + b"x")
+        with pytest.raises(Refused, match="not as the rebuild wrote it"):
+            self.publish(damaged, options.output)
+        assert not (damaged / "consumequeue").exists()
+        bucket.client.put_object(Bucket=bucket.name, Key=f"out/{name}", Body=good)
+        assert "consumequeue" in self.publish(damaged, options.output)["replaced"]
+
+    def test_without_a_manifest(self, bucket: Bucket, damaged: Path) -> None:
+        bucket.client.put_object(Bucket=bucket.name, Key="out/checkpoint", Body=b"x")
+        with pytest.raises(Refused, match="no manifest"):
+            self.publish(damaged, bucket.uri("out"))
+
+
+class TestTrouble:
+    def test_no_such_store(self, bucket: Bucket) -> None:
+        for there in (bucket, Bucket(bucket.endpoint, "absent")):
+            with pytest.raises(MissingInput, match="there is no such store"):
+                open_store(RebuildOptions(store=there.uri("store"), output="o"))
+
+    def test_no_such_bucket_for_the_output(self, endpoint: str, store: GoldenStore) -> None:
+        absent = Bucket(endpoint, "absent")
+        options = RebuildOptions(store=str(golden.unpack(store)), output=absent.uri("out"), settings=settings_of(store))
+        with pytest.raises(WriteFailed, match="there is no such bucket"):
+            rebuild.run(options, QUIET)
+
+    def test_a_server_that_refuses(self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Denied:
+            @staticmethod
+            def get_file_info(path: str) -> Any:
+                raise OSError(f"When getting information for key 'x' in bucket '{path}': AWS Error ACCESS_DENIED")
+
+        monkeypatch.setattr(files, "_client", lambda uri: (Denied, "b"))
+        with pytest.raises(MissingInput, match="ACCESS_DENIED") as failure:
+            open_store(RebuildOptions(store="s3://b/store", output="o"))
+        assert failure.value.exit_code == 66
+        assert failure.value.advice is not None
+        assert "AWS_ACCESS_KEY_ID" in failure.value.advice
+
+
+class TestPaths:
+    def test_settings_stay_at_the_end(self) -> None:
+        uri = "s3://b/a/c?region=x/y"
+        assert files.join(uri, "d", "e") == "s3://b/a/c/d/e?region=x/y"
+        assert files.parent_of(uri) == "s3://b/a?region=x/y"
+        assert files.name_of(uri) == "c"
+        assert files.absolute("s3://b/a/?r=1") == "s3://b/a?r=1"
+        assert files.is_inside("s3://b/a/c?r=1", "s3://b/a?r=1")
+        assert not files.is_inside("s3://b/ab?r=1", "s3://b/a?r=1")
+        assert files.join("/what?/is", "this") == "/what?/is/this"
+
+    def test_local_uris(self, tmp_path: Path) -> None:
+        assert files.absolute("file:///a/b%20c/") == "/a/b c"
+        assert files.absolute("file://localhost/a") == "/a"
+
+    def test_names_are_taken_as_they_are(self, bucket: Bucket) -> None:
+        path = files.join(bucket.uri("x"), "%RETRY%group", "0")
+        files.write_bytes(path, b"y")
+        assert bucket.names("x") == ["%RETRY%group/0"]
+        assert files.read_bytes(path) == b"y"
+        assert [entry.name for entry in files.list_directory(bucket.uri("x")) or []] == ["%RETRY%group"]
+
+    def test_an_object_is_there_whole_or_not_at_all(self, bucket: Bucket) -> None:
+        with pytest.raises(ZeroDivisionError):
+            write_and_fail(bucket.uri("x"))
+        assert bucket.names("x") == []
+        with files.FileWriter(bucket.uri("x")) as writer:
+            writer.write_at(10, b"b")
+            writer.write_at(2, b"a")
+            writer.finish(12)
+        assert files.read_bytes(bucket.uri("x")) == b"\0\0a" + bytes(7) + b"b\0"
+
+    def test_a_stream_goes_forward_only(self, bucket: Bucket) -> None:
+        with files.FileWriter(bucket.uri("y"), stream=True) as writer:
+            writer.write_at(3, b"a")
+            with pytest.raises(WriteFailed, match="front to back"):
+                writer.write_at(1, b"b")
+            writer.finish(6)
+        assert files.read_bytes(bucket.uri("y")) == b"\0\0\0a\0\0"

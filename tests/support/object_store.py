@@ -1,0 +1,71 @@
+"""An S3 server in this process, and URIs into it that say where it is: tasks of any process can use them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+from storeformat import files
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of its own on the server at ``endpoint``."""
+
+    endpoint: str
+    name: str
+
+    def uri(self, path: str) -> str:
+        """The URI of a path in the bucket, with everything a client needs."""
+        return f"s3://key:secret@{self.name}/{path}?scheme=http&endpoint_override={self.endpoint}&region=us-east-1"
+
+    @property
+    def client(self):  # type: ignore[no-untyped-def]
+        """A client that is none of ours."""
+        return boto3.client(
+            "s3", endpoint_url=f"http://{self.endpoint}", region_name="us-east-1",
+            aws_access_key_id="key", aws_secret_access_key="secret",
+        )  # fmt: skip
+
+    def names(self, path: str) -> list[str]:
+        """Names of all objects below a path."""
+        found = self.client.list_objects_v2(Bucket=self.name, Prefix=path).get("Contents", [])
+        names = [item["Key"][len(path) :].lstrip("/") for item in found]
+        return [name for name in names if name]  # an empty one stands for a directory
+
+    def upload(self, directory: Path, path: str) -> str:
+        """Puts a local directory there; returns its URI."""
+        for file in directory.rglob("*"):
+            if file.is_file():
+                self.client.put_object(
+                    Bucket=self.name, Key=f"{path}/{file.relative_to(directory).as_posix()}", Body=file.read_bytes()
+                )
+        return self.uri(path)
+
+    def download(self, path: str, directory: Path) -> Path:
+        """Gets everything below a path into a local directory."""
+        for name in self.names(path):
+            target = directory / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(self.client.get_object(Bucket=self.name, Key=f"{path}/{name}")["Body"].read())
+        return directory
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Yields the endpoint of a server on a free port of loopback."""
+    with redirect_stdout(io.StringIO()):
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.stop()
+        files._client.cache_clear()
