@@ -302,7 +302,12 @@ def _records_at(store: OpenedStore, segment: Segment, offsets: Sequence[int]) ->
     found: list[Row] = []
     with files.RangeReader(segment.path) as reader:
         split = Split(0, segment, segment.base, until, segment.end, segment.base)
-        walk = ChainWalk(BlockWindow(reader, segment), split, segment.base, DecodeRules(False, False, ()))
+        walk = ChainWalk(
+            BlockWindow(reader, segment),
+            split,
+            segment.base,
+            DecodeRules(check_crc=False, as_broker=store.as_broker, properties=()),
+        )
         for block in walk:
             here = np.flatnonzero(np.isin(block.offsets, offsets))
             if here.size:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from jobs import damage
 from jobs.losses import DamagedBytes, Losses, find_losses
 from jobs.running import Runner
@@ -149,8 +151,27 @@ def scan_log(
         reading = _salvaged(proven, saved, tail, until)
     else:
         reading = _stopped(proven, breaks[0])
+    reading = _with_damaged_offsets(reading)
     _check_tiling(reading)
     return reading
+
+
+def _with_damaged_offsets(reading: LogReading) -> LogReading:
+    """Returns the reading with those ghosts among the damage in whose place a message is missing."""
+    if not reading.ghosts:
+        return reading
+    ghosts = sorted(reading.ghosts)
+    offsets = np.array([offset for offset, _ in ghosts], np.int64)
+    named = np.zeros(len(ghosts), bool)
+    for row in reading.losses.rows:
+        named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
+    reason = describe(RecordDefect.FOREIGN_OFFSET)
+    ranges = [Range(begin, begin + size, reason) for (begin, size), lost in zip(ghosts, named, strict=True) if lost]
+    return replace(
+        reading,
+        damaged=sorted([*reading.damaged, *ranges], key=lambda item: item.begin),
+        ghosts=[ghost for ghost, lost in zip(ghosts, named, strict=True) if not lost],
+    )
 
 
 def _healthy(known: damage.Evidence, tail: damage.Tail, until: int | None) -> LogReading:

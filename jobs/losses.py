@@ -7,7 +7,7 @@ and a corrupt queue offset must not ask for billions of fillers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,8 @@ class Losses:
     unexplained: int = 0
     """Damaged ranges that held at least one record each, of which no queue knows."""
     after_damage: npt.NDArray[np.bool_] | None = None
+    begins_anew: npt.NDArray[np.bool_] | None = None
+    """Those of them whose fillers are the beginning of a topic that was created anew."""
     first_queue_offsets: Int64s | None = None
 
     @property
@@ -95,23 +97,29 @@ def find_losses(
 ) -> Losses:
     """Returns what is lost, from the runs of all scans in log order and the heads of lost records that are sound.
 
+    A ghost that takes just the next place behind its queue's end is no copy that a broker left, but a message of which
+    PHYSICALOFFSET is damaged.
+
     ``whole`` says that every queue begins at 0 in this log.
     """
     if not len(damaged.begins):
         return Losses()
     table = all_runs(scans)
-    after_damage = np.zeros(len(table.keys), bool)
+    after_damage, begins_anew = np.zeros(len(table.keys), bool), np.zeros(len(table.keys), bool)
     firsts = table.runs.first_queue_offsets.copy()
     explained = np.zeros(len(damaged.begins), bool)
     rows: list[Loss] = []
     ends: dict[int, int] = {}
     for gap in _gaps(table, damaged, firsts, ends, whole=whole):
         after_damage[gap.run] = True
+        begins_anew[gap.run] = gap.begins_anew
         explained[gap.ranges] = True
         rows.append(_loss(table.names, table.keys[gap.run], gap.first, gap.count, damaged, gap.ranges))
-    rows += _named_losses(lost_records, table, rows, ends, damaged, explained)
+    codes = {name: code for code, name in enumerate(table.names)}
+    named = [*lost_records, *_last_of_their_queues(scans, codes, ends)]
+    rows += _named_losses(named, codes, rows, ends, damaged, explained)
     unexplained = int((damaged.held_records & ~explained).sum())
-    return Losses(rows, unexplained, after_damage, firsts)
+    return Losses(rows, unexplained, after_damage, begins_anew, firsts)
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,7 @@ class _Gap:
     first: int
     count: int
     ranges: slice
+    begins_anew: bool = False
 
 
 def _gaps(
@@ -141,11 +150,21 @@ def _gaps(
         if missing > 0 and following is not None and expected + count <= following < first + count:
             firsts[run], first, missing = expected, expected, 0  # the next run shows that this offset is corrupt
         ranges = damaged.between(last_place, place)
-        room = int((damaged.ends[ranges] - damaged.begins[ranges]).sum())
-        if 0 < missing <= room // m.MIN_RECORD_SIZE:
+        room = int((damaged.ends[ranges] - damaged.begins[ranges]).sum()) // m.MIN_RECORD_SIZE
+        anew = 0 < first <= min(room, expected - 1) and _goes_on(first + count, count, following, expected)
+        if anew:
+            yield _Gap(run, 0, first, ranges, begins_anew=True)
+        elif 0 < missing <= room:
             yield _Gap(run, expected, missing, ranges)
-        ends[key] = first + count if first == 0 else max(expected, first + count)
+        ends[key] = first + count if anew or first == 0 else max(expected, first + count)
         last_place = place
+
+
+def _goes_on(end: int, count: int, following: int | None, expected: int) -> bool:
+    """Returns whether a queue that went back goes on from there: then its topic was created anew, and the messages of
+    its new life up to here are lost. A single record with an old queue offset has a corrupt one, or nobody can tell.
+    """
+    return count > 1 if following is None else end <= following < max(expected, end + 1)
 
 
 def _loss(names: Sequence[str], key: int, first: int | None, count: int, damaged: DamagedBytes, ranges: slice) -> Loss:
@@ -155,7 +174,7 @@ def _loss(names: Sequence[str], key: int, first: int | None, count: int, damaged
 
 def _named_losses(
     records: Sequence[Sight],
-    table: QueueRuns,
+    codes: Mapping[str, int],
     gaps: Sequence[Loss],
     ends: dict[int, int],
     damaged: DamagedBytes,
@@ -164,7 +183,6 @@ def _named_losses(
     """Yields the lost records that name themselves and that no gap counts: behind the last survivor of their queue, or
     without a place in it.
     """
-    codes = {name: code for code, name in enumerate(table.names)}
     for record in records:
         (topic,) = topic_names([record.topic])
         number = damaged.between(record.offset - 1, record.offset + 1).start
@@ -178,3 +196,16 @@ def _named_losses(
         explained[number] = True
         place = record.queue_offset if record.queued and record.queue_offset >= end else None
         yield Loss(topic, record.queue_id, place, 1, record.offset, int(damaged.ends[number]))
+
+
+def _last_of_their_queues(
+    scans: Sequence[SplitScan], codes: Mapping[str, int], ends: Mapping[int, int]
+) -> Iterator[Sight]:
+    """Yields the ghosts that go on where their queues end."""
+    following = dict(ends)
+    for ghost in (ghost for scan in scans for ghost in scan.ghost_sights):
+        (topic,) = topic_names([ghost.topic])
+        key = (codes[topic] << 32) | ghost.queue_id if topic in codes else -1
+        if ghost.queued and following.get(key) == ghost.queue_offset:
+            following[key] += 1
+            yield ghost

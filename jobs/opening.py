@@ -47,11 +47,17 @@ class OpenedStore:
     version_reason: str
     notes: tuple[str, ...] = ()
     batch_topics: frozenset[str] = frozenset()
+    as_broker: bool = False
+    """Whether the log ends where a broker's recovery ends it (``--on-damage stop``)."""
 
     def decode_rules(self) -> DecodeRules:
         """Returns how records are decoded and checked."""
         light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if self.layout.enable_multi_dispatch else ()
-        return DecodeRules(split_parser=self.rules.split_parser, properties=(*DISPATCH_PROPERTIES, *light))
+        return DecodeRules(
+            split_parser=self.rules.split_parser,
+            as_broker=self.as_broker,
+            properties=(*DISPATCH_PROPERTIES, *light),
+        )
 
     def dispatch_rules(self) -> DispatchRules:
         """Returns what records become."""
@@ -102,7 +108,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
                 advice="say --broker-version 4.9, 5.1, 5.3 or 5.5",
             )
     batch_topics = find_batch_topics(root, options.batch_topics)
-    return OpenedStore(root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics)
+    as_broker = options.on_damage == "stop"
+    return OpenedStore(root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker)
 
 
 def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:

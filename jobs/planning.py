@@ -65,7 +65,7 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses 
     table = all_runs(scans)
     names, runs, scan_of_run, begins = table.names, table.runs, table.scan_of_run, table.runs.begins
     firsts = runs.first_queue_offsets if losses.first_queue_offsets is None else losses.first_queue_offsets
-    plan = consumequeue.plan_queues(table.keys, firsts, runs.counts, losses.after_damage)
+    plan = consumequeue.plan_queues(table.keys, firsts, runs.counts, losses.after_damage, losses.begins_anew)
     per_file = consumequeue.plan_files(plan, layout.consume_queue_file_size)
     sources = [scan.units_path for scan in scans]
     directories = [files.join(CONSUME_QUEUE, names[key >> 32], str(key & 0xFFFFFFFF)) for key in plan.queues.tolist()]
@@ -155,7 +155,10 @@ def _plan_ext_files(
 def _queue_notes(plan: consumequeue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:
     for column, note in (
         (plan.earlier_lives, "the topic was created anew: messages of its earlier life are left out"),
-        (plan.dropped, "queue offsets that were already taken: the first message wins"),
+        (
+            plan.dropped,
+            "queue offsets were already taken, or the topic was created anew in what is lost: the first wins",
+        ),
         (plan.shifted, "queue offsets are missing before these messages: as in the broker they move up"),
     ):
         for queue in np.flatnonzero(column)[:MOST_NOTES].tolist():

@@ -29,7 +29,7 @@ from storeformat import message as m
 from storeformat.errors import RecordDefect
 from storeformat.files import RangeReader
 from storeformat.kernels import PADDING, active
-from storeformat.records import DecodeRules, RecordBlock, decode
+from storeformat.records import DecodeRules, Fault, RecordBlock, decode
 
 BLOCK_SIZE = 4 << 20
 """Bytes read and decoded at a time."""
@@ -138,6 +138,15 @@ class BlockWindow:
                 return self.offset + head
             at += 1
 
+    def certifies_inside(self, start: int, stop: int, limit: int) -> bool:
+        """Returns whether a certified record begins in [start, stop), its head below ``limit``; the window stays."""
+        reach = min(stop + m.CERTIFICATE_SIZE - 1, limit)
+        if self.offset <= start and reach <= self.offset + self.length:
+            return self.find_certificate(start, stop) is not None
+        other = BlockWindow(self._reader, self._segment)
+        other.load(start, reach - start)
+        return other.find_certificate(start, stop) is not None
+
 
 @dataclass(frozen=True)
 class Search:
@@ -193,14 +202,16 @@ class ChainWalk:
             buffer = window.bytes
             positions, reached = kernels.walk_sizes(buffer, 0, min(split.stop - base, length), length)
             block, fault = decode(buffer, base, positions, self._rules)
-            if base == split.segment.base and len(block) and not block.genuine[0]:
-                # Ghosts follow a record; a segment that begins with one was renamed or moved.
-                self.ended, self.defect = ChainEnd.DEFECT, RecordDefect.FOREIGN_OFFSET
-                return
+            ghost = None if self._rules.as_broker else self._no_ghost(block)
+            if ghost is not None:
+                block, fault = block.head(ghost), Fault(ghost, RecordDefect.FOREIGN_OFFSET)
             if len(block):
                 yield block
             self.position = base + (reached if fault is None else int(positions[fault.row]))
             if self.position >= split.stop:
+                return
+            if ghost is not None:
+                self.ended, self.defect = ChainEnd.DEFECT, RecordDefect.FOREIGN_OFFSET
                 return
             verdict = self._judge_head()
             if isinstance(verdict, int) and fault is None:
@@ -211,6 +222,24 @@ class ChainWalk:
             elif fault is not None:
                 self.ended, self.defect = ChainEnd.DEFECT, fault.defect
             return
+
+    def _no_ghost(self, block: RecordBlock) -> int | None:
+        """Returns the first record of another place that is not one of those a broker leaves and steps over.
+
+        Those follow a record, so a segment that begins with one was renamed or moved. And they were written whole: one
+        in which a certified record begins, its body aside, is a damaged one, or a copy, whose size leads astray.
+        """
+        rows = np.flatnonzero(~block.genuine)
+        if not rows.size:
+            return None
+        if not rows[0] and block.offsets[0] == self._split.segment.base:
+            return 0
+        body_ends = block.buffer_offset + block.heads.body_start + block.heads.body_length
+        ends = block.offsets + block.heads.total_size
+        for row in rows.tolist():
+            if self._window.certifies_inside(int(body_ends[row]), int(ends[row]), self._split.limit):
+                return row
+        return None
 
     def _judge_head(self) -> tuple[ChainEnd, RecordDefect] | int:
         """Returns why there is no record at ``position``, or the size of the record whose head is there."""
@@ -224,7 +253,13 @@ class ChainWalk:
             cut = split.limit < split.segment.end
             return (ChainEnd.CUT, RecordDefect.OK) if cut else (ChainEnd.DEFECT, RecordDefect.TRUNCATED)
         head = window.bytes[at : at + m.BLANK_SIZE].tobytes()
-        return judge_head(head, room, split.limit - self.position)
+        verdict = judge_head(head, room, split.limit - self.position)
+        if self._rules.as_broker and verdict == _WRONG_BLANK and int.from_bytes(head[:4], "big", signed=True) < room:
+            return ChainEnd.BLANK, RecordDefect.OK
+        return verdict
+
+
+_WRONG_BLANK = (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)
 
 
 def judge_head(head: bytes, room: int, allowed: int) -> tuple[ChainEnd, RecordDefect] | int:
@@ -236,7 +271,7 @@ def judge_head(head: bytes, room: int, allowed: int) -> tuple[ChainEnd, RecordDe
     size = int.from_bytes(head[:4], "big", signed=True)
     magic = int.from_bytes(head[4:8], "big", signed=True)
     if magic == m.MAGIC_BLANK:
-        return (ChainEnd.BLANK, RecordDefect.OK) if size == room else (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)
+        return (ChainEnd.BLANK, RecordDefect.OK) if size == room else _WRONG_BLANK
     if size == 0 and magic == 0:
         return ChainEnd.DEFECT, RecordDefect.UNWRITTEN
     if magic not in (m.MAGIC_V1, m.MAGIC_V2):
@@ -267,12 +302,8 @@ class Sight:
     """Whether it takes a place in its queue: prepared and rolled back messages do not."""
 
 
-def sight_of(block: RecordBlock) -> Sight | None:
-    """Returns the sight of the first genuine record of a block."""
-    rows = np.flatnonzero(block.genuine)
-    if not rows.size:
-        return None
-    row = int(rows[0])
+def sight_at(block: RecordBlock, row: int) -> Sight:
+    """Returns what one record of a block says of itself."""
     heads = block.heads
     kind = int(heads.sys_flag[row]) & m.TRANSACTION_MASK
     return Sight(
@@ -283,6 +314,12 @@ def sight_of(block: RecordBlock) -> Sight | None:
         queue_offset=int(heads.queue_offset[row]),
         queued=kind in (m.TRANSACTION_NONE, m.TRANSACTION_COMMIT),
     )
+
+
+def sight_of(block: RecordBlock) -> Sight | None:
+    """Returns the sight of the first genuine record of a block."""
+    rows = np.flatnonzero(block.genuine)
+    return sight_at(block, int(rows[0])) if rows.size else None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ depend on how the log was split. Rules, for a unit with queue offset q when the 
 
 - nothing written yet: the queue begins at q
 - q = 0: the topic was created anew; the queue begins again, and of all its lives only the last is kept (a broker that
-  wrote the queue live deleted the earlier ones with the topic)
+  wrote the queue live deleted the earlier ones with the topic); so too where the units from 0 to q are lost
 - q < p: dropped, the first one written wins
 - q > p: written at p all the same, a broker leaves no gap; unless the log is damaged in between and the units before
   are lost: then the gap is filled, because the queue offsets of what survived must not move
@@ -101,13 +101,14 @@ def plan_queues(
     first_queue_offsets: npt.ArrayLike,
     counts: npt.ArrayLike,
     after_damage: npt.ArrayLike | None = None,
+    begins_anew: npt.ArrayLike | None = None,
 ) -> QueuePlan:
     """Place of every run of every queue, by the rules in the head of this module.
 
     Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
     identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, of which no
     two come from one record. ``after_damage`` marks runs before which the log is damaged since the queue's last run
-    (for its first run: since queue offset 0).
+    (for its first run: since queue offset 0), ``begins_anew`` those of them before which the queue's new life began.
     """
     owner = np.asarray(queue_of_run, dtype=np.int64)
     given_offsets = np.asarray(first_queue_offsets, dtype=np.int64)
@@ -125,6 +126,8 @@ def plan_queues(
     dropped = _sum_by(queue, given_counts - usable, len(starts))
 
     births = np.where((offsets == 0) & (usable > 0), np.arange(len(owner)), -1)
+    if begins_anew is not None:
+        births = np.where(np.asarray(begins_anew, dtype=bool), np.arange(len(owner)), births)
     last_birth = np.maximum.reduceat(births, starts) if len(starts) else births
     in_last_life = np.arange(len(owner)) >= last_birth[queue]
     earlier_lives = _sum_by(queue, np.where(in_last_life, 0, usable), len(starts))

@@ -8,7 +8,7 @@ body can hold perfect copies of records.
 proof                                           what it proves
 ==============================================  ===========================================================
 TOTALSIZE is the sum of the parts               the whole record (body, CRC or a name is damaged)
-the body has its CRC at BODYLEN                 the body; and the end, if one of the two ends named is one
+the body has its CRC at BODYLEN                 the body; and the end, if a record begins at an end that is named
 the body has its CRC where TOTALSIZE puts it    the whole record (BODYLEN or SYSFLAG is damaged)
 ==============================================  ===========================================================
 """
@@ -101,8 +101,8 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
             body_end = max(body_end, body_at + length)
     followed = {end: follower(end) for end in (said, *sums) if end is not None and end >= body_end}
     certain = sorted(end for end, what in followed.items() if what == Follower.RECORD)
-    if body_end:
-        return Frame(certain[0] if len(certain) == 1 else None, body_end, tuple(certain), certified)
+    if body_end:  # behind it only a topic and properties lie, which hold no records: the nearer of two ends is the one
+        return Frame(certain[0] if certain else None, body_end, tuple(certain), certified)
     if said is not None and followed[said] and any(_body_fits(data, crc, said, width) for width in widths):
         return Frame(said, said, certified=certified)
     return Frame(None, 0, tuple(certain), certified)

@@ -7,7 +7,6 @@ a directory.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,15 +19,25 @@ from storeformat.errors import RecordDefect
 from storeformat.files import RangeReader
 from storeformat.kernels import Bytes, Heads, Int32s, Int64s, Spans, active
 
+_CRC_NAME = np.frombuffer(m.PROPERTY_CRC + b"\x01", np.uint8)
+_CRC_TAIL = np.arange(-m.PROPERTY_CRC_SIZE, 0)
+_POWERS_OF_TEN = 10 ** np.arange(m.PROPERTY_CRC_SIZE - len(_CRC_NAME) - 1)
+"""The digits of a property CRC stand with the lowest first."""
+
 DISPATCH_PROPERTIES = (m.UNIQ_KEY, m.KEYS, m.TAGS, m.DELAY, m.INNER_NUM, m.INNER_BASE, m.PROPERTY_CRC)
 
 
 @dataclass(frozen=True)
 class DecodeRules:
-    """What to decode and check. ``split_parser`` is the property grammar of releases up to 4.9.0."""
+    """What to decode and check. ``split_parser`` is the property grammar of releases up to 4.9.0.
+
+    ``as_broker``: the log goes on where a broker's recovery goes on. No release looks at PHYSICALOFFSET, at a property
+    CRC (without ``forceVerifyPropCRC``) or at the size of a BLANK, so long as that stays inside its segment.
+    """
 
     check_crc: bool = True
     split_parser: bool = False
+    as_broker: bool = False
     properties: tuple[bytes, ...] = DISPATCH_PROPERTIES
 
 
@@ -143,7 +152,7 @@ def _deeper_fault(block: RecordBlock, rules: DecodeRules) -> Fault | None:
     faults = [
         Fault(row, defect)
         for defect, row in (
-            (RecordDefect.PROPERTY_CRC, _bad_property_crc(block) if rules.check_crc else None),
+            (RecordDefect.PROPERTY_CRC, _bad_property_crc(block) if rules.check_crc and not rules.as_broker else None),
             (RecordDefect.BAD_DELAY, _bad_delay(block)),
             (RecordDefect.BAD_INNER_BATCH, _bad_inner_batch(block)),
             (RecordDefect.BAD_NAME, _bad_name(block)),
@@ -198,17 +207,15 @@ def _bad_property_crc(block: RecordBlock) -> int | None:
     if spans is None:
         return None
     rows = np.flatnonzero(spans.lengths >= 0)
-    view = memoryview(block.buffer.data)
-    for row in rows.tolist():
-        start = int(block.positions[row])
-        end = start + int(block.heads.total_size[row])
-        tail = bytes(view[end - m.PROPERTY_CRC_SIZE : end])
-        digits = tail[len(m.PROPERTY_CRC) + 1 : -1]
-        if not (tail.startswith(m.PROPERTY_CRC + b"\x01") and tail.endswith(b"\x02") and digits.isdigit()):
-            continue  # glued to other text by a batch encoder, or a property of the user's: no CRC to check
-        if int(digits[::-1]) != zlib.crc32(view[start : end - m.PROPERTY_CRC_SIZE]) & m.CRC_MASK:
-            return int(row)
-    return None
+    starts, sizes = block.positions[rows], block.heads.total_size[rows]
+    tails = block.buffer[(starts + sizes)[:, None] + _CRC_TAIL]
+    digits = tails[:, len(_CRC_NAME) : -1] - ord("0")
+    # Glued to other text by a batch encoder, or a property of the user's: no CRC to check.
+    checked = (tails[:, : len(_CRC_NAME)] == _CRC_NAME).all(1) & (tails[:, -1] == 2) & (digits <= 9).all(1)
+    rows, starts, sizes, digits = rows[checked], starts[checked], sizes[checked], digits[checked]
+    found = active().crc32_spans(block.buffer, starts, sizes - np.int32(m.PROPERTY_CRC_SIZE))
+    bad = np.flatnonzero(found != digits @ _POWERS_OF_TEN)
+    return int(rows[bad[0]]) if bad.size else None
 
 
 def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:

@@ -151,6 +151,10 @@ class _Surveyor:
             self._lose(position, self._limit, Finding.ZEROS, defect)
             return None
         frame = self._frame(position)
+        if frame.size is not None and self._window.certifies_inside(
+            position + frame.body_end, position + frame.size, self._limit
+        ):
+            frame = replace(frame, size=None)  # no topic and no properties hold a record: this one ends before it
         if frame.size is not None and not self._leads_into_another_life(position + frame.size):
             end = position + frame.size
             if not (self._keep and defect == RecordDefect.BODY_CRC and self._keeps(position, end)):
@@ -224,7 +228,7 @@ class _Surveyor:
     def _search(self, position: int, defect: RecordDefect, frame: Frame) -> _Piece | None:
         """Returns the next piece that its neighbours do not contradict; all before it is lost."""
         known_room = self._witness.room
-        strict_below = position + max(frame.hints, default=0)
+        strict_below = position if frame.body_end else position + max(frame.hints, default=0)
         rejected: list[Gap] = []
         self._seen.clear()
         for found in self._certificates(position + max(frame.body_end, 1)):

@@ -102,14 +102,14 @@ class Witness:
         in_time = self._is_in_time(time)
         if queue is None:
             return Evidence.WEAK if in_time else Evidence.NONE
-        end, following = self._ends.get(queue), self._firsts.get(queue)
+        end, following = self._end(queue), self._firsts.get(queue)
         is_missing = end is not None and following is not None and end <= number < following
         if (number < (end or 0) and number != 0) or not self._is_in_time(time, CLOCK_SLACK if is_missing else 0):
             return Evidence.NONE
-        later = rows.lowest_later(row, following)
+        later = rows.lowest_later(row, following, end or 0)
         if later is not None and later != 0 and number >= later:
             return Evidence.NONE
-        in_reach = number <= (end or 0) + self.room // m.MIN_RECORD_SIZE if end is not None or self._whole else True
+        in_reach = end is None or number <= end + self.room // m.MIN_RECORD_SIZE
         if is_missing and in_reach:
             return Evidence.STRONG
         if not in_time:
@@ -119,6 +119,10 @@ class Witness:
         if number == end:
             return Evidence.FAIR
         return Evidence.WEAK if in_reach else Evidence.NONE
+
+    def _end(self, queue: Queue) -> int | None:
+        """Returns the next free place of a queue, None where nothing tells."""
+        return self._ends.get(queue, 0 if self._whole else None)
 
     def may_be_of_this_life(self, block: RecordBlock) -> bool:
         """Returns whether the first record of a block is no further off in time than a clock jumps."""
@@ -135,15 +139,21 @@ class Witness:
         return min(self._before, self._after) - slack <= time <= max(self._before, self._after) + slack
 
     def _reach_back(self, rows: _Rows, row: int) -> int:
-        """Returns the first of the records before ``row`` that its queue proves from both sides, without a break."""
+        """Returns the first of the records before ``row`` that its queue proves, without a break: from both sides, or,
+        where its topic was created anew in what is lost, by the next one.
+        """
         while row > 0:
             queue, number = rows.queues[row - 1], rows.queue_offsets[row - 1]
-            if queue is None or queue not in self._ends or number < self._ends[queue]:
+            end = None if queue is None else self._end(queue)
+            if queue is None or end is None or not self._is_in_time(rows.timestamps[row - 1], CLOCK_SLACK):
                 break
-            if not self._is_in_time(rows.timestamps[row - 1], CLOCK_SLACK):
-                break
-            later = rows.lowest_later(row - 1, self._firsts.get(queue))
-            if later is None or number >= later:
+            following = self._firsts.get(queue)
+            if number < end:
+                is_proven = rows.lowest_later(row - 1, following, 0) == number + 1 < end
+            else:
+                later = rows.lowest_later(row - 1, following, end)
+                is_proven = later is not None and number < later
+            if not is_proven:
                 break
             row -= 1
         return row
@@ -161,7 +171,7 @@ class Witness:
             self._before = latest[(len(latest) - 1) // 2]
 
     def _compare(self, queue: Queue, number: int) -> None:
-        end, following = self._ends.get(queue, 0 if self._whole else None), self._firsts.get(queue)
+        end, following = self._end(queue), self._firsts.get(queue)
         self._learned += 1
         if following is not None and following <= number and following != 0:
             self._contradictions += 1
@@ -204,14 +214,16 @@ class _Rows:
         self._queue_ids = heads.queue_id
         self._queued = queued
 
-    def lowest_later(self, row: int, following: int | None) -> int | None:
+    def lowest_later(self, row: int, following: int | None, end: int) -> int | None:
         """Returns the lowest queue offset that the queue of a row has behind it, up to where it begins again (then 0 if
-        that is next); ``following`` is what it has behind this block.
+        that is next); ``following`` is what it has behind this block. A place below ``end`` is taken: a record that
+        claims it has a corrupt queue offset, and tells nothing.
         """
         after = slice(row + 1, None)
         same = self._queued[after] & (self._codes[after] == self._codes[row])
         same &= self._queue_ids[after] == self._queue_ids[row]
         numbers = self._numbers[after][same]
+        numbers = numbers[(numbers >= end) | (numbers == 0)]
         births = np.flatnonzero(numbers == 0)
         if births.size:
             return int(numbers[: births[0]].min()) if births[0] else 0

@@ -34,6 +34,8 @@ from storeformat.commitlog import (
     Sight,
     Split,
     search_certificate,
+    sight_at,
+    sight_of,
 )
 from storeformat.consumequeue import pack_units
 from storeformat.dispatch import (
@@ -62,6 +64,7 @@ negative.
 
 _FLUSH_UNITS = 1 << 19
 _SHORT_GROUPS = 1 << 16
+_MOST_SIGHTS = 1_000
 _UNIT_COLUMNS = (
     "topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps", "light",
 )  # fmt: skip
@@ -144,6 +147,8 @@ class SplitScan:
     records: int = 0
     record_bytes: int = 0
     ghosts: tuple[tuple[int, int], ...] = ()
+    ghost_sights: tuple[Sight, ...] = ()
+    """What the first of them say of themselves."""
     topics: tuple[bytes, ...] = ()
     runs: Runs = field(default_factory=lambda: Runs.concatenate([]))
     units: int = 0
@@ -184,7 +189,7 @@ def scan_split(split: Split, task: ScanTask) -> SplitScan:
         first: Sight | None = None
         with _RunWriter(task, split) as writer:
             for block in walk:
-                first = first or _sight(block)
+                first = first or sight_of(block)
                 writer.add(block)
         report = _report(split, start, first, walk, window, task)
     return writer.summary(report)
@@ -207,21 +212,6 @@ def _report(
     return ChainReport(split, start, walk.position, walk.ended, walk.defect, rest_is_zero, first, behind, plausible)
 
 
-def _sight(block: RecordBlock) -> Sight | None:
-    rows = np.flatnonzero(block.genuine)
-    if not rows.size:
-        return None
-    row = int(rows[0])
-    heads = block.heads
-    return Sight(
-        offset=int(block.offsets[row]),
-        store_timestamp=int(heads.store_timestamp[row]),
-        topic=block.topics[block.topic_codes[row]],
-        queue_id=int(heads.queue_id[row]),
-        queue_offset=int(heads.queue_offset[row]),
-    )
-
-
 def _next_sight(window: BlockWindow, position: int, split: Split, task: ScanTask) -> Sight | None:
     """Returns the first record from ``position`` on that is certified and decodes without a defect."""
     while True:
@@ -230,7 +220,7 @@ def _next_sight(window: BlockWindow, position: int, split: Split, task: ScanTask
             return None
         walk = ChainWalk(window, Split(0, split.segment, found, found + 1, split.limit), found, task.decode_rules)
         for block in walk:
-            return _sight(block)
+            return sight_of(block)
         position = found + 1
 
 
@@ -251,6 +241,7 @@ class _RunWriter:
         self._runs: list[Runs] = []
         self._totals = {"records": 0, "record_bytes": 0, "units": 0, "entries": 0, "unit_sum": 0, "entry_sum": 0}
         self._ghosts: list[tuple[int, int]] = []
+        self._ghost_sights: list[Sight] = []
         self._last = {"last_record": -1, "last_unit": -1, "last_unit_timestamp": 0, "last_entry": -1}
         self._times: tuple[int, int] | None = None
         self._usual: int | None = None
@@ -278,6 +269,8 @@ class _RunWriter:
         totals["record_bytes"] += int(heads.total_size[genuine].sum(dtype=np.int64))
         ghosts = np.flatnonzero(~genuine)
         self._ghosts += [(int(block.offsets[row]), int(heads.total_size[row])) for row in ghosts]
+        room = _MOST_SIGHTS - len(self._ghost_sights)
+        self._ghost_sights += [sight_at(block, row) for row in ghosts[:room].tolist()]
         self._last["last_record"] = int(block.offsets[-1])
         times = heads.store_timestamp[genuine]
         if len(times):
@@ -390,6 +383,7 @@ class _RunWriter:
             records=totals["records"],
             record_bytes=totals["record_bytes"],
             ghosts=tuple(self._ghosts),
+            ghost_sights=tuple(self._ghost_sights),
             topics=tuple(self._topics),
             runs=Runs.concatenate(self._runs),
             units=totals["units"],

@@ -281,6 +281,10 @@ def test_damage(bench: Bench) -> None:
     assert (report["status"], report.exit_code, report["rows"]) == ("damaged", 1, 30)
     assert bench.rows() == bench.expected[:30]
     assert bench.metadata()["damaged_ranges"][0]["begin"] == damaged.offset
+    bench.table = options["table"] = str(bench.work / "salvaged")
+    report = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
+    assert (report["status"], report.exit_code, report["rows"], report["lost_messages"]) == ("damaged", 1, 49, 1)
+    assert bench.rows() == [*bench.expected[:30], *bench.expected[31:]]
 
 
 # --- tables --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Tally:
 
 
 def run_trials(
-    seed: int, count: int, shape: Shape, *, per_log: int = 50, split_size: int = SEGMENT, whole_driver: bool = True
+    seed: int, count: int, shape: Shape, *, per_log: int = 100, split_size: int = SEGMENT, whole_driver: bool = True
 ) -> Tally:
     """The outcome of ``count`` trials; ``files.RangeReader`` must be a ``MemoryReader``.
 
@@ -228,6 +228,7 @@ class Trial:
         self.by_segment: dict[int, list[Placed]] = {base: [] for base in self.sound}
         for placed in log.records:
             self.by_segment[placed.offset - placed.offset % SEGMENT].append(placed)
+        self._around: dict[int, Neighbours] = {}
         self.places: set[tuple[bytes, int, int | None]] = set()
         self.runner = RememberingRunner()
 
@@ -241,13 +242,12 @@ class Trial:
         """Lets the driver read the damaged log and tallies what is wrong with the outcome."""
         reading = self.read(changed)
         unchecked = tally.counts["unchecked"] + tally.counts["aligned"]
-        ghosts = {offset for offset, _ in reading.ghosts}
         undecided = [(item.begin, item.end) for item in reading.damaged if "left out" in item.reason]
         came_out: set[int] = set()
         for base, data in changed.items():
             ranges = [(scan.report.start or 0, scan.report.end) for scan in reading.scans]
             mine = [item for item in ranges if base <= item[0] < base + SEGMENT]
-            came_out |= self._judge(base, data, mine, ghosts, undecided, tally, name)
+            came_out |= self._judge(base, data, mine, undecided, tally, name)
         if tally.counts["unchecked"] + tally.counts["aligned"] == unchecked:  # else its queue offset may be damaged too
             self._count(changed, came_out, reading, tally, name)
 
@@ -260,7 +260,8 @@ class Trial:
             walk = ChainWalk(
                 window, Split(0, segment, base, segment.end, segment.end, base), base, self.task.decode_rules
             )
-            ghosts = {int(at) for block in walk for at in block.offsets[~block.genuine]}
+            for _ in walk:
+                pass
             ranges = [(base, walk.position)]
             undecided: list[tuple[int, int]] = []
             if walk.ended == ChainEnd.DEFECT:
@@ -271,28 +272,30 @@ class Trial:
                 tally.counts["surveys"] += 1
                 ranges += found.pieces
                 undecided = [(gap.begin, gap.end) for gap in found.gaps if gap.finding == Finding.AMBIGUOUS]
-            for start, end in ranges[1:]:
-                piece = ChainWalk(window, Split(0, segment, start, end, end, start), start, self.task.decode_rules)
-                ghosts |= {int(at) for block in piece for at in block.offsets[~block.genuine]}
-            self._judge(base, data, ranges, ghosts, undecided, tally, name)
+            self._judge(base, data, ranges, undecided, tally, name)
 
     def _neighbours(self, segment: Segment, position: int) -> Neighbours:
-        before = [placed for placed in self.log.records if placed.offset < position]
-        after = [placed for placed in self.log.records if placed.offset >= segment.end]
-        return Neighbours(
-            ends={_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in before},
-            firsts={_queue(placed): placed.message.queue_offset or 0 for placed in reversed(after)},
-            before=before[-1].message.store_timestamp if before else None,
-            after=after[0].message.store_timestamp if after else None,
-            whole=True,
-        )
+        near = self._around.get(segment.base)
+        if near is None:
+            before = [placed for placed in self.log.records if placed.offset < segment.base]
+            after = [placed for placed in self.log.records if placed.offset >= segment.end]
+            near = self._around[segment.base] = Neighbours(
+                ends={_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in before},
+                firsts={_queue(placed): placed.message.queue_offset or 0 for placed in reversed(after)},
+                before=before[-1].message.store_timestamp if before else None,
+                after=after[0].message.store_timestamp if after else None,
+                whole=True,
+            )
+        inside = [placed for placed in self.by_segment[segment.base] if placed.offset < position]
+        ends = {_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in inside}
+        last = inside[-1].message.store_timestamp if inside else near.before
+        return replace(near, ends={**near.ends, **ends}, before=last)
 
     def _judge(
         self,
         base: int,
         data: bytes,
         ranges: Sequence[tuple[int, int]],
-        ghosts: set[int],
         undecided: Sequence[tuple[int, int]],
         tally: Tally,
         name: str,
@@ -314,7 +317,7 @@ class Trial:
             at = start
             while at < end:
                 (size,) = struct.unpack_from(">i", data, at - base)
-                if at not in ghosts:
+                if int.from_bytes(data[at - base + 28 : at - base + 36], "big") == at:  # else a ghost, stepped over
                     came_out.add(at)
                     self._check(base, data, at, size, tally, name)
                 at += size

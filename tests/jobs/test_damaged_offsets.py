@@ -1,0 +1,172 @@
+"""Damage that leaves the chain of sizes whole: a record's own offset, its place in its queue, a queue's first record.
+
+No broker looks at PHYSICALOFFSET when it recovers, so ``stop`` does not end the log there either; but the record goes
+to no queue, and every policy says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from support.damaging import MemoryReader
+from support.store_builder import LogBuilder, Message, Placed
+
+from jobs import planning
+from jobs.logscan import LogReading, scan_log
+from jobs.running import LocalRunner
+from storeformat import files
+from storeformat.commitlog import Segment
+from storeformat.dispatch import DispatchRules
+from storeformat.errors import DamagedLog
+from storeformat.layout import StoreLayout
+from storeformat.records import DecodeRules
+from udfs.scan import ScanTask
+
+SIZE = 4096
+POLICIES = ("stop", "salvage")
+
+
+@pytest.fixture(autouse=True)
+def logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "RangeReader", MemoryReader)
+
+
+def a_log(**fields: object) -> LogBuilder:
+    """Two queues in turn, over three segments."""
+    log = LogBuilder(SIZE)
+    while log.end_offset < 2 * SIZE + 1000:
+        log.message(Message(queue_id=len(log.records) % 2, body=b"x" * (len(log.records) % 40)), **fields)
+    return log
+
+
+def read(log: LogBuilder, on_damage: str, *changes: tuple[int, bytes], split_size: int = SIZE) -> LogReading:
+    segments = {base: bytearray(data) for base, data in log.segments.items()}
+    for offset, data in changes:
+        base = offset - offset % SIZE
+        segments[base][offset - base : offset - base + len(data)] = data
+    MemoryReader.contents = {str(base): bytes(data) for base, data in segments.items()}
+    rules = DecodeRules(as_broker=on_damage == "stop")
+    task = ScanTask("", rules, DispatchRules(()), with_entries=False)
+    found = [Segment(str(base), base, SIZE) for base in sorted(segments)]
+    return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=on_damage)
+
+
+def own_offset(placed: Placed) -> tuple[int, bytes]:
+    return placed.offset + 28, struct.pack(">q", placed.offset ^ 1 << 33)
+
+
+def places_of(log: LogBuilder) -> dict[str, int]:
+    """A record in the middle of a segment, the first of one, the last of its queue."""
+    first = next(number for number, placed in enumerate(log.records) if placed.offset == SIZE)
+    return {"middle": 8, "first of its segment": first, "last of its queue": len(log.records) - 2}
+
+
+@pytest.mark.parametrize("where", ["middle", "first of its segment", "last of its queue"])
+@pytest.mark.parametrize("property_crc", [False, True], ids=["plain", "property-crc"])
+@pytest.mark.parametrize("split_size", [300, SIZE])
+def test_a_damaged_own_offset_costs_that_record_under_every_policy(
+    where: str, property_crc: bool, split_size: int
+) -> None:
+    log = a_log(property_crc=property_crc)
+    lost = log.records[places_of(log)[where]]
+    change = own_offset(lost)
+    with pytest.raises(DamagedLog):
+        read(log, "fail", change, split_size=split_size)
+    for policy in POLICIES:
+        reading = read(log, policy, change, split_size=split_size)
+        assert (reading.end, reading.records) == (log.end_offset, len(log.records) - 1), policy
+        assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)], policy
+        (loss,) = reading.losses.rows
+        assert (loss.queue_id, loss.first_queue_offset, loss.messages) == (
+            *lost.message.queue[1:],
+            lost.message.queue_offset,
+            1,
+        )
+
+
+def test_stop_goes_on_behind_a_property_crc_that_no_broker_looks_at() -> None:
+    log = a_log(property_crc=True)
+    flag = log.records[5].offset + 16
+    reading = read(log, "stop", (flag, b"\1"))
+    assert (reading.end, reading.records, reading.damaged) == (log.end_offset, len(log.records), [])
+    assert read(log, "salvage", (flag, b"\1")).records == len(log.records) - 1
+
+
+def test_stop_goes_on_behind_a_blank_of_another_size() -> None:
+    log = a_log()
+    blank = next(placed.end for placed in log.records if placed.end + 200 > SIZE)
+    for size, end in ((12, log.end_offset), (-3, log.end_offset), (SIZE, blank)):
+        reading = read(log, "stop", (blank, struct.pack(">i", size)))
+        assert reading.end == end
+
+
+def test_a_segment_that_was_moved_is_stepped_over_by_stop_alone() -> None:
+    """As a broker steps over it; it dispatches what lies there to places where something else is."""
+    log = a_log()
+    moved = (SIZE, log.segments[0])
+    with pytest.raises(DamagedLog, match="FOREIGN_OFFSET"):
+        read(log, "fail", moved)
+    inside = [placed for placed in log.records if SIZE <= placed.offset < 2 * SIZE]
+    reading = read(log, "stop", moved)
+    assert reading.end == log.end_offset
+    assert reading.records == len(log.records) - len(inside)
+    assert reading.losses.messages == len(inside)
+    assert reading.damaged
+
+
+# ------------------------------------------------------------------------------------------------ a topic created anew
+def a_topic_created_anew(more: int) -> tuple[LogBuilder, list[Placed]]:
+    """A queue of eight messages, and of ``more`` in its second life, with messages of another topic between all."""
+    log = LogBuilder(SIZE)
+    for _ in range(8):
+        log.message(topic="T", body=b"old")
+        log.message(topic="other", body=b"x")
+    log.delete_topic("T")
+    new = []
+    for _ in range(more):
+        log.message(topic="other", body=b"x")
+        new.append(log.message(topic="T", body=b"new"))
+    log.message(topic="other", body=b"x")
+    log.settle()
+    return log, new
+
+
+def planned(reading: LogReading) -> planning.QueuesPlan:
+    layout = replace(StoreLayout(), mapped_file_size_consume_queue=1000)
+    return planning.plan_queues(reading.scans, layout, reading.losses)
+
+
+@pytest.mark.parametrize("destroyed", [1, 2])
+@pytest.mark.parametrize("what", [pytest.param(b"\xa5" * 88, id="head"), pytest.param(b"\0\0\0\7", id="size")])
+@pytest.mark.parametrize("split_size", [150, SIZE])
+def test_a_topic_created_anew_stays_so_without_its_first_messages(destroyed: int, what: bytes, split_size: int) -> None:
+    log, new = a_topic_created_anew(5)
+    reading = read(log, "salvage", *((placed.offset, what) for placed in new[:destroyed]), split_size=split_size)
+    assert reading.records == len(log.records) - destroyed
+    plan = planned(reading)
+    assert plan.created_anew == {("T", 0)}
+    (loss,) = [row for row in reading.losses.rows if row.topic == "T"]
+    assert (loss.first_queue_offset, loss.messages) == (0, destroyed)
+    (file,) = [file for file in plan.files if file.path.startswith("consumequeue/T/")]
+    assert (file.pre_blanks, file.counts.sum(), file.counts[file.fillers].sum()) == (0, 5, destroyed)
+    assert [(note.note[:27], note.messages) for note in plan.notes] == [("the topic was created anew:", 8)]
+
+
+def test_where_one_message_alone_is_left_of_a_new_life_the_report_says_that_nobody_can_tell() -> None:
+    log, new = a_topic_created_anew(2)
+    reading = read(log, "salvage", (new[0].offset, bytes(88)))
+    plan = planned(reading)
+    assert plan.created_anew == frozenset()
+    (note,) = plan.notes
+    assert "created anew in what is lost" in note.note
+    assert (note.topic, note.messages) == ("T", 1)
+
+
+def test_a_corrupt_queue_offset_is_no_new_life() -> None:
+    log, new = a_topic_created_anew(0)
+    old = [placed for placed in log.records if placed.message.topic == "T"]
+    reading = read(log, "salvage", (old[3].offset, b"\xa5" * 88), (old[5].offset + 20, struct.pack(">q", 1)))
+    assert planned(reading).created_anew == frozenset()
+    assert not new
