@@ -78,12 +78,12 @@ def test_a_damaged_own_offset_costs_that_record_under_every_policy(
         reading = read(log, policy, change, split_size=split_size)
         assert (reading.end, reading.records) == (log.end_offset, len(log.records) - 1), policy
         assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)], policy
+        assert reading.losses.facts()["lost_messages_at_least"] == 1
+        if policy == "salvage" and property_crc and where == "last of its queue":
+            continue  # nothing proves its head: one record is lost, but nobody knows which
         (loss,) = reading.losses.rows
-        assert (loss.queue_id, loss.first_queue_offset, loss.messages) == (
-            *lost.message.queue[1:],
-            lost.message.queue_offset,
-            1,
-        )
+        expected = (lost.message.queue_id, lost.message.queue_offset, 1)
+        assert (loss.queue_id, loss.first_queue_offset, loss.messages) == expected
 
 
 def test_stop_goes_on_behind_a_property_crc_that_no_broker_looks_at() -> None:
