@@ -13,7 +13,7 @@ from jobs.running import Runner
 from storeformat.commitlog import Break, Chain, ChainEnd, ChainReport, Segment, Split
 from storeformat.errors import RecordDefect, TotalsDisagree
 from storeformat.resync import Broken, Finding, Gap, Survey
-from storeformat.survivors import CLOCK_SLACK, Neighbours, Queue
+from storeformat.survivors import CLOCK_SLACK, Neighbours, Queue, latest_time
 from udfs.scan import ScanTask, Selection, SplitScan
 from udfs.survey import SurveyTask
 
@@ -179,15 +179,26 @@ def broken_places(known: Evidence, breaks: Sequence[Break]) -> Iterator[Broken]:
         ends = {queue: first + count for queue, first, count in _runs(before)}
         firsts = {queue: first for queue, first, _ in _runs(after[::-1], backwards=True)}
         earlier = [other for other in (*known.chain.breaks, *known.older) if other.offset < item.offset]
+        next_time = next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None)
         near = Neighbours(
             ends=ends,
             firsts=firsts,
-            before=next((scan.usual_timestamp for scan in before[::-1] if scan.usual_timestamp is not None), None),
-            after=next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None),
+            before=time_before(before, next_time),
+            after=next_time,
             room=sum(other.segment.end - other.offset for other in earlier),
             whole=known.whole,
         )
         yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near)
+
+
+def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
+    """Returns the time of the last records of these scans; ``after`` is the time behind them, if anything is."""
+    recent: list[int] = []
+    for scan in scans[::-1]:
+        recent = [*scan.recent_timestamps, *recent][-3:]
+        if len(recent) == 3:
+            break
+    return latest_time(recent, after) if recent else None
 
 
 def _runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterator[tuple[Queue, int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobs.damage import time_before
 from jobs.logscan import LogReading
 from storeformat import files
 from storeformat.commitlog import Segment
@@ -30,10 +31,9 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
     records = [scan for scan in reading.scans if scan.records]
     for segment, begin, end in join_ranges(ranges, reading.segments):
         followed = any(end <= (scan.report.start or 0) < segment.end for scan in records)
-        before = [scan.usual_timestamp for scan in records if scan.report.end <= begin]
-        after = [scan.first_timestamp for scan in records if (scan.report.start or 0) >= end]
-        time = (before[-1:] or after[:1] or [None])[0]
-        for patch in fill_range(begin, end if followed else segment.end, segment, time or 0):
+        after = next((scan.first_timestamp for scan in records if (scan.report.start or 0) >= end), None)
+        time = time_before([scan for scan in records if scan.report.end <= begin], after) or after or 0
+        for patch in fill_range(begin, end if followed else segment.end, segment, time):
             yield segment, patch
     for item in reading.kept:
         segment = next(segment for segment in reading.segments if segment.base <= item.begin < segment.end)

@@ -18,7 +18,7 @@ If one record of a chain is real, so is every record behind it in that chain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -59,6 +59,15 @@ class Neighbours:
     after: int | None = None
     room: int = 0
     whole: bool = False
+
+
+def latest_time(times: Sequence[int], after: int | None) -> int:
+    """Returns the latest of a few store timestamps before a place, but none that a corrupt field made: none later than
+    ``after``, the time behind the place, or than a clock jumps.
+    """
+    middle = sorted(times)[(len(times) - 1) // 2]
+    bound = middle + CLOCK_SLACK if after is None else max(middle, after)
+    return max(time for time in times if time <= bound)
 
 
 class Witness:
@@ -166,9 +175,7 @@ class Witness:
                 self._compare(queue, number)
                 self._ends[queue] = number + 1
         times = block.heads.store_timestamp[block.genuine][-3:].tolist()
-        if times:
-            latest = sorted(times)  # one corrupt field must not make all that follows look old
-            self._before = latest[(len(latest) - 1) // 2]
+        self._before = latest_time(times, self._after) if times else self._before
 
     def _compare(self, queue: Queue, number: int) -> None:
         end, following = self._end(queue), self._firsts.get(queue)

@@ -160,8 +160,8 @@ class SplitScan:
     last_entry: int = -1
     first_timestamp: int | None = None
     last_timestamp: int | None = None
-    usual_timestamp: int | None = None
-    """The middle one of the last three store timestamps, which one corrupt field does not move."""
+    recent_timestamps: tuple[int, ...] = ()
+    """The last three store timestamps."""
     latest_timestamp: int = 0
     """The highest store timestamp, which is not the last one where the clock was set back."""
     units_path: str = ""
@@ -244,7 +244,7 @@ class _RunWriter:
         self._ghost_sights: list[Sight] = []
         self._last = {"last_record": -1, "last_unit": -1, "last_unit_timestamp": 0, "last_entry": -1}
         self._times: tuple[int, int] | None = None
-        self._usual: int | None = None
+        self._recent: tuple[int, ...] = ()
         self._latest = 0
 
     def __enter__(self) -> Self:
@@ -275,7 +275,7 @@ class _RunWriter:
         times = heads.store_timestamp[genuine]
         if len(times):
             self._times = (self._times[0] if self._times else int(times[0]), int(times[-1]))
-            self._usual = sorted(times[-3:].tolist())[(len(times[-3:]) - 1) // 2]
+            self._recent = (*self._recent, *times[-3:].tolist())[-3:]
             self._latest = max(self._latest, int(times.max()))
         if self._task.with_units:
             self._add_units(block)
@@ -391,7 +391,7 @@ class _RunWriter:
             offset_sums=(totals["unit_sum"] % (1 << 64), totals["entry_sum"] % (1 << 64)),
             first_timestamp=first,
             last_timestamp=last,
-            usual_timestamp=self._usual,
+            recent_timestamps=self._recent,
             latest_timestamp=self._latest,
             units_path=self._paths[0] if self._units_file else "",
             times_path=self._paths[2] if self._times_file else "",

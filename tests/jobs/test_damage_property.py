@@ -11,19 +11,31 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support import damaging, strategies
-from support.damaging import MemoryReader, RememberingRunner, Shape, Tally, Trial, run_trials
+from support.damaging import (
+    MemoryReader,
+    RememberingRunner,
+    Shape,
+    Tally,
+    Trial,
+    Trials,
+    run_in_processes,
+    run_trials,
+)
 from support.store_builder import LogBuilder
 
 from jobs.logscan import LogReading, scan_log
 from storeformat import files
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules
+from storeformat.errors import DamagedLog
 from storeformat.kernels import active
 from storeformat.records import DecodeRules
 from udfs.scan import ScanTask
 
 FAST = active().__name__.endswith("numba_kernels")
-SHAPES = [pytest.param(Shape(), id="property-crc"), pytest.param(Shape(property_crc=False), id="plain")]
+"""The reference kernels are ten times as slow, and do a part of the trials."""
+CHECKED, PLAIN = Shape(), Shape(property_crc=False)
+SHAPES = [pytest.param(CHECKED, id="property-crc"), pytest.param(PLAIN, id="plain")]
 
 
 @pytest.fixture(autouse=True)
@@ -32,27 +44,23 @@ def logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_nothing_failed(tally: Tally) -> None:
-    failures = {kind: tally.counts[kind] for kind in ("wrong", "uncounted", "overcounted")}
+    failures = {kind: tally.counts[kind] for kind in ("wrong", "missed", "uncounted", "overcounted")}
     assert failures == dict.fromkeys(failures, 0), tally.examples
-    # Not yet none: 4 of the survivors of 50,000 damages were left out and reported as lost (seed 1, property CRC).
-    assert tally.counts["missed"] * 10_000 <= tally.trials, tally.examples
     assert tally.counts["alive"] > 5 * tally.trials
     assert tally.counts["undecided"] * 500 < tally.counts["alive"]
 
 
-@pytest.mark.parametrize(
-    ("shape", "seed"), [(Shape(), 2), (Shape(property_crc=False), 3)], ids=["property-crc", "plain"]
-)
-def test_twenty_thousand_damages(shape: Shape, seed: int) -> None:
-    """The reference kernels, ten times as slow, do a part of them; the slow runs below have a million."""
-    tally = run_trials(seed, 20_000 if FAST else 2_500, shape, whole_driver=False)
+def test_a_hundred_thousand_damages() -> None:
+    count = 10_000 if FAST else 1_000
+    tally = run_in_processes([Trials(100 + number, count, (CHECKED, PLAIN)[number % 2]) for number in range(10)])
+    assert tally.trials >= 10 * count
     assert_nothing_failed(tally)
     assert tally.counts["surveys"] > tally.trials / 2
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_damages_through_the_driver(shape: Shape) -> None:
-    tally = run_trials(7, 2_000 if FAST else 300, shape)
+    tally = run_trials(7, 1_000 if FAST else 200, shape)
     assert_nothing_failed(tally)
     assert tally.counts["gone"] > tally.trials
 
@@ -61,32 +69,34 @@ def test_copies_in_bodies_hardly_ever_come_out() -> None:
     """Every tenth message holds timely copies with queue offsets out of the air; a body counts as one only as long as
     something of its head is left. Nothing but a copy comes out wrongly.
     """
-    tally = run_trials(11, 10_000 if FAST else 1_000, Shape(embedded=True), whole_driver=False)
+    tally = run_trials(11, 5_000 if FAST else 500, Shape(embedded=True), whole_driver=False)
     assert tally.counts["wrong"] == 0, tally.examples
     assert (tally.counts["forged"] + tally.counts["copies"]) * 500 <= tally.trials
     assert tally.counts["missed"] * 10_000 < tally.counts["alive"], tally.examples
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", range(10))
-def test_a_million_damages(shape: Shape, seed: int) -> None:
-    assert_nothing_failed(run_trials(1_000 + seed, 50_000, shape, whole_driver=False))
+def test_a_million_damages() -> None:
+    tally = run_in_processes([Trials(1_000 + number, 50_000, (CHECKED, PLAIN)[number % 2]) for number in range(20)])
+    assert tally.trials >= 1_000_000
+    assert_nothing_failed(tally)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_hundred_thousand_damages_through_the_driver(shape: Shape) -> None:
-    assert_nothing_failed(run_trials(2_000, 50_000, shape))
+    assert_nothing_failed(run_in_processes([Trials(2_000 + n, 10_000, shape, whole_driver=True) for n in range(5)]))
 
 
 def outcome(reading: LogReading) -> object:
+    """The report, and the stretches of chain, which splits cut where they like."""
     pieces: list[list[int]] = []
     for scan in reading.scans:
-        if scan.records and pieces and pieces[-1][1] == scan.report.start:
-            pieces[-1][1] = scan.report.end
-        elif scan.records:
-            pieces.append([scan.report.start or 0, scan.report.end])
+        start, end = scan.report.start, scan.report.end
+        if pieces and pieces[-1][1] == start:
+            pieces[-1][1] = end
+        elif start is not None and start < end:
+            pieces.append([start, end])
     return reading.facts(), pieces
 
 
@@ -111,31 +121,42 @@ def read(log: LogBuilder, segments: dict[int, bytes], on_damage: str, split_size
     return scan_log(runner, found, task, split_size=split_size, on_damage=on_damage)
 
 
-@settings(
+ANY_LOG = strategies.logs().filter(lambda log: bool(log.records))
+PATIENT = settings(
     max_examples=60,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # a damaged log shrinks for many minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+@PATIENT
 @given(data=st.data())
-def test_any_log_with_any_damage_is_accounted_for(data: st.DataObject) -> None:
+def test_any_log_with_any_damage_is_read_or_refused(data: st.DataObject) -> None:
     """Ghosts, BLANKs, old tails, batches, deleted topics, clocks set back: never an exception, every byte is one thing,
-    and every record lies where it says it does.
+    every record lies where it says it does, however the log is split; and what ``fail`` lets pass has no damage.
     """
-    log = data.draw(strategies.logs().filter(lambda log: bool(log.records)))
+    log = data.draw(ANY_LOG)
     segments = strategies.apply_damages(log.segments, data.draw(strategies.damages(log, cuts=False)))
-    reading = read(log, segments, "salvage", data.draw(strategies.split_sizes(log.segment_size)))
+    split_size = data.draw(strategies.split_sizes(log.segment_size))
+    reading = read(log, segments, "salvage", split_size)
     named = sum(item.end - item.begin for item in (*reading.damaged, *reading.stale))
     ghosts = sum(size for _, size in reading.ghosts)
     used = reading.record_bytes + ghosts + reading.blank_bytes + reading.unwritten_bytes + named
     assert used == log.segment_size * len(segments)
+    assert outcome(reading) == outcome(read(log, segments, "salvage", log.segment_size))
+    try:
+        healthy = read(log, segments, "fail", split_size)
+    except DamagedLog:
+        assert reading.damaged or reading.losses.rows
+    else:
+        assert healthy.records == reading.records
 
 
-def test_salvage_of_a_healthy_log_is_the_log() -> None:
-    draw = random.Random(9)
-    for _ in range(20):
-        log = damaging.draw_log(draw, Shape(embedded=True))
-        reading = read(log, log.segments, "salvage", draw.choice([100, 1000, 1 << 20]))
-        assert reading.damaged == []
-        assert reading.losses.rows == []
-        assert reading.records == len(log.records)
+@PATIENT
+@given(log=strategies.logs(strategies.LogShape(stale=False, ghosts=False)).filter(lambda log: bool(log.records)))
+def test_salvage_of_a_healthy_log_is_the_log(log: LogBuilder) -> None:
+    reading = read(log, log.segments, "salvage", log.segment_size)
+    assert reading.damaged == []
+    assert reading.losses.rows == []
+    assert reading.records == len(log.records)

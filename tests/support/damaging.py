@@ -13,18 +13,22 @@ uncounted a message that is gone between two survivors of its queue and that the
 What no reader of this format can do is not asked. Bytes outside TOTALSIZE, the lengths, the magic, the record's own
 offset and the body have no check (``unchecked``: flags, times, hosts, names, properties), unless the record ends in
 ``__CRC32#``, and even that says nothing once its own 21 bytes are hit; an empty body has no CRC. Where a block of an
-older log begins just where a record must (``aligned``), its records are chained like any other. Nor can anybody tell
-that the first segment of a log is of an earlier life as a whole: nothing lies before it. And a copy in the body of a
-lost message that claims just the place of a message which is lost too (``forged``) is what a survivor would be; one
-that claims another's (``copies``) can pass where that other lies behind the next damage.
+older log begins just where a record must (``aligned``), its records are chained like any other, and so is the last one
+if the block ends inside its unchecked bytes. Nor can anybody tell that the first segment of a log is of an earlier life
+as a whole: nothing lies before it. And a copy in the body of a lost message that claims just the place of a message
+which is lost too (``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that
+other lies behind the next damage.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 from support.store_builder import Embedded, LogBuilder, Message, Placed
 
 from jobs.logscan import LogReading, scan_log
+from storeformat import files
 from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules
 from storeformat.records import DecodeRules
@@ -214,6 +219,30 @@ def run_trials(
     return tally
 
 
+@dataclass(frozen=True)
+class Trials:
+    """The arguments of one ``run_trials``."""
+
+    seed: int
+    count: int
+    shape: Shape
+    whole_driver: bool = False
+
+
+def run_in_processes(parts: Sequence[Trials]) -> Tally:
+    """The tally of all parts, which share the cores."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(len(parts), os.cpu_count() or 1), context) as pool:
+        tallies = list(pool.map(_run_alone, parts))
+    counts = sum((tally.counts for tally in tallies), Counter[str]())
+    return Tally(sum(tally.trials for tally in tallies), counts, [text for tally in tallies for text in tally.examples])
+
+
+def _run_alone(part: Trials) -> Tally:
+    files.RangeReader = MemoryReader  # type: ignore[misc,assignment]
+    return run_trials(part.seed, part.count, part.shape, whole_driver=part.whole_driver)
+
+
 class Trial:
     """One log, whose sound parts are scanned once."""
 
@@ -337,14 +366,13 @@ class Trial:
         placed = self.truth.get(at)
         span = slice(at - base, at - base + size)
         if placed is not None and placed.size == size:
-            now, then = data[span], self.sound[base][span]
-            if now == then:
+            if data[span] == self.sound[base][span]:
                 return
-            hidden = now[-_CRC_TAIL:] != then[-_CRC_TAIL:] or not self.shape.property_crc
-            if hidden and _body(now) in (b"", _body(then)):
+            if self._differs_unchecked(data[span], self.sound[base][span]):
                 tally.counts["unchecked"] += 1
                 return
-        if self.older[base][span] == data[span] and at in self.boundaries:
+        then = self.older[base][span]
+        if at in self.boundaries and then[:4] == data[span][:4] and self._differs_unchecked(data[span], then):
             self.boundaries.add(at + size)
             tally.counts["aligned"] += 1
             return
@@ -353,6 +381,11 @@ class Trial:
             tally.counts["copies" if copy in self.places else "forged"] += 1
             return
         tally.fail("wrong", f"{name} {at} size {size}, written there: {placed}")
+
+    def _differs_unchecked(self, now: bytes, then: bytes) -> bool:
+        """Whether nothing that has a check tells a record's bytes from others."""
+        hidden = now[-_CRC_TAIL:] != then[-_CRC_TAIL:] or not self.shape.property_crc
+        return now == then or (hidden and _body(now) in (b"", _body(then)))
 
     def _copy_of_what(self, record: bytes, at: int) -> tuple[bytes, int, int] | None:
         """The place in a queue that a copy out of a lost body claims; None if the record is no copy."""
