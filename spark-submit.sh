@@ -1,6 +1,7 @@
 #!/bin/sh
 # spark-submit.sh [spark-submit options] JOB [options]: sets up .venv on the first start, then runs the job with Spark.
 # spark-submit.sh --setup: only sets up.
+# spark-submit.sh --pack FILE: writes the Python packages that executors need into a .tar.gz, for --archives.
 # Environment: ROCKETMQ_STORE_SPARK_VENV (where .venv is), ROCKETMQ_STORE_SPARK_PYTHON (the Python that makes it), JAVA_HOME.
 set -eu
 
@@ -32,7 +33,10 @@ fi
 if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/pyproject.toml" -nt "$stamp" ] &&
     ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/jobs/environment.py" -nt "$stamp" ] &&
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ]; then
-    [ "${1:-}" != --setup ] || exit 0
+    case ${1:-} in
+    --setup) exit 0 ;;
+    --pack) exec "$venv/bin/python" "$root/jobs/packing.py" "$@" ;;
+    esac
     exec "$venv/bin/python" "$main" "$@"
 fi
 
@@ -51,11 +55,11 @@ for argument in "$@"; do
     case $argument in -h | --help | --version) exec "$python" "$main" "$@" ;; esac
 done
 [ $# -gt 0 ] || exec "$python" "$main"
-if [ "$1" = --setup ]; then
-    shift
-else
-    ROCKETMQ_STORE_SPARK_CHECK=1 "$python" "$main" "$@" || exit $?
-fi
+case $1 in
+--setup) shift ;;
+--pack) "$0" --setup && exec "$0" "$@" ;;
+*) ROCKETMQ_STORE_SPARK_CHECK=1 "$python" "$main" "$@" || exit $? ;;
+esac
 
 [ -x "$java" ] || unavailable "Java 17 or later is needed; install it, or set JAVA_HOME"
 exec "$python" "$root/jobs/environment.py" --venv "$venv" --java "$java" -- "$@"

@@ -1,0 +1,66 @@
+"""``spark-submit.sh --pack FILE``: the Python packages that tasks need, as an archive for Spark's ``--archives``.
+
+=====================  =======================================================================================
+in the archive         what
+=====================  =======================================================================================
+``bin/python``         runs a Python of the same version that the machine has, with the packages beside it
+``packages/``          numpy, pyarrow and, where it is installed, numba. Spark brings its own, and the program
+                       itself comes with every job
+=====================  =======================================================================================
+
+Runs inside the environment that was set up, and needs only the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import io
+import sys
+import tarfile
+from pathlib import Path
+
+PACKED = ("numpy", "pyarrow", "numba", "llvmlite")
+PROGRAM = """\
+#!/bin/sh
+# Any Python {version} of this machine, with the packages that came with the job.
+here=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd)
+export PYTHONPATH="$here/packages${{PYTHONPATH:+:$PYTHONPATH}}"
+for candidate in python{version} python3; do
+    if [ "$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = {version} ]; then
+        exec "$candidate" "$@"
+    fi
+done
+echo "Python {version} is needed on $(uname -n)" >&2
+exit 69
+"""
+
+
+def pack(target: Path) -> None:
+    """Write the archive; it is there when it is whole."""
+    program = PROGRAM.format(version="{}.{}".format(*sys.version_info[:2])).encode()
+    draft = target.with_name(target.name + ".draft")
+    with tarfile.open(draft, "w:gz", compresslevel=1) as archive:
+        entry = tarfile.TarInfo("bin/python")
+        entry.size, entry.mode = len(program), 0o755
+        archive.addfile(entry, io.BytesIO(program))
+        for name in PACKED:
+            try:
+                found = importlib.metadata.files(name) or ()
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            for file in found:
+                if file.suffix != ".pyc" and file.parts[0] != ".." and "tests" not in file.parts:
+                    archive.add(str(file.locate()), f"packages/{file}", recursive=False)
+    draft.replace(target)
+
+
+def main() -> None:
+    """Pack into the file that ``--pack`` names."""
+    parser = argparse.ArgumentParser(prog="spark-submit.sh", description="packs what executors need")
+    parser.add_argument("--pack", type=Path, required=True, metavar="FILE", help="a .tar.gz for --archives")
+    pack(parser.parse_args().pack)
+
+
+if __name__ == "__main__":
+    main()
