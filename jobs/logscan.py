@@ -114,7 +114,7 @@ def scan_log(
     if on_damage == "salvage":
         task = replace(task, with_units=True)  # what a queue misses tells which messages are lost
     splits = plan_splits(segments, split_size, until, begin)
-    scans = runner.map("scan the commit log", task, splits)
+    scans = sharing_names(runner.map("scan the commit log", task, splits))
     if [scan.report.split.number for scan in scans] != [split.number for split in splits]:
         raise TotalsDisagree("scans were lost", found=len(scans), expected=len(splits))
     chain = follow_chain(segments, splits, [scan.report for scan in scans])
@@ -172,6 +172,14 @@ def _with_damaged_offsets(reading: LogReading) -> LogReading:
         damaged=sorted([*reading.damaged, *ranges], key=lambda item: item.begin),
         ghosts=[ghost for ghost, lost in zip(ghosts, named, strict=True) if not lost],
     )
+
+
+def sharing_names(scans: Sequence[SplitScan]) -> list[SplitScan]:
+    """Returns the scans with one object for each topic: from the tasks every scan brings its own, and a fleet of light
+    queues has a topic each.
+    """
+    known: dict[bytes, bytes] = {}
+    return [replace(scan, topics=tuple(known.setdefault(topic, topic) for topic in scan.topics)) for scan in scans]
 
 
 def _healthy(known: damage.Evidence, tail: damage.Tail, until: int | None) -> LogReading:

@@ -21,7 +21,7 @@ from storeformat.dispatch import topic_names
 from storeformat.kernels import Int64s
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StoreLayout, file_name
 from udfs.batchruns import BatchQueueFile
-from udfs.build import IndexFile, QueueFile
+from udfs.build import IndexFile, QueueFiles
 from udfs.extbuild import ExtQueueFile
 from udfs.scan import SplitScan
 
@@ -48,7 +48,7 @@ class QueuesPlan:
     left out.
     """
 
-    files: list[QueueFile]
+    files: QueueFiles
     queues: int
     units: int
     complete: bool
@@ -67,32 +67,25 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses 
     firsts = runs.first_queue_offsets if losses.first_queue_offsets is None else losses.first_queue_offsets
     plan = consumequeue.plan_queues(table.keys, firsts, runs.counts, losses.after_damage, losses.begins_anew)
     per_file = consumequeue.plan_files(plan, layout.consume_queue_file_size)
-    sources = [scan.units_path for scan in scans]
-    directories = [files.join(CONSUME_QUEUE, names[key >> 32], str(key & 0xFFFFFFFF)) for key in plan.queues.tolist()]
     extended = layout.enable_consume_queue_ext
     ext_numbers, ext_counts = _ext_numbers(plan, runs.counts, runs.light)
     ext_begins = np.where(runs.light[per_file.run], -1, ext_numbers[per_file.run] + per_file.run_begin)
-    made = []
-    scan_of_slice = scan_of_run[per_file.run]
-    unit_begins = begins[per_file.run] + per_file.run_begin
-    for number in range(len(per_file.queue)):
-        part = slice(int(per_file.slices_begin[number]), int(per_file.slices_end[number]))
-        used, path_of = np.unique(scan_of_slice[part], return_inverse=True)
-        made.append(
-            QueueFile(
-                path=files.join(
-                    directories[per_file.queue[number]],
-                    consumequeue.file_name(int(per_file.first_queue_offset[number])),
-                ),
-                pre_blanks=int(per_file.pre_blanks[number]),
-                sources=tuple(sources[scan] for scan in used.tolist()),
-                path_of=path_of.astype(np.int32),
-                begins=unit_begins[part],
-                counts=per_file.count[part],
-                fillers=per_file.filler[part],
-                ext_begins=ext_begins[part] if extended else None,
-            )
-        )
+    keys = plan.queues[per_file.queue]
+    made = QueueFiles(
+        directory=CONSUME_QUEUE,
+        topics=tuple(names),
+        topic_of=(keys >> 32).astype(np.int32),
+        queue_ids=(keys & 0xFFFFFFFF).astype(np.int32),
+        first_queue_offsets=per_file.first_queue_offset,
+        pre_blanks=per_file.pre_blanks,
+        edges=np.append(per_file.slices_begin, len(per_file.run)),
+        sources=tuple(scan.units_path for scan in scans),
+        path_of=scan_of_run[per_file.run].astype(np.int32),
+        begins=begins[per_file.run] + per_file.run_begin,
+        counts=per_file.count,
+        fillers=per_file.filler,
+        ext_begins=ext_begins if extended else None,
+    )
     left_out = int(plan.earlier_lives.sum() + plan.dropped.sum())
     return QueuesPlan(
         files=made,

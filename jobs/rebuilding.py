@@ -149,7 +149,8 @@ def _build_files(
             place.made, place.drafts, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put
         ),
     )
-    queue_files, index_files = queues.files if queues else [], index.files if index else []
+    queue_files: Sequence[QueueFile] = queues.files if queues else []
+    index_files = index.files if index else []
     group = max(1, min(_QUEUE_FILES_A_TASK, _QUEUE_BYTES_A_TASK // layout.consume_queue_file_size))
     batches = [queue_files[at : at + group] for at in range(0, len(queue_files), group)]
     jobs: list[IndexFile | Sequence[QueueFile]] = [*index_files, *batches]
@@ -158,8 +159,12 @@ def _build_files(
         expected = {file.path: entries for file, entries in zip(index.files, index.entries, strict=True)}
         _check_rows("index", rows[: len(index_files)], expected, index.offset_sum)
     if queues is not None:
-        expected = {file.path: int(file.counts.sum()) for file in queues.files}
-        _check_rows("consume queue", rows[len(index_files) :], expected, queues.offset_sum if queues.complete else None)
+        _check_rows(
+            "consume queue",
+            rows[len(index_files) :],
+            queues.files.units(),
+            queues.offset_sum if queues.complete else None,
+        )
     return rows
 
 

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,87 @@ class QueueFile:
     counts: Int64s
     fillers: npt.NDArray[np.bool_]
     ext_begins: Int64s | None = None
+
+
+@dataclass(frozen=True)
+class QueueFiles(Sequence[QueueFile]):
+    """Many consume-queue files to make, as columns: a list of them would take a kilobyte each, in the driver and on the
+    way to the tasks. A part of the sequence is one of its own, with nothing but what it needs.
+
+    Per file: its queue (``topic_of`` into ``topics``, ``queue_ids``), ``first_queue_offsets`` of its first unit,
+    ``pre_blanks``, and its slices ``[edges[i], edges[i + 1])``. Per slice: as in ``QueueFile``.
+    """
+
+    directory: str
+    topics: tuple[str, ...]
+    topic_of: Int32s
+    queue_ids: Int32s
+    first_queue_offsets: Int64s
+    pre_blanks: Int64s
+    edges: Int64s
+    sources: tuple[str, ...]
+    path_of: Int32s
+    begins: Int64s
+    counts: Int64s
+    fillers: npt.NDArray[np.bool_]
+    ext_begins: Int64s | None = None
+
+    def __len__(self) -> int:
+        return len(self.queue_ids)
+
+    @overload
+    def __getitem__(self, at: int) -> QueueFile: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> QueueFiles: ...
+
+    def __getitem__(self, at: int | slice) -> QueueFile | QueueFiles:
+        if isinstance(at, slice):
+            return self._part(*at.indices(len(self))[:2])
+        number = range(len(self))[at]
+        part = slice(int(self.edges[number]), int(self.edges[number + 1]))
+        used, path_of = np.unique(self.path_of[part], return_inverse=True)
+        return QueueFile(
+            path=self.path(number),
+            pre_blanks=int(self.pre_blanks[number]),
+            sources=tuple(self.sources[source] for source in used.tolist()),
+            path_of=path_of.astype(np.int32),
+            begins=self.begins[part],
+            counts=self.counts[part],
+            fillers=self.fillers[part],
+            ext_begins=None if self.ext_begins is None else self.ext_begins[part],
+        )
+
+    def path(self, number: int) -> str:
+        """Returns the path of a file below the output."""
+        name = consumequeue.file_name(int(self.first_queue_offsets[number]))
+        return files.join(self.directory, self.topics[self.topic_of[number]], str(self.queue_ids[number]), name)
+
+    def units(self) -> dict[str, int]:
+        """Returns how many units each file gets, by its path."""
+        units = np.add.reduceat(self.counts, self.edges[:-1]) if len(self) else self.counts
+        return {self.path(number): count for number, count in enumerate(units.tolist())}
+
+    def _part(self, begin: int, end: int) -> QueueFiles:
+        end = max(begin, end)
+        slices = slice(int(self.edges[begin]), int(self.edges[end]))
+        topics, topic_of = np.unique(self.topic_of[begin:end], return_inverse=True)
+        sources, path_of = np.unique(self.path_of[slices], return_inverse=True)
+        return QueueFiles(
+            directory=self.directory,
+            topics=tuple(self.topics[topic] for topic in topics.tolist()),
+            topic_of=topic_of.astype(np.int32),
+            queue_ids=self.queue_ids[begin:end],
+            first_queue_offsets=self.first_queue_offsets[begin:end],
+            pre_blanks=self.pre_blanks[begin:end],
+            edges=self.edges[begin : end + 1] - slices.start,
+            sources=tuple(self.sources[source] for source in sources.tolist()),
+            path_of=path_of.astype(np.int32),
+            begins=self.begins[slices],
+            counts=self.counts[slices],
+            fillers=self.fillers[slices],
+            ext_begins=None if self.ext_begins is None else self.ext_begins[slices],
+        )
 
 
 @dataclass(frozen=True)

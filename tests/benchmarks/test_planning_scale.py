@@ -1,0 +1,115 @@
+"""What the driver needs for many small things: light queues by the ten thousand, segments and index files by the
+thousand. The scans are made up, the plans are real; time and memory must follow the counts.
+
+    python -m pytest tests/benchmarks/test_planning_scale.py -m benchmark -s
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from jobs import planning
+from jobs.logscan import sharing_names
+from storeformat.commitlog import ChainEnd, ChainReport, Segment, follow_chain, plan_splits
+from storeformat.layout import StoreLayout
+from udfs.scan import Runs, SplitScan
+
+pytestmark = pytest.mark.benchmark
+
+LAYOUT = StoreLayout()
+SEGMENT, SPLIT = 1 << 30, 256 << 20
+SLACK = 1.6
+"""How much more than four times four times as much may take: caches are not linear."""
+
+Result = TypeVar("Result")
+
+
+def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[SplitScan]:
+    """What ``queues`` light queues leave in a log: five messages of each in every split. As it comes from tasks."""
+    files = [Segment(f"/data/store/commitlog/{n * SEGMENT:020d}", n * SEGMENT, SEGMENT) for n in range(segments)]
+    topics = tuple(b"%%LMQ%%group-%06d" % number for number in range(queues))
+    scans = []
+    for split in plan_splits(files, SPLIT):
+        numbers = np.arange(queues, dtype=np.int64)
+        runs = Runs(
+            topic_codes=numbers.astype(np.int32),
+            queue_ids=np.zeros(queues, np.int32),
+            first_queue_offsets=np.full(queues, 5 * split.number),
+            counts=np.full(queues, 5),
+            begins=5 * numbers,
+            first_offsets=split.start + numbers,
+            light=np.ones(queues, bool),
+        )
+        stem = f"/data/.rebuilt.0123456789ab.staging/runs/split-{split.number:06d}-0123456789ab"
+        scan = SplitScan(
+            ChainReport(split, split.start, split.stop, ChainEnd.STOP),
+            records=5 * queues, record_bytes=SPLIT, topics=topics, runs=runs, units=5 * queues, entries=entries,
+            last_record=split.stop - 100, last_unit=split.stop - 100, last_entry=split.stop - 100,
+            first_timestamp=split.number, last_timestamp=split.number,
+            units_path=f"{stem}.units", entries_path=f"{stem}.entries",
+        )  # fmt: skip
+        scans.append(pickle.loads(pickle.dumps(scan)))
+    return sharing_names(scans)
+
+
+def cost(work: Callable[[], Result], rounds: int = 5) -> tuple[float, int, Result]:
+    """CPU seconds of the best round, bytes that the result keeps, and the result."""
+    best = float("inf")
+    for _ in range(rounds):
+        begun = time.process_time()
+        work()
+        best = min(best, time.process_time() - begun)
+    tracemalloc.start()
+    result = work()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return best, kept, result
+
+
+def check(what: str, count: int, small: tuple[float, int, object], large: tuple[float, int, object], most: int) -> None:
+    """``large`` has four times the ``count`` of ``small``; a thing may keep ``most`` bytes."""
+    (seconds, kept), (four_seconds, four_kept) = small[:2], large[:2]
+    print(f"{what:44} {4 * count:8,}: {four_seconds:7.3f} s, {four_kept / (4 * count):7.1f} bytes each")
+    assert four_seconds < 4 * SLACK * seconds + 0.01
+    assert four_kept < 4 * SLACK * kept + 10_000
+    assert four_kept / (4 * count) <= most
+
+
+def test_light_queues() -> None:
+    counts = (12_500, 50_000)
+    scans = [cost(lambda count=count: made_up_scans(1, count), 1) for count in counts]
+    check("runs of 4 splits", 4 * counts[0], *scans, most=70)
+    plans = [cost(lambda found=found: planning.plan_queues(found, LAYOUT)) for _, _, found in scans]
+    assert [plan.queues for _, _, plan in plans] == list(counts)
+    assert plans[1][2].units == 50_000 * 4 * 5
+    check("consume-queue files of 4 pieces", counts[0], *plans, most=200)
+    batches = [pickle.dumps([plan.files[at : at + 256] for at in range(0, len(plan.files), 256)]) for *_, plan in plans]
+    assert len(batches[1]) < 200 * counts[1]
+
+
+def test_segments_and_index_files() -> None:
+    counts = (250, 1_000)
+    scans = [made_up_scans(count, 8, entries=10_000_000) for count in counts]
+    assert [len(found) for found in scans] == [1_000, 4_000]
+    segments = [sorted({scan.report.split.segment for scan in found}, key=lambda item: item.base) for found in scans]
+    splits = [cost(lambda own=own: plan_splits(own, SPLIT)) for own in segments]
+    check("splits", 1_000, *splits, most=400)
+    chains = [
+        cost(lambda own=own, found=found: follow_chain(own, [s.report.split for s in found], [s.report for s in found]))
+        for own, found in zip(segments, scans, strict=True)
+    ]
+    assert chains[1][2].end == 1_000 * SEGMENT
+    check("links of the chain", 1_000, *chains, most=100)
+    index = [cost(lambda found=found: planning.plan_index(found, LAYOUT, lambda path, row: 1)) for found in scans]
+    assert [len(plan.files) for _, _, plan in index] == [501, 2_001]
+    assert sum(index[1][2].entries) == 40_000_000_000
+    check("index files", 500, *index, most=700)
+    queues = [cost(lambda found=found: planning.plan_queues(found, LAYOUT)) for found in scans]
+    check("splits with 8 queues", 1_000, *queues, most=300)
