@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 from jobs.opening import OpenedStore
-from storeformat import consumequeue, files, indexfile
+from storeformat import batchconsumequeue, batchqueuesearch, consumequeue, files, indexfile
+from storeformat.batchqueuesearch import BatchUnits
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.errors import MissingInput
-from storeformat.layout import CONSUME_QUEUE, INDEX, is_file_name
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
 from storeformat.queuesearch import QueueFile, queue_end
 from storeformat.records import RecordBlock, store_timestamp_at
 from udfs import schemas
@@ -81,17 +82,33 @@ class OfflineStore:
 
     def queue(self, topic: str, queue_id: int) -> list[QueueFile]:
         """Returns the files of a consume queue in order; raises MissingInput where the store has no such queue."""
-        directory = files.join(self.store.root, CONSUME_QUEUE, topic, str(queue_id))
+        return [
+            QueueFile(int(entry.name) // consumequeue.UNIT_SIZE, consumequeue.parse_units(files.read_bytes(entry.path)))
+            for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)
+        ]
+
+    def batch_queue(self, topic: str, queue_id: int) -> list[BatchUnits]:
+        """Returns the units of a BatchCQ topic's queue, file by file; raises MissingInput where there is none."""
+        contents = [files.read_bytes(entry.path) for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)]
+        return batchqueuesearch.recovered([batchconsumequeue.parse_units(content) for content in contents])
+
+    def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.Entry]:
+        directory = files.join(self.store.root, kind, topic, str(queue_id))
         entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
         if not entries:
             raise MissingInput("the store has no such consume queue", path=directory, advice="--scan reads the log")
-        return [
-            QueueFile(int(entry.name) // consumequeue.UNIT_SIZE, consumequeue.parse_units(files.read_bytes(entry.path)))
-            for entry in entries
-        ]
+        return entries
 
     def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
-        """Returns commit-log offset and size at a queue offset, None outside of the queue and for pre-blank units."""
+        """Returns commit-log offset and size at a queue offset, None outside of the queue and for pre-blank units.
+
+        In a BatchCQ topic that is the record which holds the message.
+        """
+        if topic in self.store.batch_topics:
+            batches = self.batch_queue(topic, queue_id)
+            inside = queue_offset >= batchqueuesearch.queue_range(batches, self.min_phy_offset)[0]
+            holding = batchqueuesearch.unit_at(batches, queue_offset) if inside else None
+            return None if holding is None else (int(holding["phy_offset"]), int(holding["size"]))
         queue = self.queue(topic, queue_id)
         if queue_offset >= queue_end(queue):
             return None
@@ -106,9 +123,7 @@ class OfflineStore:
 
     def queue_modified(self, topic: str, queue_id: int) -> list[int]:
         """Returns when each file of a queue was last changed, in milliseconds: what brokers up to 5.1.0 search by."""
-        directory = files.join(self.store.root, CONSUME_QUEUE, topic, str(queue_id))
-        entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
-        return [files.modified_at(entry.path) for entry in entries]
+        return [files.modified_at(entry.path) for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)]
 
     def index_files(self) -> list[tuple[indexfile.IndexHeader, indexfile.Read]]:
         """Returns the headers of the index files in order of name, and how to read them."""

@@ -23,7 +23,7 @@ from jobs.offline import OfflineStore, has_key, plain_row, row_rules, stored_at
 from jobs.opening import open_store
 from jobs.reporting import Report, Reporter
 from jobs.running import Runner, SparkRunner
-from storeformat import messageid
+from storeformat import batchqueuesearch, messageid
 from storeformat.errors import UsageError
 from storeformat.queuesearch import Boundary, min_offset, offset_by_modified_time, offset_by_time, queue_end
 from udfs.finding import FindMessages, FindTime, Wanted
@@ -108,6 +108,8 @@ def _by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None
         raise UsageError("query time needs --topic, --queue and --time")
     if runner is not None:
         return _time_by_scan(options, offline, runner)
+    if options.topic in offline.store.batch_topics:
+        return _batch_by_time(options, offline, options.topic, options.queue_id, options.time)
     queue = offline.queue(options.topic, options.queue_id)
     version = tuple(int(part) for part in offline.store.rules.version.split("."))
     end = queue_end(queue)
@@ -133,6 +135,15 @@ def _by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None
             end=end,
             min_phy_offset=offline.min_phy_offset,
         )
+    return {"found": 1 if end > begin else 0, "queue_offset": found, "min_offset": begin, "max_offset": end}
+
+
+def _batch_by_time(
+    options: QueryOptions, offline: OfflineStore, topic: str, queue_id: int, time: int
+) -> dict[str, Any]:
+    batches = offline.batch_queue(topic, queue_id)
+    begin, end = batchqueuesearch.queue_range(batches, offline.min_phy_offset)
+    found = batchqueuesearch.offset_by_time(batches, time, Boundary(options.boundary), begin=begin, end=end)
     return {"found": 1 if end > begin else 0, "queue_offset": found, "min_offset": begin, "max_offset": end}
 
 

@@ -50,6 +50,11 @@ def check_file_size(size: int) -> int:
     return size
 
 
+def parse_units(content: bytes | bytearray | memoryview) -> npt.NDArray[np.void]:
+    """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
+    return np.frombuffer(content, UNIT, len(content) // UNIT_SIZE)
+
+
 def is_valid(units: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Returns which units a broker accepts."""
     return np.asarray(

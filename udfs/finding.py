@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from storeformat import files
 from storeformat.commitlog import BlockWindow, ChainWalk
-from storeformat.dispatch import dispatched
-from storeformat.records import DecodeRules, RecordBlock
+from storeformat.dispatch import DispatchRules, batch_units, dispatched
+from storeformat.kernels import Int64s
+from storeformat.records import DISPATCH_PROPERTIES, DecodeRules, RecordBlock
 from udfs.ranges import ProvenRange
 from udfs.rows import RowRules, record_batch
 
@@ -51,7 +52,8 @@ class FindMessages:
         wanted = self.wanted
         rows = _of_queue(block, wanted.topic, wanted.queue_id)
         if wanted.queue_offset is not None:
-            rows = rows[block.heads.queue_offset[rows] == wanted.queue_offset]
+            first, end = queue_places(block, self.rules.dispatch_rules)
+            rows = rows[(first[rows] <= wanted.queue_offset) & (wanted.queue_offset < end[rows])]
         if not rows.size:
             return []
         batch = record_batch(block.take(rows), self.rules)
@@ -98,14 +100,27 @@ class FindTime:
                 rows = rows[dispatched(block)[rows]]
                 if not rows.size:
                     continue
-                offsets, times = block.heads.queue_offset[rows], block.heads.store_timestamp[rows]
+                first, ends = queue_places(block, self.rules.dispatch_rules)
+                offsets, times = first[rows], block.heads.store_timestamp[rows]
                 later, earlier = offsets[times >= self.timestamp], offsets[times <= self.timestamp]
                 yield TimePlace(
                     first=int(offsets.min()),
-                    end=int(offsets.max()) + 1,
+                    end=int(ends[rows].max()),
                     first_at_or_after=int(later.min()) if later.size else None,
                     last_at_or_before=int(earlier.max()) if earlier.size else None,
                 )
+
+
+def queue_places(block: RecordBlock, rules: DispatchRules) -> tuple[Int64s, Int64s]:
+    """Returns the queue offsets [first, end) of the messages of each record: several where it is an inner batch."""
+    first, end = block.heads.queue_offset.copy(), block.heads.queue_offset + 1
+    if not rules.batch_topics:
+        return first, end
+    batches = batch_units(block, rules).units
+    rows = np.searchsorted(block.offsets, batches["phy_offset"])
+    first[rows] = batches["msg_base_offset"]
+    end[rows] = first[rows] + batches["batch_size"]
+    return first, end
 
 
 def _of_queue(
@@ -122,6 +137,8 @@ def _of_queue(
 
 def _blocks(item: ProvenRange, rules: RowRules) -> Iterator[RecordBlock]:
     split = item.split
-    decode = DecodeRules(check_crc=False, split_parser=rules.split_parser, properties=rules.properties)
+    needed = DISPATCH_PROPERTIES if rules.dispatch_rules.batch_topics else ()
+    properties = tuple(dict.fromkeys((*rules.properties, *needed)))
+    decode = DecodeRules(check_crc=False, split_parser=rules.split_parser, properties=properties)
     with files.RangeReader(split.segment.path) as reader:
         yield from ChainWalk(BlockWindow(reader, split.segment), split, split.start, decode)

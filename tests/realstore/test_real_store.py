@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.real_store import (
+    FEATURES,
     RELEASES,
     Opened,
     RealStore,
@@ -25,12 +26,6 @@ pytestmark = pytest.mark.realstore
 COUNT = 6
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-FEATURES = {
-    "4.9.8": ("lmq", "cq_ext"),
-    "5.1.4": ("lmq", "cq_ext", "batch_cq", "long_topics"),
-    "5.3.3": ("lmq", "cq_ext", "batch_cq", "long_topics", "property_crc"),
-    "5.5.0": ("lmq", "cq_ext", "batch_cq", "long_topics", "property_crc"),
-}
 
 
 @pytest.fixture(scope="module", params=RELEASES)

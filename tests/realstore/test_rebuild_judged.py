@@ -1,9 +1,10 @@
 """Random stores that real brokers write: rebuilt from the log alone, the files must be the brokers' own, and the
-brokers must take them for their own.
+brokers must take them for their own. Most have every kind of queue and record that the release knows.
 """
 
 from __future__ import annotations
 
+import bisect
 import random
 import shutil
 from collections.abc import Iterator
@@ -11,11 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.real_store import RELEASES, Opened, RealStore, Store, wiped_copy
-from support.rebuilding import rebuild_here, rules_of_release
+from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, wiped_copy
+from support.rebuilding import options_for, rebuild_here, rules_of_release
+
+from jobs.offline import OfflineStore
+from jobs.opening import open_store
+from storeformat import batchqueuesearch
+from storeformat.queuesearch import Boundary
 
 pytestmark = pytest.mark.realstore
 
+EVERY_KIND, PLAIN = 25, 5
+QUEUES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 SPLIT_SIZES = (1 << 10, 5_000, 64 << 10, 1 << 30)
 
 
@@ -29,7 +37,12 @@ class Judged:
 
 
 def judge(release: str, directory: Path, count: int, seed: int) -> Judged:
-    stores = RealStore(release).write(directory / "written", count, seed=seed)
+    stores = RealStore(release).write(
+        directory / "written",
+        count,
+        seed=seed,
+        features=lambda number: FEATURES[release] if number < EVERY_KIND else (),
+    )
     rebuilt = []
     for number, store in enumerate(stores):
         log = directory / "logs" / store.root.name
@@ -49,7 +62,7 @@ def judge(release: str, directory: Path, count: int, seed: int) -> Judged:
 @pytest.fixture(scope="module", params=RELEASES)
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
     directory = tmp_path_factory.mktemp(f"judged-{request.param}")
-    yield judge(request.param, directory, count=25, seed=20_000)
+    yield judge(request.param, directory, count=EVERY_KIND + PLAIN, seed=20_000)
     shutil.rmtree(directory)
 
 
@@ -57,7 +70,8 @@ def derived(root: Path) -> dict[str, bytes]:
     """Consume queue files by path, index files by rank: their names are the wall clock's."""
     queues = {
         path.relative_to(root).as_posix(): path.read_bytes()
-        for path in (root / "consumequeue").rglob("*")
+        for part in QUEUES
+        for path in (root / part).rglob("*")
         if path.is_file()
     }
     index = {f"index/{rank}": path.read_bytes() for rank, path in enumerate(sorted((root / "index").iterdir()))}
@@ -69,12 +83,16 @@ def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
 
 
 def check_written(judged: Judged) -> None:
-    units = 0
+    kinds: list[set[str]] = []
     for store, rebuilt in zip(judged.stores, judged.rebuilt, strict=True):
         ours = derived(rebuilt)
         assert differing(derived(store.root), ours) == [], f"{judged.release}: {store.root}"
-        units += sum(len(data) for name, data in ours.items() if name.startswith("consumequeue"))
-    assert units > 0
+        kinds.append({name.split("/")[0] for name in ours} | {name[:17] for name in ours if "/%LMQ%" in name})
+    for number, found in enumerate(kinds):
+        has = FEATURES[judged.release] if number < EVERY_KIND else ()
+        assert {"consumequeue", "index"} <= found
+        assert ("consumequeue/%LMQ" in found, "consumequeue_ext" in found) == ("lmq" in has, "cq_ext" in has)
+        assert ("batchconsumequeue" in found) == ("batch_cq" in has)
 
 
 def test_files_are_those_that_the_broker_wrote(judged: Judged) -> None:
@@ -99,8 +117,9 @@ def test_the_broker_takes_the_files_for_its_own(judged: Judged, tmp_path: Path) 
     for store, rebuilt in zip(judged.stores, judged.rebuilt, strict=True):
         root = tmp_path / "ours" / store.root.name
         shutil.copytree(store.root / "commitlog", root / "commitlog")
-        for part in ("consumequeue", "index"):
-            shutil.copytree(rebuilt / part, root / part)
+        for part in (*QUEUES, "index"):
+            if (rebuilt / part).exists():
+                shutil.copytree(rebuilt / part, root / part)
         for part in ("checkpoint", "store.json"):
             shutil.copy(rebuilt / part if part == "checkpoint" else store.root / part, root / part)
         roots.append(root)
@@ -115,10 +134,33 @@ def test_the_broker_takes_the_files_for_its_own(judged: Judged, tmp_path: Path) 
         assert opened.store.end_offset == opened.store.loaded_end_offset
         assert differing(files, derived(root)) == [], f"{judged.release}: {root}: a clean start changed files"
 
-    for theirs, ours in zip(broker.open(originals, put=True), broker.open(roots, put=True), strict=True):
+    opened = broker.open(roots, put=True)
+    for theirs, ours in zip(broker.open(originals, put=True), opened, strict=True):
         assert ours.store.end_offset == theirs.store.end_offset
         assert served(ours) == served(theirs)
         assert ours.answers == theirs.answers
+    for store, answered in zip(judged.stores, opened, strict=True):
+        check_batch_queries(store, answered)
+
+
+def check_batch_queries(store: Store, opened: Opened) -> None:
+    """What a broker answers about its batch queues, ``query`` answers, too."""
+    version = rules_of_release(store.release)
+    offline = OfflineStore(open_store(options_for(store.root, store.root, store.settings, broker_version=version)))
+    for queue in opened.answers["queues"]:
+        if queue["topic"] not in store.settings.get("batch_topics", ()):
+            continue
+        topic, queue_id, begin, end = queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"]
+        units = offline.batch_queue(topic, queue_id)
+        assert batchqueuesearch.queue_range(units, offline.min_phy_offset) == (begin, end)
+        for time, expected in zip(opened.answers["times"], queue["offsetByTime"], strict=True):
+            assert batchqueuesearch.offset_by_time(units, time, Boundary.LOWER, begin=begin, end=end) == expected
+        firsts = queue["queueOffsets"]
+        for offset in range(begin - 1, end + 1):
+            unit = offline.unit_at(topic, queue_id, offset)
+            number = bisect.bisect_right(firsts, offset) - 1
+            expected_unit = (queue["commitLogOffsets"][number], queue["sizes"][number])
+            assert unit == (expected_unit if begin <= offset < end else None)
 
 
 def take_times(target: Path, source: Path) -> None:

@@ -26,7 +26,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,14 @@ from typing import Any
 
 RELEASES = ("4.9.8", "5.1.4", "5.3.3", "5.5.0")
 """The releases every comparison runs against; 4.6.1 and 5.4.0 work too."""
+
+FEATURES = {
+    "4.9.8": ("lmq", "cq_ext"),
+    "5.1.4": ("lmq", "cq_ext", "batch_cq", "long_topics"),
+    "5.3.3": ("lmq", "cq_ext", "batch_cq", "long_topics", "property_crc"),
+    "5.5.0": ("lmq", "cq_ext", "batch_cq", "long_topics", "property_crc"),
+}
+"""The kinds of queues and records that a release can write beside the plain ones."""
 
 Settings = Mapping[str, Any]
 
@@ -128,7 +136,7 @@ class RealStore:
         count: int = 25,
         seed: int = 0,
         *,
-        features: Iterable[str] = (),
+        features: Iterable[str] | Callable[[int], Iterable[str]] = (),
         settings: Settings | None = None,
         messages: int = 0,
         halt: bool = False,
@@ -136,16 +144,17 @@ class RealStore:
     ) -> list[Store]:
         """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
 
-        ``features``: lmq, cq_ext, property_crc, batch_cq, long_topics. ``settings`` win over those drawn from the seed.
-        ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
-        shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver delayed messages, which are
-        all due; ``counts`` leaves these out, and the log no longer follows from the seed alone.
+        ``features``: those of every store, or a function of its number; all there are in ``FEATURES``. ``settings`` win
+        over those drawn from the seed. ``messages`` sets the number of steps (a step puts one to six messages).
+        ``halt`` ends the process without shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store
+        deliver delayed messages, which are all due; ``counts`` leaves these out, and the log no longer follows from the
+        seed alone.
         """
         jobs = [
             {
                 "root": str(directory / f"{number:04d}"),
                 "seed": seed + number,
-                "features": list(features),
+                "features": list(features(number) if callable(features) else features),
                 "settings": dict(settings or {}),
                 "messages": messages,
                 "halt": halt,
