@@ -93,6 +93,11 @@ def artefacts(text: str) -> tuple[config.Artefact, ...]:
     return tuple(name for name in config.ARTEFACTS if name in named)
 
 
+def rebuilt_artefacts(text: str) -> tuple[config.Artefact, ...]:
+    """Return the artefacts of a list, or the one that stands alone."""
+    return config.ROCKSDB if text.strip() == config.ROCKSDB[0] else artefacts(text)
+
+
 def paths(text: str) -> tuple[str, ...]:
     """Return the paths of a comma-separated list."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -203,7 +208,12 @@ def add_rebuild(parser: Parser) -> None:
         help="with salvage: write copies of the damaged segments in which a broker reads through the damage",
     )
     add_topic_argument(parser)
-    add_only_argument(parser)
+    parser.add_argument(
+        "--only",
+        type=rebuilt_artefacts,
+        metavar="LIST",
+        help="some of consumequeue,index,checkpoint; or rocksdb: the pairs of RocksDB queues, as a Parquet table",
+    )
     add_dry_run_argument(parser)
 
 

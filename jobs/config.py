@@ -13,8 +13,11 @@ from typing import Literal, TypeVar
 from storeformat.errors import UsageError
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
-Artefact = Literal["consumequeue", "index", "checkpoint"]
+Artefact = Literal["consumequeue", "index", "checkpoint", "rocksdb"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
+ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
+"""What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
+
 # As brokerversion.VERSIONS, which needs numpy: help and usage errors come before anything is installed.
 BROKER_VERSIONS = ("4.6", "4.9", "5.1", "5.3", "5.5")
 
@@ -120,7 +123,7 @@ def narrow_to_queues(options: Selecting) -> Selecting:
     """Return the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared by
     all topics. Raises UsageError where index or checkpoint were asked for.
     """
-    if not options.topics or set(options.only) == {"consumequeue"}:
+    if not options.topics or options.only in (("consumequeue",), ROCKSDB):
         return options
     if options.only == ARTEFACTS:
         return replace(options, only=("consumequeue",))

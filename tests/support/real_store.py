@@ -8,6 +8,7 @@ kept under ``tests/realstore/target/<release>/``. Every call is one JVM that wor
 | `write`         | random stores: everything in them but the index file names follows from the seed        |
 | `recover`       | loads and starts, and so rebuilds what is missing as its own recovery sees fit          |
 | `open`          | loads, starts, answers every offset, key and time, takes one more message per queue     |
+| `rocksdb_pairs` | (the database of its consume queues is read, no store opened)                           |
 | `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
 | `bench_recover` | recovers such a log, with the seconds that took                                         |
 
@@ -26,6 +27,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -191,6 +193,14 @@ class RealStore:
         return [
             Opened(self._store(entry, job["settings"]), entry.get("answers", {}), entry.get("put", []))
             for entry, job in zip(self._run("open", jobs), jobs, strict=True)
+        ]
+
+    def rocksdb_pairs(self, roots: Sequence[Path]) -> list[dict[str, dict[bytes, bytes]]]:
+        """Returns the pairs in the consume-queue database of each store (``storeType`` defaultRocksDB), by family."""
+        entries = self._run("rocksdb_pairs", [{"root": str(root), "settings": {}} for root in roots])
+        return [
+            {family: {b64decode(key): b64decode(value) for key, value in rows} for family, rows in entry.items()}
+            for entry in entries
         ]
 
     def bench_write(

@@ -1,7 +1,9 @@
 package realstore;
 
+import com.alibaba.fastjson.JSONObject;
 import java.lang.reflect.Constructor;
 import java.util.List;
+import java.util.Map;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
@@ -28,6 +30,10 @@ final class Release {
                 }
             }
         };
+    }
+
+    static Map<String, Object> rocksdbPairs(JSONObject job) {
+        throw new IllegalArgumentException("4.x has no queues in RocksDB");
     }
 
     /** The store itself moves a message with a delay level to the schedule topic. */

@@ -1,7 +1,9 @@
 package realstore;
 
+import com.alibaba.fastjson.JSONObject;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -11,6 +13,7 @@ import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
@@ -30,8 +33,19 @@ final class Release {
             topic.setAttributes(Collections.singletonMap("queue.type", "BatchCQ"));
             topics.put(name, topic);
         }
-        return new DefaultMessageStore(config, new BrokerStatsManager("test", false),
-            (topic, queueId, offset, tag, time, bits, properties) -> { }, new BrokerConfig(), topics);
+        BrokerStatsManager stats = new BrokerStatsManager("test", false);
+        MessageArrivingListener listener = (topic, queueId, offset, tag, time, bits, properties) -> { };
+        if (config.getStoreType().equals("defaultRocksDB")) {  // 5.2.0 and later
+            return (DefaultMessageStore) Class.forName("org.apache.rocketmq.store.RocksDBMessageStore")
+                .getConstructor(MessageStoreConfig.class, BrokerStatsManager.class, MessageArrivingListener.class,
+                    BrokerConfig.class, ConcurrentMap.class)
+                .newInstance(config, stats, listener, new BrokerConfig(), topics);
+        }
+        return new DefaultMessageStore(config, stats, listener, new BrokerConfig(), topics);
+    }
+
+    static Map<String, Object> rocksdbPairs(JSONObject job) throws Exception {
+        return RocksQueues.pairs(job);
     }
 
     /** Does what the broker's put hook does with a message that has a delay level. */

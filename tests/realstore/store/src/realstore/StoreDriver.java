@@ -65,6 +65,8 @@ public final class StoreDriver {
                 return StoreDriver::recover;
             case "open":
                 return Answers::open;
+            case "rocksdb_pairs":
+                return Release::rocksdbPairs;
             case "bench_write":
                 return Bench::write;
             case "bench_recover":

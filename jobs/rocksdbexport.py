@@ -1,0 +1,163 @@
+"""``rebuild --only rocksdb``: the pairs that a broker with RocksDB queues would hold, as one Parquet table.
+
+The table lies in ``DIR/rocksdb`` and has the columns family, topic, queue_id, queue_offset, key, value and, of units,
+what the value says: phy_offset, size, tags_code, store_timestamp. It is for comparing with a broker's database, or for
+filling one: ``key`` and ``value`` are its bytes. Batch queues do not exist there: topics of that type have plain ones.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jobs.config import RebuildOptions
+from jobs.logscan import LogReading
+from jobs.opening import OpenedStore
+from jobs.queueruns import QueueRuns, all_runs
+from jobs.rebuilding import Place, check_rows, complete, scan_store
+from jobs.running import Runner
+from storeformat import consumequeue, files
+from storeformat.kernels import Int64s
+from udfs.build import FileRow
+from udfs.readers import Readers
+from udfs.rocksdbpairs import PairsFile, QueueEnds, UnitSlice, WritePairs, end_pairs
+
+ROCKSDB = "rocksdb"
+_ROWS_A_FILE = 1 << 18
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A finished and checked export in staging: ``pairs`` in all, of ``queues`` queues."""
+
+    directory: str
+    reading: LogReading
+    rows: list[FileRow]
+    queues: int
+    pairs: int
+
+
+def export(
+    options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
+) -> Exported:
+    """Returns the checked export of a store's pairs, made in ``staging`` or, if it is given, in ``made``."""
+    place = Place.within(staging, made)
+    plain = replace(store, batch_topics=frozenset())
+    reading = scan_store(replace(options, only=("consumequeue",)), plain, place.runs, runner, with_times=True)
+    slices = plan_slices(reading)
+    jobs = list(_cut(slices))
+    rows: list[FileRow] = []
+    if not options.dry_run:
+        rows = runner.map("write RocksDB pairs", WritePairs(place.made, place.drafts), jobs)
+        check_rows("RocksDB pairs", rows, {job.path: sum(part.count for part in job.slices) for job in jobs}, None)
+        pairs = end_pairs(*_ends(reading, slices))
+        rows.append(WritePairs(place.made, place.drafts).write(files.join(ROCKSDB, "offset.parquet"), pairs))
+        complete(place.made, options, store, reading, rows)
+    files.remove_tree(place.runs)
+    queues = len({(part.topic, part.queue_id) for part in slices})
+    return Exported(place.made, reading, rows, queues, sum(part.count for part in slices) + 2 * queues + 1)
+
+
+def plan_slices(reading: LogReading) -> list[UnitSlice]:
+    """Returns the units that stay, queue by queue and in order of queue offset: those of a queue's last life, and of
+    several with one queue offset the last one.
+    """
+    table, live, firsts = _live_runs(reading)
+    paths = [(scan.units_path, scan.times_path) for scan in reading.scans]
+    slices: list[UnitSlice] = []
+    for runs in _queues(table, live):
+        key = int(table.keys[runs[0]])
+        taken: list[tuple[int, int]] = []
+        mine: list[UnitSlice] = []
+        for run in reversed(runs.tolist()):
+            first, count = int(firsts[run]), int(table.runs.counts[run])
+            for begin, end in _free(taken, max(first, 0), first + count):
+                at = int(table.runs.begins[run]) + begin - first
+                units, times = paths[table.scan_of_run[run]]
+                mine.append(UnitSlice(table.names[key >> 32], key & 0xFFFFFFFF, begin, units, times, at, end - begin))
+        slices += sorted(mine, key=lambda part: part.queue_offset)
+    return slices
+
+
+def _live_runs(reading: LogReading) -> tuple[QueueRuns, Int64s, Int64s]:
+    """Returns all runs, the numbers of those that count, and the first queue offset of each."""
+    table = all_runs(reading.scans)
+    known = reading.losses.first_queue_offsets
+    firsts = table.runs.first_queue_offsets if known is None else known
+    plan = consumequeue.plan_queues(table.keys, firsts, table.runs.counts)
+    return table, np.flatnonzero(plan.in_last_life), firsts
+
+
+def _queues(table: QueueRuns, live: Int64s) -> list[Int64s]:
+    """Returns the numbers of the runs that count of each queue."""
+    return np.split(live, np.flatnonzero(np.diff(table.keys[live])) + 1) if len(live) else []
+
+
+def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    """Returns the parts of [begin, end) that none of the intervals in ``taken`` (sorted, apart) has, and takes them."""
+    at = bisect.bisect_left(taken, (begin, begin))
+    if at and taken[at - 1][1] > begin:
+        at -= 1
+    free, last = [], at
+    while last < len(taken) and taken[last][0] < end:
+        low, high = taken[last]
+        if begin < low:
+            free.append((begin, low))
+        begin, last = max(begin, high), last + 1
+    if begin < end:
+        free.append((begin, end))
+    taken[at:last] = sorted([*taken[at:last], *free])
+    return free
+
+
+def _cut(slices: Sequence[UnitSlice]) -> Iterator[PairsFile]:
+    """Yields the files: each has about as many rows as the others, of one queue or of several."""
+    part: list[UnitSlice] = []
+    rows = number = 0
+    for whole in slices:
+        for begin in range(0, whole.count, _ROWS_A_FILE):
+            count = min(_ROWS_A_FILE, whole.count - begin)
+            if rows + count > _ROWS_A_FILE:
+                yield PairsFile(_path(number), tuple(part))
+                part, rows, number = [], 0, number + 1
+            part.append(replace(whole, queue_offset=whole.queue_offset + begin, begin=whole.begin + begin, count=count))
+            rows += count
+    if part:
+        yield PairsFile(_path(number), tuple(part))
+
+
+def _path(number: int) -> str:
+    return files.join(ROCKSDB, f"default-{number:06d}.parquet")
+
+
+def _ends(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
+    """Returns first and last unit of every queue, and where the last record in a queue ends. The last unit is the last
+    one written, not that of the highest queue offset.
+    """
+    first_of: dict[tuple[str, int], UnitSlice] = {}
+    for part in slices:
+        first_of.setdefault((part.topic, part.queue_id), part)
+    table, live, firsts = _live_runs(reading)
+    ends, dispatched = [], 0
+    with Readers() as readers:
+        for runs in _queues(table, live):
+            key, run = int(table.keys[runs[0]]), int(runs[-1])
+            queue = (table.names[key >> 32], key & 0xFFFFFFFF)
+            if queue not in first_of:
+                continue
+            count, path = int(table.runs.counts[run]), reading.scans[table.scan_of_run[run]].units_path
+            last = readers.rows(path, consumequeue.UNIT, int(table.runs.begins[run]) + count - 1, 1)[0]
+            part = first_of[queue]
+            first = readers.rows(part.units_path, consumequeue.UNIT, part.begin, 1)[0]
+            ends.append(
+                QueueEnds(
+                    *queue,
+                    (part.queue_offset, int(first["phy_offset"])),
+                    (int(firsts[run]) + count - 1, int(last["phy_offset"])),
+                )
+            )
+            dispatched = max(dispatched, int(last["phy_offset"]) + int(last["size"]))
+    return ends, dispatched
