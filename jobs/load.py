@@ -130,6 +130,7 @@ class Load:
         table = tables.open_table(self._spark, self._path)
         zone = tables.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
+        self._check_topics(state)
         known_end = self._reading.end if self._reading else options.until_offset
         if state and known_end is not None and known_end <= state.end and options.repair_from is None:
             return self._facts(None, table, Window(state.end, state.end), state.end)
@@ -144,7 +145,7 @@ class Load:
             wanted = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
             for name in table.add_missing_columns(wanted.names):
                 self._reporter.note(f"the table got the column {name}, which older rows do not have")
-        return self._facts(self._commit(table, window, reading, zone), table, window, reading.end)
+        return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
 
     def _newest_row(self, table: tables.MessagesTable | None, state: tables.BrokerState | None) -> Row | None:
         """Returns the newest row before the place where rows are to begin."""
@@ -189,9 +190,39 @@ class Load:
                 self._reading = scan(SparkRunner(self._spark.sparkContext), self._store, self._options, window)
         return self._reading
 
+    def _check_topics(self, state: tables.BrokerState | None) -> None:
+        """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
+        options, topics = self._options, self._topics
+        if options.repair_from is not None:
+            if topics:
+                raise UsageError("--repair-from replaces the rows of all topics: leave out --topic")
+        elif state is not None and state.topics != topics:
+            raise Refused(
+                "this broker was loaded with other topics: their rows could not be told from those that are missing",
+                path=self._path, found=", ".join(topics) or "all topics", expected=", ".join(state.topics) or "all topics",
+                advice="another --broker (or table) takes them; "
+                f"--repair-from {self._store.segments[0].base} loads all topics anew",
+            )  # fmt: skip
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        """The topics asked for, as the command line writes them; empty: all."""
+        named = {
+            item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in self._options.topics
+        }
+        return tuple(sorted(named))
+
     def _commit(
-        self, table: tables.MessagesTable, window: Window, reading: LogReading, zone: str
+        self,
+        table: tables.MessagesTable,
+        state: tables.BrokerState | None,
+        window: Window,
+        reading: LogReading,
+        zone: str,
     ) -> tables.Commit | None:
+        """Returns the commit of the window's rows: of files that tasks write, or, where rows are to be replaced or the
+        table is not as plain as this program makes it, of what Delta's own writer makes of them.
+        """
         options = self._options
         read = row_reader(self._store, options, reading, window.rows_from, zone)
         what = tables.Replacement(
@@ -205,6 +236,12 @@ class Load:
         )
         size = reading.end - window.rows_from
         with self._reporter.progress("load", size) as progress, session.watching(self._spark.sparkContext, progress):
+            if not window.repair and table.takes_files():
+                write = transforms.file_writer(self._spark, table.path, read)
+                written = SparkRunner(self._spark.sparkContext).map("write rows", write, read.ranges)
+                return table.append(written, what, state, self._topics)
+            if self._topics:
+                raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
             self._spark.sparkContext.setJobDescription("write rows")
             return table.replace(transforms.message_rows(self._spark, read), what, bodies=options.with_bodies)
 
@@ -224,9 +261,7 @@ class Load:
             "on_damage": options.on_damage,
             "gap": window.gap,
             "repair": window.repair,
-            "topics": [
-                item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in options.topics
-            ],
+            "topics": self._topics,
             "damaged_ranges": [item.as_row() for item in reading.damaged[:100]],
         }
 

@@ -16,11 +16,12 @@ load before or happens to one beside it: Delta lets only one of two commits pass
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
@@ -29,6 +30,7 @@ from pyspark.errors import PySparkException
 from storeformat import files
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from udfs import schemas
+from udfs.tablefiles import PARTITION, WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +50,15 @@ _NEAR = 64 << 20
 _MOST_DATES_A_TASK = 100
 _COMMITS_LOOKED_AT = 50
 
+_WHEN_PLAIN = {
+    "delta.columnMapping.mode": ("none",),
+    "delta.isolationLevel": ("Serializable",),  # else an append does not stop a repair beside it
+    "delta.enableIcebergCompatV1": ("false",),
+    "delta.enableIcebergCompatV2": ("false",),
+    "delta.enableRowTracking": ("false",),
+}
+"""Table properties that need Delta's own writer, with the values that do not."""
+
 _CONFLICTS = (
     "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_TABLE_ALREADY_EXISTS",
 )  # fmt: skip
@@ -62,10 +73,15 @@ _TROUBLE = (
 
 @dataclass(frozen=True)
 class BrokerState:
-    """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs."""
+    """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs, and which ``topics`` (empty: all).
+
+    ``recorded`` says that the table's transactions tell so; else its rows do.
+    """
 
     end: int
     epoch: int
+    topics: tuple[str, ...] = ()
+    recorded: bool = True
 
 
 @dataclass(frozen=True)
@@ -135,17 +151,23 @@ class MessagesTable:
         """Returns how far a broker was loaded, None if it never was."""
         prefix = _application_prefix(cluster, broker)
         found: dict[int, int] = {}
+        topics: dict[int, tuple[str, ...]] = {}
         transactions = self._snapshot().transactions().iterator()
         while transactions.hasNext():
             entry = transactions.next()
             name, version = str(entry._1()), int(entry._2())
-            if name.startswith(prefix) and name[len(prefix) :].isdigit():
-                found[int(name[len(prefix) :])] = version
+            if not name.startswith(prefix):
+                continue
+            epoch, _, selection = name.removeprefix(prefix).partition("/")
+            if epoch.isdigit() and selection:
+                topics[int(epoch)] = tuple(unquote(topic) for topic in selection.split(","))
+            elif epoch.isdigit():
+                found[int(epoch)] = version
         if found:
-            return BrokerState(found[max(found)], max(found))
+            return BrokerState(found[max(found)], max(found), topics.get(max(found), ()))
         # A copy of a table (CTAS, CLONE) has the rows and not their transactions.
         (end,) = self._of(cluster, broker).selectExpr("max(commit_log_offset + size)").first() or (None,)
-        return None if end is None else BrokerState(int(end), 0)
+        return None if end is None else BrokerState(int(end), 0, recorded=False)
 
     def last_rows(self, cluster: str, broker: str, below: int, count: int) -> list[dict[str, Any]]:
         """Returns the last rows of a broker below an offset, newest first: their ``IDENTITY``."""
@@ -168,6 +190,77 @@ class MessagesTable:
             )
             self._spark.sql(f"ALTER TABLE delta.{_quoted(self.path)} ADD COLUMNS ({columns})")
         return missing
+
+    def takes_files(self) -> bool:
+        """Returns whether files of ours can be rows of this table as they are, and Delta can tell doubled loads apart.
+
+        Not so where its owner gave it column mapping, constraints, generated columns or the like, which Delta's own
+        writer has to heed, or divided it differently.
+        """
+        metadata = self._snapshot_metadata()
+        mine = all(
+            value in _WHEN_PLAIN.get(name, (value,)) and not name.startswith("delta.constraints.")
+            for name, value in metadata["configuration"].items()
+        )
+        fields = json.loads(metadata["schemaString"])["fields"]
+        ours = {field["name"]: field for field in fields}
+        return (
+            mine
+            and metadata["partitionColumns"] == list(schemas.PARTITION_COLUMNS)
+            and all(name in ours for name in schemas.MESSAGES.names)
+            and all(field["nullable"] and not field["metadata"].keys() - {"comment"} for field in fields)
+        )
+
+    def append(
+        self, written: Sequence[WrittenFile], what: Replacement, seen: BrokerState | None, topics: Sequence[str]
+    ) -> Commit:
+        """Commits files of new rows; ``seen`` is the state on which they are based. Raises Overtaken.
+
+        One of two loads of a broker passes: a commit fails that has read a transaction which another one wrote
+        meanwhile, and every load reads those of its broker, in this epoch and in the next.
+        """
+        jvm: Any = self._spark._jvm
+        python = jvm.org.apache.spark.api.python.PythonUtils
+        some, nothing = jvm.scala.Option.apply, jvm.scala.Option.empty
+        prefix = _application_prefix(what.cluster, what.broker)
+        actions = [_transaction(f"{prefix}{what.epoch}", what.done)]
+        if topics:
+            selection = ",".join(quote(topic, safe="") for topic in topics)
+            actions.append(_transaction(f"{prefix}{what.epoch}/{selection}", what.done))
+        now = int(time.time() * 1000)
+        actions += [_added(file, now) for file in written]
+        rows = sum(file.rows for file in written)
+        with _plain_trouble(self.path):
+            transaction = self._log().startTransaction()
+            expected = seen.end if seen and seen.recorded else -1
+            for epoch, known in ((what.epoch, expected), (what.epoch + 1, -1)):
+                if int(transaction.txnVersion(f"{prefix}{epoch}")) != known:
+                    raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
+            metrics = {
+                "numFiles": len(written), "numOutputBytes": sum(file.size for file in written), "numOutputRows": rows,
+            }  # fmt: skip
+            transaction.registerSQLMetrics(self._spark._jsparkSession, python.toScalaMap(self._metrics(metrics)))
+            parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
+            operation = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")(
+                jvm.org.apache.spark.sql.SaveMode.Append,
+                some(python.toSeq(list(schemas.PARTITION_COLUMNS))),
+                nothing(),
+                some(json.dumps(what.metadata)),
+                *[nothing() for _ in range(5)],
+            )
+            version = transaction.commit(python.toSeq([parse(json.dumps(action)) for action in actions]), operation)
+        return Commit(int(version), rows)
+
+    def _metrics(self, values: Mapping[str, int]) -> dict[str, Any]:
+        """Returns Spark's counters of these values, which DESCRIBE HISTORY shows."""
+        jvm: Any = self._spark._jvm
+        found = {}
+        for name, value in values.items():
+            found[name] = jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
+                self._spark.sparkContext._jsc.sc(), name
+            )
+            found[name].set(value)
+        return found
 
     def replace(self, rows: DataFrame, what: Replacement, *, bodies: bool) -> Commit | None:
         """Commits rows; returns the commit, None where this very range had been committed. Raises Overtaken.
@@ -206,11 +299,14 @@ class MessagesTable:
     def _of(self, cluster: str, broker: str) -> DataFrame:
         return self.rows().where(_of_broker(cluster, broker))
 
+    def _log(self) -> Any:
+        jvm: Any = self._spark._jvm
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.path)
+
     def _snapshot(self) -> Any:
         jvm: Any = self._spark._jvm
         nothing = jvm.scala.Option.empty()
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.path)
-        return log.update(False, nothing, nothing)
+        return self._log().update(False, nothing, nothing)
 
     def _snapshot_metadata(self) -> dict[str, Any]:
         metadata: dict[str, Any] = json.loads(self._snapshot().metadata().json())
@@ -311,6 +407,23 @@ def _plain_trouble(path: str) -> Iterator[None]:
             if sign in text:
                 raise WriteFailed(f"the table cannot be written: {sign}", path=path) from error
         raise
+
+
+def _transaction(name: str, version: int) -> dict[str, Any]:
+    return {"txn": {"appId": name, "version": version, "lastUpdated": int(time.time() * 1000)}}
+
+
+def _added(file: WrittenFile, now: int) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": {PARTITION: file.store_date},
+            "size": file.size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": file.statistics,
+        }
+    }
 
 
 def _application_prefix(cluster: str, broker: str) -> str:

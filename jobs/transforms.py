@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from udfs import schemas
 from udfs.ranges import ProvenRange, ReadRanges
 from udfs.scan import SplitScan
+from udfs.tablefiles import WriteFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,3 +29,13 @@ def message_rows(spark: SparkSession, read: ReadRanges) -> DataFrame:
     count = max(len(read.ranges), 1)
     numbers = spark.range(0, len(read.ranges), 1, count)
     return numbers.mapInArrow(read, schemas.to_spark(schemas.select(read.rules.columns)))
+
+
+def file_writer(spark: SparkSession, table: str, read: ReadRanges) -> WriteFiles:
+    """Returns what writes the rows of ranges into files of a table, compressed as Spark would."""
+    codec = spark.conf.get("spark.sql.parquet.compression.codec", "snappy") or "snappy"
+    encoded = replace(read, rules=replace(read.rules, encoded=True), ranges=())
+    return WriteFiles(table, encoded, _CODECS.get(codec.lower(), codec), schemas.STATISTICS_COLUMNS)
+
+
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}

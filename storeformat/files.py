@@ -336,6 +336,29 @@ def copy(source: str, target: str, drafts: str) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
+@contextmanager
+def new_stream(path: str) -> Iterator[Any]:
+    """Yields an Arrow stream into a new file; on an exception a local file is removed.
+
+    Trouble while writing is the caller's to name (``writing``).
+    """
+    filesystem, inner = _resolve(path)
+    if is_local(path):
+        with writing(path):
+            os.makedirs(os.path.dirname(inner), exist_ok=True)
+    with writing(path):
+        stream = filesystem.open_output_stream(inner)
+    try:
+        yield stream
+    except BaseException:
+        stream.close()
+        if is_local(path):
+            os.unlink(inner)
+        raise
+    with writing(path):
+        stream.close()
+
+
 def write_bytes(path: str, data: bytes) -> None:
     """Writes a new file whole."""
     with FileWriter(path) as writer:

@@ -64,16 +64,22 @@ class ReadRanges:
                 yield from self.read(self.ranges[number])
 
     def read(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one range, in sorted chunks."""
+        """Yields the rows of one range, in sorted chunks, as Spark takes them."""
+        for table in self.chunks(wanted):
+            yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+    def chunks(self, wanted: ProvenRange) -> Iterator[pa.Table]:
+        """Yields the rows of one range: tables of one chunk a column, each sorted in itself."""
         chunk: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in self._batches(wanted):
             chunk.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-                yield from sorted_chunk(chunk)
+                yield sorted_chunk(chunk)
                 chunk, rows, size = [], 0, 0
-        yield from sorted_chunk(chunk)
+        if rows:
+            yield sorted_chunk(chunk)
 
     def _batches(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
         split, found = wanted.split, 0
@@ -94,16 +100,14 @@ class ReadRanges:
             )  # fmt: skip
 
 
-def sorted_chunk(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of some batches by topic and queue, otherwise in their order: in the log that is the queue's."""
-    if not batches:
-        return
-    table = pa.Table.from_batches(batches).combine_chunks()
+def sorted_chunk(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Returns the rows of some batches by topic and queue, otherwise in their order: in the log that is the queue's."""
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     if {"topic", "queue_id"} <= set(table.column_names) and table.num_rows:
         order = _by_queue(table["topic"].combine_chunks(), np.asarray(table["queue_id"]))
         if order is not None:
             table = table.take(pa.array(order))
-    yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+    return table
 
 
 def _by_queue(topics: pa.Array, queue_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64] | None:

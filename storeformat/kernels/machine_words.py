@@ -214,6 +214,18 @@ def load64(buffer, at):  # type: ignore[no-untyped-def]
     return _load64(buffer, at)
 
 
+@njit(forceinline=True)
+def next_byte(buffer, at, end, pattern):  # type: ignore[no-untyped-def]
+    """Position of the next byte in [at, end) that all bytes of ``pattern`` are, or end. Padding is read, not used."""
+    while at < end:
+        word = load64(buffer, at) ^ pattern
+        marks = (word - EVERY_BYTE) & ~word & HIGH_BITS
+        if marks:
+            return min(at + (trailing_zeros(marks) >> 3), end)
+        at += 8
+    return end
+
+
 @njit
 def _touch(buffer, at, count):  # type: ignore[no-untyped-def]
     if at < 0 or at + count > len(buffer):

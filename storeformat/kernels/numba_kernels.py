@@ -9,9 +9,15 @@ half the time of short loops.
 
 from __future__ import annotations
 
-from storeformat.kernels.numba_records import crc32_spans, decode_heads, property_spans, split_spans, walk_sizes
-from storeformat.kernels.numba_values import dictionary, hash_spans, index_keys, put_entries
-from storeformat.kernels.numpy_kernels import gather_spans
+from storeformat.kernels.numba_records import (
+    crc32_spans,
+    decode_heads,
+    property_pieces,
+    property_spans,
+    split_spans,
+    walk_sizes,
+)
+from storeformat.kernels.numba_values import dictionary, gather_spans, hash_spans, index_keys, put_entries
 
 __all__ = [
     "crc32_spans",
@@ -20,6 +26,7 @@ __all__ = [
     "gather_spans",
     "hash_spans",
     "index_keys",
+    "property_pieces",
     "property_spans",
     "put_entries",
     "split_spans",

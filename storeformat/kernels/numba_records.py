@@ -22,6 +22,7 @@ from storeformat.kernels.machine_words import (
     column,
     load32,
     load64,
+    next_byte,
     result,
     swap32,
     swap64,
@@ -225,6 +226,25 @@ def _kept_value(buffer, begin, cut, end, cuts, last_other, split_parser):  # typ
     return last_other - cut - 1 if cuts - 1 == trailing and last_other > cut + 1 else -1
 
 
+@njit(forceinline=True)
+def _next_piece(buffer, begin, stop, split_parser):  # type: ignore[no-untyped-def]
+    """Where the name of the piece at ``begin`` ends, its value's length (-1: dropped), and where the piece ends."""
+    at, cut, cuts, last_other = begin, begin, 0, begin
+    while True:
+        seen = _next_separator(buffer, at, stop)
+        if seen > at:
+            last_other = seen
+        if seen >= stop or buffer[seen] == m.PROPERTY_SEPARATOR:
+            break
+        if buffer[seen] == m.NAME_VALUE_SEPARATOR:
+            cut = cut if cuts else seen
+            cuts += 1
+        else:
+            last_other = seen + 1
+        at = seen + 1
+    return cut, _kept_value(buffer, begin, cut, seen, cuts, last_other, split_parser), seen
+
+
 @njit(types.void(BYTES, INT64S, INT32S, BYTES, INT64S, WORDS, types.boolean, WIDE_ROWS, NARROW_ROWS), cache=True)
 def _properties(  # type: ignore[no-untyped-def]
     buffer, starts, lengths, slots, name_lengths, words, split_parser, value_starts, value_lengths
@@ -234,20 +254,7 @@ def _properties(  # type: ignore[no-untyped-def]
     for row in range(len(starts)):
         begin, stop = starts[row], starts[row] + lengths[row]
         while begin < stop:
-            at, cut, cuts, last_other = begin, begin, 0, begin
-            while True:
-                seen = _next_separator(buffer, at, stop)
-                if seen > at:
-                    last_other = seen
-                if seen >= stop or buffer[seen] == m.PROPERTY_SEPARATOR:
-                    break
-                if buffer[seen] == m.NAME_VALUE_SEPARATOR:
-                    cut = cut if cuts else seen
-                    cuts += 1
-                else:
-                    last_other = seen + 1
-                at = seen + 1
-            value_length = _kept_value(buffer, begin, cut, seen, cuts, last_other, split_parser)
+            cut, value_length, end = _next_piece(buffer, begin, stop, split_parser)
             if value_length >= 0:
                 length = cut - begin
                 word = load64(buffer, begin)
@@ -260,7 +267,39 @@ def _properties(  # type: ignore[no-untyped-def]
                         and _is_name(buffer, begin, slots, name * slot_size, length)
                     ):
                         value_starts[name, row], value_lengths[name, row] = cut + 1, value_length
-            begin = seen + 1
+            begin = end + 1
+
+
+def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
+    """See ``numpy_kernels.property_pieces``."""
+    rows, names, name_lengths, values, value_lengths = _pieces(buffer, starts, lengths, split_parser)
+    return rows, Spans(names, name_lengths), Spans(values, value_lengths)
+
+
+_LONGS, _INTS = result(types.int64), result(types.int32)
+
+
+@njit(tuple_of(_LONGS, _LONGS, _INTS, _LONGS, _INTS)(BYTES, INT64S, INT32S, types.boolean), cache=True)
+def _pieces(buffer, starts, lengths, split_parser):  # type: ignore[no-untyped-def]
+    room = 8 * len(starts) + 16
+    rows, names, values = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    name_lengths, value_lengths = np.empty(room, np.int32), np.empty(room, np.int32)
+    count = 0
+    for row in range(len(starts)):
+        begin, stop = starts[row], starts[row] + lengths[row]
+        while begin < stop:
+            cut, value_length, end = _next_piece(buffer, begin, stop, split_parser)
+            if value_length >= 0:
+                if count == len(rows):
+                    rows, names = np.concatenate((rows, rows)), np.concatenate((names, names))
+                    values = np.concatenate((values, values))
+                    name_lengths = np.concatenate((name_lengths, name_lengths))
+                    value_lengths = np.concatenate((value_lengths, value_lengths))
+                rows[count], names[count], values[count] = row, begin, cut + 1
+                name_lengths[count], value_lengths[count] = cut - begin, value_length
+                count += 1
+            begin = end + 1
+    return rows[:count], names[:count], name_lengths[:count], values[:count], value_lengths[:count]
 
 
 def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Spans]:
@@ -269,24 +308,21 @@ def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Sp
     return rows, Spans(starts, lengths)
 
 
-@njit(
-    tuple_of(result(types.int64), result(types.int64), result(types.int32))(BYTES, INT64S, INT32S, types.int64),
-    cache=True,
-)
+@njit(tuple_of(_LONGS, _LONGS, _INTS)(BYTES, INT64S, INT32S, types.int64), cache=True)
 def _split(buffer, starts, lengths, separator):  # type: ignore[no-untyped-def]
     room = 2 * len(starts) + 16
     owners, begins, sizes = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
     count = 0
+    pattern = np.uint64(separator) * EVERY_BYTE
     for row in range(len(starts)):
-        begin = starts[row]
-        end = begin + lengths[row]
-        for at in range(begin, end + 1):
-            if at == end or buffer[at] == separator:
-                if at > begin:
-                    if count == len(owners):
-                        owners, begins = np.concatenate((owners, owners)), np.concatenate((begins, begins))
-                        sizes = np.concatenate((sizes, sizes))
-                    owners[count], begins[count], sizes[count] = row, begin, at - begin
-                    count += 1
-                begin = at + 1
+        begin, stop = starts[row], starts[row] + lengths[row]
+        while begin < stop:
+            end = next_byte(buffer, begin, stop, pattern)
+            if end > begin:
+                if count == len(owners):
+                    owners, begins = np.concatenate((owners, owners)), np.concatenate((begins, begins))
+                    sizes = np.concatenate((sizes, sizes))
+                owners[count], begins[count], sizes[count] = row, begin, end - begin
+                count += 1
+            begin = end + 1
     return owners[:count], begins[:count], sizes[:count]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from numba import njit, types
 
 from storeformat import javacompat
@@ -17,13 +18,12 @@ from storeformat.kernels.machine_words import (
     INT64S,
     column,
     load64,
+    next_byte,
     prefetch,
     result,
     swap32,
-    trailing_zeros,
     tuple_of,
 )
-from storeformat.kernels.numpy_kernels import gather_spans
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
@@ -111,18 +111,6 @@ def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
 _SPACES = np.uint64(ord(" ")) * EVERY_BYTE
 
 
-@njit(forceinline=True)
-def _next_space(buffer, at, end):  # type: ignore[no-untyped-def]
-    """Position of the next space in [at, end), or end."""
-    while at < end:
-        word = load64(buffer, at) ^ _SPACES
-        marks = (word - EVERY_BYTE) & ~word & HIGH_BITS
-        if marks:
-            return min(at + (trailing_zeros(marks) >> 3), end)
-        at += 8
-    return end
-
-
 @njit(
     tuple_of(result(types.int64), result(types.int32), types.boolean)(
         BYTES,
@@ -153,7 +141,7 @@ def _index_keys(  # type: ignore[no-untyped-def]
             count += 1
         begin, stop = keys_at[row], keys_at[row] + keys_size[row]
         while begin < stop:
-            end = _next_space(buffer, begin, stop)
+            end = next_byte(buffer, begin, stop, _SPACES)
             if end > begin:
                 hashes[count] = _key_hash(buffer, begin, end - begin, head)
                 count += 1
@@ -286,3 +274,22 @@ def _encode(buffer, starts, lengths, codes):  # type: ignore[no-untyped-def]
             count += 1
         codes[row] = table[place]
     return firsts[:count]
+
+
+def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
+    """See ``numpy_kernels.gather_spans``; here the spans may lie in any order."""
+    offsets = np.zeros(len(spans.starts) + 1, np.int32)
+    np.cumsum(spans.lengths, out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    _copy(buffer, spans.starts, offsets, data)
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(spans.starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+@njit(types.void(BYTES, INT64S, INT32S, result(types.uint8)), cache=True)
+def _copy(buffer, starts, offsets, data):  # type: ignore[no-untyped-def]
+    for row in range(len(starts)):
+        start, begin = starts[row], offsets[row]
+        for at in range(offsets[row + 1] - begin):
+            data[begin + at] = buffer[start + at]

@@ -49,6 +49,7 @@ def columns(kernels: ModuleType, data: bytes, base: int, split_parser: bool) -> 
     for name, values in zip(NAMES, kernels.property_spans(buffer, *spans, NAMES, split_parser), strict=True):
         found[f"{name!r}"] = values
         found |= {f"{name!r} {key}": value for key, value in value_columns(kernels, buffer, values).items()}
+    found["pieces"] = kernels.property_pieces(buffer, *spans, split_parser)
     uniq_key, keys, tags = (found[f"{name!r}"] for name in (m.UNIQ_KEY, m.KEYS, m.TAGS))
     topic_codes, topics = found["topics"]
     joined = np.array([[javacompat.java_hash(topic + joint) for topic in topics] for joint in (b"#", b"#T#")], np.int32)
