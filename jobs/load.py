@@ -199,10 +199,12 @@ class Load:
         elif state is not None and state.topics != topics:
             raise Refused(
                 "this broker was loaded with other topics: their rows could not be told from those that are missing",
-                path=self._path, found=", ".join(topics) or "all topics", expected=", ".join(state.topics) or "all topics",
+                path=self._path,
+                found=", ".join(topics) or "all topics",
+                expected=", ".join(state.topics) or "all topics",
                 advice="another --broker (or table) takes them; "
                 f"--repair-from {self._store.segments[0].base} loads all topics anew",
-            )  # fmt: skip
+            )
 
     @property
     def _topics(self) -> tuple[str, ...]:

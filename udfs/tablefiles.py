@@ -19,11 +19,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +48,10 @@ _NOT_COMPARED = ("offset_msg_id", "body", "keys.list.element", "properties.key_v
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A finished file: its path in the table, its partition (None: no date), rows, bytes, and Delta's statistics."""
+    """A finished file: its path in the table, its partition (None: no date), rows, bytes, and Delta's statistics.
+
+    No character of the path needs an escape.
+    """
 
     path: str
     store_date: str | None
@@ -110,6 +112,12 @@ class _Part:
             write_page_index=True,
             metadata_collector=self._metadata,
         )
+        streams.callback(self._end)
+
+    def _end(self) -> None:
+        """Ends the writer before its stream goes: an unfinished one would write when it is collected."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
 
     def write(self, rows: pa.Table) -> None:
         """Appends a row group."""
@@ -124,7 +132,7 @@ class _Part:
             self._stream.close()
         (metadata,) = self._metadata
         found = json.dumps(file_statistics(metadata, statistics))
-        return WrittenFile(quote(self._path), self._date, metadata.num_rows, size, found)
+        return WrittenFile(self._path, self._date, metadata.num_rows, size, found)
 
 
 def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:

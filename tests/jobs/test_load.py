@@ -142,12 +142,25 @@ def test_until_an_offset_and_on(bench: Bench) -> None:
 
 
 def test_only_some_topics(bench: Bench) -> None:
+    """One offset says how far a broker was loaded, so all its loads take the same topics."""
     bench.messages(60)
-    report = bench.load(topics=(TopicFilter("T0"), TopicFilter("T1", 1)))
+    some = (TopicFilter("T0"), TopicFilter("T1", 1))
+    report = bench.load(topics=some)
     wanted = [p.offset for p in bench.log.records if p.message.queue in {("T0", 0), ("T0", 1), ("T1", 1)}]
     assert bench.rows() == wanted
     assert report["rows"] == len(wanted)
-    assert bench.load(topics=(TopicFilter("T0"),))["skipped"]
+    assert bench.load(topics=some[::-1])["skipped"]
+    for others in ((), (TopicFilter("T0"),)):
+        with pytest.raises(Refused, match="other topics") as refused:
+            bench.load(topics=others)
+        assert "--repair-from 0" in (refused.value.advice or "")
+    with pytest.raises(UsageError, match="all topics"):
+        bench.load(topics=some, repair_from=0)
+    assert bench.load(repair_from=0)["rows"] == 60
+    assert bench.rows() == bench.expected
+    assert bench.load()["skipped"]
+    with pytest.raises(Refused, match="other topics"):
+        bench.load(topics=some)
 
 
 def test_dry_run_writes_nothing(bench: Bench) -> None:
@@ -325,6 +338,19 @@ def test_a_column_of_a_users_own_stays(bench: Bench) -> None:
     bench.messages(3)
     bench.load()
     assert bench.rows() == bench.expected
+
+
+def test_a_table_whose_owner_gave_it_column_mapping(bench: Bench) -> None:
+    """Delta's own writer knows what its columns are called in files."""
+    bench.messages(20)
+    bench.load()
+    bench.spark.sql(f"ALTER TABLE delta.`{bench.table}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    bench.spark.sql(f"ALTER TABLE delta.`{bench.table}` DROP COLUMN flag")
+    bench.messages(20)
+    assert bench.load()["rows"] == 20
+    assert bench.rows() == bench.expected
+    with pytest.raises(UsageError, match="column mapping"):
+        bench.load(broker="other", topics=(TopicFilter("T0"),))
 
 
 def test_the_time_zone_is_the_tables(bench: Bench) -> None:

@@ -130,21 +130,64 @@ def test_overtaken(
     spark: SparkSession, log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
     """Between a load's look at the table and its commit another one commits less, the same, or more."""
-    replace, others = tables.MessagesTable.replace, []
+
+    def other() -> None:
+        append(log, max(records - 6000, 0))
+        log.write(tmp_path / "store")
+        load_here(tmp_path, until_offset=log.records[records].offset if records < 6000 else None)
+
+    report = load_beside(tmp_path, monkeypatch, "append", other)
+    assert report["skipped"] == (records >= 6000)
+    assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
+
+
+def test_overtaken_by_a_repair(
+    spark: SparkSession, log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_here(tmp_path, until_offset=log.records[3000].offset)
+    report = load_beside(
+        tmp_path, monkeypatch, "append", lambda: load_here(tmp_path, repair_from=log.records[2000].offset)
+    )
+    assert report["skipped"]
+    assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
+
+
+def test_a_repair_is_overtaken(
+    spark: SparkSession, log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta looks for conflicts when the repair commits: the other load comes while its rows are being written."""
+    load_here(tmp_path, until_offset=log.records[3000].offset)
+    mapper = load.row_reader
+    with monkeypatch.context() as patch:
+        others: list[int] = []
+
+        def reader(*given: Any) -> Any:
+            if not others:
+                others.append(1)
+                load_here(tmp_path)
+            return mapper(*given)
+
+        patch.setattr(load, "row_reader", reader)
+        report = load_here(tmp_path, repair_from=log.records[2000].offset)
+    assert others
+    assert report["rows"] == 4000
+    assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
+
+
+def load_beside(work: Path, monkeypatch: pytest.MonkeyPatch, step: str, other: Callable[[], object]) -> dict[str, Any]:
+    """Returns the report of a load that another one overtakes just before a step of its table's."""
+    original, others = getattr(tables.MessagesTable, step), []
 
     def after_the_other(self: tables.MessagesTable, *given: Any, **named: Any) -> Any:
         if not others:
-            others.append(records)
-            append(log, max(records - 6000, 0))
-            log.write(tmp_path / "store")
-            load_here(tmp_path, until_offset=log.records[records].offset if records < 6000 else None)
-        return replace(self, *given, **named)
+            others.append(step)
+            other()
+        return original(self, *given, **named)
 
-    monkeypatch.setattr(tables.MessagesTable, "replace", after_the_other)
-    report = load_here(tmp_path)
+    monkeypatch.setattr(tables.MessagesTable, step, after_the_other)
+    report = load_here(work)
     assert others
-    assert report["skipped"] == (records >= 6000)
-    assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
+    return report
 
 
 def test_an_executor_is_lost(spark: SparkSession, start: Start, log: LogBuilder, tmp_path: Path) -> None:
