@@ -17,6 +17,8 @@ from-time           only records stored then or later, in milliseconds or ISO 86
 trust-store-times   ``true``: these two skip segments by their first records' times, which is wrong where the broker's
                     clock was set back over a segment's begin
 ==================  ================================================================================================
+max-bytes-per-trigger   of a stream (``readStream``, see ``jobs.logstream``): no batch reads more of the log than this
+==================  ================================================================================================
 
 and time-zone, split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``). Options that filter
 are applied to record heads, before anything else of a record is decoded; ``where`` works as always, on the rows.
@@ -26,14 +28,16 @@ from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from jobs import config, logscan, transforms
+from jobs.logstream import LogStreamReader
 from jobs.opening import OpenedStore, open_store
 from jobs.running import LocalRunner
 from storeformat import files
@@ -52,7 +56,7 @@ FORMAT = "rocketmq-commitlog"
 _LOG_OPTIONS = ("path", "commitlog", "brokerconf", "settings", "brokerversion", "ondamage", "untiloffset", "splitsize",
                 "keepcrcfailures")  # fmt: skip
 _OWN_OPTIONS = ("columns", "withbodies", "records", "cluster", "broker", "timezone", "truststoretimes",
-                "topic", "fromoffset", "fromtime", "untiltime")  # fmt: skip
+                "topic", "fromoffset", "fromtime", "untiltime", "maxbytespertrigger")  # fmt: skip
 _FEW_SEGMENTS = 8
 _SPLIT_OF_FEW = 128 << 20
 
@@ -93,6 +97,20 @@ class CommitLogSource(DataSource):
         store = open_store(options)
         if self._defects:
             return TableReader(defects(scan(store, options, on_damage="salvage")))
+        times = first_times(store.segments) if self._is_set("truststoretimes") else {}
+        return replace(self._stretch_reader(store, schema), stretches=stretches(store, options), first_times=times)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Returns the reader of the log as it grows."""
+        options = self._log_options()
+        if self._defects or options.on_damage != "fail" or self._is_set("truststoretimes"):
+            raise UsageError("a stream takes neither records=defects nor on-damage nor trust-store-times")
+        reader = self._stretch_reader(open_store(options), schema)
+        most_bytes = _natural(self._given, "maxbytespertrigger") or None
+        return LogStreamReader(options, reader, _scan_from, most_bytes)
+
+    def _stretch_reader(self, store: OpenedStore, schema: StructType) -> StretchReader:
+        """Returns what reads rows of these columns, without a stretch to read."""
         columns = _selected(schema.names)
         if schemas.to_spark(columns).simpleString() != schema.simpleString():
             raise UsageError(f"the schema does not fit: columns are {schemas.to_spark(columns).simpleString()}")
@@ -101,8 +119,7 @@ class CommitLogSource(DataSource):
             self._given.get("cluster"), self._given.get("broker"),
         )  # fmt: skip
         decode = store.decode_rules() if rules.reads_properties else DecodeRules(properties=())
-        times = first_times(store.segments) if self._is_set("truststoretimes") else {}
-        return StretchReader(stretches(store, options), rules, decode, times, self._filter())
+        return StretchReader((), rules, decode, filter=self._filter())
 
     def _filter(self) -> HeadFilter:
         given = self._given
@@ -171,6 +188,10 @@ def scan(
         on_damage=on_damage,
         keep_crc_failures=options.keep_crc_failures,
     )
+
+
+def _scan_from(store: OpenedStore, options: config.LogOptions, begin: int) -> logscan.LogReading:
+    return scan(store, options, on_damage="fail", begin=begin)
 
 
 def _proven(reading: logscan.LogReading, begin: int) -> tuple[Stretch, ...]:

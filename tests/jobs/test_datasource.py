@@ -106,6 +106,27 @@ def test_what_filters_spare(log: LogBuilder, tmp_path: Path) -> None:
     assert partitions(fromTime=store_time(log, 599)) == 1
 
 
+def test_head_columns_need_no_properties(log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only columns of record heads are wanted, a task neither looks for properties nor decodes any."""
+
+    def read(columns: str) -> int:
+        source = datasource.CommitLogSource({"path": str(tmp_path / "store"), "columns": columns})
+        reader = source.reader(source.schema())
+        with monkeypatch.context() as patch:
+            for kernels in ("numpy_kernels", "numba_kernels"):
+                for name in ("property_spans", "property_pieces"):
+                    patch.setattr(f"storeformat.kernels.{kernels}.{name}", refuse)
+            return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+    def refuse(*unused: object) -> None:
+        raise AssertionError("properties were looked at")
+
+    assert read("topic, queue_offset, store_timestamp, offset_msg_id, born_host, body") == 600
+    for column in ("tags", "properties"):
+        with pytest.raises(AssertionError, match="properties"):
+            read(column)
+
+
 def test_two_queries_on_one_frame(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
     """Spark 4.2.0 hands the filters that a Python source took for one query to the next one: this source takes none."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

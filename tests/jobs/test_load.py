@@ -394,3 +394,18 @@ def test_something_else_at_the_tables_place(bench: Bench) -> None:
         bench.load(table=str(bench.work / "plain" / "file" / "table"))
     with pytest.raises(Refused, match="inside the store"):
         bench.load(table=str(bench.work / "store" / "table"))
+
+
+def test_a_table_that_cannot_be_written(bench: Bench) -> None:
+    """Nobody may write below /sys, not even root; and a task finds a file where its directory should be."""
+    bench.messages(3)
+    with pytest.raises(WriteFailed) as failed:
+        bench.load(table="/sys/messages")
+    assert failed.value.exit_code == 74
+    bench.load(until_offset=0)  # makes the table
+    Path(bench.table, "store_date=2023-11-14").write_text("", encoding="utf-8")
+    with pytest.raises(WriteFailed, match="store_date=2023-11-14") as failed:
+        bench.load()
+    assert len(str(failed.value).splitlines()) == 1
+    Path(bench.table, "store_date=2023-11-14").unlink()
+    assert bench.load()["rows"] == 3
