@@ -98,6 +98,9 @@ def test_loads_what_is_new(bench: Bench) -> None:
     second = bench.load(split_size=10_000)
     assert bench.rows() == bench.expected
     assert (first["rows"], second["rows"]) == (300, 500)
+    then = bench.spark.sql(f"SELECT count(*) FROM delta.`{bench.table}` VERSION AS OF {first['version']}").first()
+    assert then is not None
+    assert then[0] == 300
     assert second["from_offset"] == first["to_offset"]
     assert second["to_offset"] == bench.log.records[-1].end
     metadata = bench.metadata()
