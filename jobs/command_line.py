@@ -214,6 +214,11 @@ def add_rebuild(parser: Parser) -> None:
         metavar="LIST",
         help="some of consumequeue,index,checkpoint; or rocksdb: the pairs of RocksDB queues, as a Parquet table",
     )
+    parser.add_argument(
+        "--topics-json",
+        action="store_true",
+        help="make config/topics.json, too: what the store still has of it, and an entry for every other topic",
+    )
     add_dry_run_argument(parser)
 
 

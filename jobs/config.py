@@ -83,6 +83,8 @@ class RebuildOptions(LogOptions):
     output: str
     topics: tuple[TopicFilter, ...] = ()
     only: tuple[Artefact, ...] = ARTEFACTS
+    topics_json: bool = False
+    """Whether to make ``config/topics.json``, too."""
     repair_log: str | None = None
     """With ``salvage``: where to write repaired copies of damaged segments."""
     dry_run: bool = False

@@ -12,6 +12,7 @@ from jobs.config import ARTEFACTS, ROCKSDB
 from jobs.rebuilding import MANIFEST, MANIFEST_FORMAT
 from jobs.reporting import Reporter
 from storeformat import durable, files
+from storeformat.brokerconfig import TOPICS
 from storeformat.brokerversion import VERSIONS
 from storeformat.errors import MissingInput, Refused
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
@@ -51,7 +52,7 @@ class Manifest:
             kinds = [kind for kind in QUEUE_ARTEFACTS if kind == CONSUME_QUEUE or self._fills(kind)]
             return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
         filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
-        return [*self.artefacts, *filled]
+        return [*self.artefacts, *filled, *([TOPICS] if TOPICS in self.files else [])]
 
     def _fills(self, kind: str) -> bool:
         return any(path.startswith(f"{kind}/") for path in self.files)

@@ -8,7 +8,6 @@ into the store's ``backup/`` first, and published from there.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +18,8 @@ from jobs.manifest import Manifest, check_files, fetch, read_manifest
 from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report, Reporter, size_text
 from storeformat import durable, files, replacement
-from storeformat.errors import MissingInput, Refused
+from storeformat.brokerconfig import TOPICS, configured_batch_topics
+from storeformat.errors import Refused
 from storeformat.layout import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE
 from storeformat.replacement import ABORT, BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
 from storeformat.storeparts import holds_pairs
@@ -58,7 +58,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
     manifest = read_manifest(remote or source)
     notes = _check_store(root, manifest, options)
-    _check_queue_types(root, manifest)
+    _check_queue_types(source if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     if not durable.can_give_to_owner_of(log.directories[0]):
         notes.append("commitlog/ belongs to another user: make sure that the broker may write to the new files")
@@ -141,13 +141,13 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
     return notes
 
 
-def _check_queue_types(root: str, manifest: Manifest) -> None:
-    """Raises Refused where ``ConsumeQueueStore#queueTypeShouldBe`` would keep a 5.x broker from loading the queues."""
-    path = files.join(root, "config", "topics.json")
-    try:
-        table = json.loads(files.read_bytes(path))["topicConfigTable"]
-        batch = {topic for topic, facts in table.items() if facts.get("attributes", {}).get("queue.type") == "BatchCQ"}
-    except (MissingInput, ValueError, KeyError, TypeError, AttributeError):
+def _check_queue_types(configured: str, manifest: Manifest) -> None:
+    """Raises Refused where ``ConsumeQueueStore#queueTypeShouldBe`` would keep a 5.x broker from loading the queues.
+
+    ``configured`` is where the ``config/topics.json`` lies that it will read.
+    """
+    batch = configured_batch_topics(configured)
+    if batch is None:
         return  # a broker without it takes every queue as it finds it
     for name in manifest.files:
         kind, _, rest = name.partition("/")

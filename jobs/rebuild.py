@@ -30,6 +30,8 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     """Returns the report of one rebuild; the output is there when it returns."""
     begun = time.monotonic()
     options = narrow_to_queues(options)
+    if options.topics_json and (options.topics or "consumequeue" not in options.only):
+        raise UsageError("--topics-json needs the consume queues of all topics")
     store = open_store(options)
     for note in store.notes:
         reporter.note(note)
@@ -92,6 +94,7 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
         "batch_consume_queue_units": batches.units if batches else 0,
         "index_files": len(built.index.files) if built.index else 0,
         "index_entries": sum(built.index.entries) if built.index else 0,
+        "topics_added": list(built.topics_added),
         "queue_notes": [note.as_row() for note in queues.notes] if queues else [],
     }
 

@@ -23,9 +23,12 @@ from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
 from jobs.opening import OpenedStore
 from jobs.running import Runner
 from storeformat import __version__, files
+from storeformat.brokerconfig import TOPICS, topic_configuration
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
+from storeformat.dispatch import topic_names
 from storeformat.errors import Refused, TotalsDisagree, WriteFailed
 from storeformat.layout import CHECKPOINT
+from storeformat.topicsjson import topics_json
 from udfs.batchruns import BuildBatchQueueFiles
 from udfs.build import (
     BuildFiles,
@@ -56,6 +59,8 @@ class Built:
     index: planning.IndexPlan | None
     rows: list[FileRow]
     batch_queues: planning.BatchQueuesPlan | None = None
+    topics_added: tuple[str, ...] = ()
+    """Topics for which config/topics.json has got an entry."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +93,21 @@ def rebuild(
     batches = planning.plan_batch_queues(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
     rows: list[FileRow] = []
+    configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
     if not options.dry_run:
+        if configuration is not None:
+            rows.append(_write_whole(place.made, TOPICS, configuration))
         if batches is not None:
             rows += _build_batch_queues(runner, store, batches, place)
         if queues is not None and queues.ext_files:
             rows += _build_ext_files(runner, store, queues, place)
         rows += _build_files(runner, store, queues, index if "index" in options.only else None, place)
         if "checkpoint" in options.only:
-            rows.append(_write_checkpoint(place.made, _checkpoint(store, reading, index.end_timestamp)))
+            checkpoint = _checkpoint(store, reading, index.end_timestamp)
+            rows.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
-    return Built(place.made, reading, queues, index if "index" in options.only else None, rows, batches)
+    return Built(place.made, reading, queues, index if "index" in options.only else None, rows, batches, tuple(added))
 
 
 def scan_store(
@@ -206,10 +215,21 @@ def check_rows(what: str, rows: Sequence[FileRow], expected: dict[str, int], off
         raise TotalsDisagree(f"the offsets in the {what} files do not add up", found=total, expected=offset_sum)
 
 
-def _write_checkpoint(made: str, checkpoint: StoreCheckpoint) -> FileRow:
-    page = checkpoint.to_bytes()
-    files.write_bytes(files.join(made, CHECKPOINT), page)
-    return FileRow(CHECKPOINT, len(page), hashlib.sha256(page).hexdigest(), 0, 0, 0, 0)
+def _write_whole(made: str, path: str, content: bytes) -> FileRow:
+    files.write_bytes(files.join(made, path), content)
+    return FileRow(path, len(content), hashlib.sha256(content).hexdigest(), 0, 0, 0, 0)
+
+
+def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str]]:
+    """Returns config/topics.json for the topics of the log, and which of them the store's own does not have."""
+    queues: dict[str, int] = {}
+    for scan in reading.scans:
+        names = topic_names(scan.topics)
+        for runs in (scan.runs, scan.batch_runs):
+            for code, queue_id in set(zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)):
+                queues[names[code]] = max(queues.get(names[code], 0), queue_id + 1)
+    times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
+    return topics_json(queues, store.batch_topics, topic_configuration(store.root), times[-1] if times else 0)
 
 
 def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: int) -> StoreCheckpoint:

@@ -31,7 +31,7 @@ def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
 
     Raises WrongSettings where such a topic has ordinary queues, too.
     """
-    found = set(named) | _configured(root)
+    found = set(named) | (configured_batch_topics(root) or set())
     found |= {entry.name for entry in files.list_directory(files.join(root, BATCH_CONSUME_QUEUE)) or []}
     for topic in sorted(found):
         ordinary = files.join(root, CONSUME_QUEUE, topic)
@@ -40,16 +40,26 @@ def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _configured(root: str) -> set[str]:
+def topic_configuration(root: str) -> dict[str, Any] | None:
+    """Returns the parsed ``config/topics.json`` of a store, or its backup, as a broker would read it; None without."""
     for path in (files.join(root, TOPICS), files.join(root, TOPICS + ".bak")):
         if not files.size_of(path):
             continue
         try:
-            table = parse_fastjson(files.read_bytes(path).decode("utf-8", "replace"))["topicConfigTable"]
-        except (ValueError, KeyError, TypeError):
+            found = parse_fastjson(files.read_bytes(path).decode("utf-8", "replace"))
+        except ValueError:
             continue  # the broker falls back to the backup, too
-        return {topic for topic, entry in table.items() if _queue_type(entry) == _BATCH}
-    return set()
+        if isinstance(found, dict) and isinstance(found.get("topicConfigTable"), dict):
+            return found
+    return None
+
+
+def configured_batch_topics(root: str) -> set[str] | None:
+    """Returns the topics that ``config/topics.json`` says to be of type BatchCQ; None where there is no such file."""
+    found = topic_configuration(root)
+    if found is None:
+        return None
+    return {topic for topic, entry in found["topicConfigTable"].items() if _queue_type(entry) == _BATCH}
 
 
 def _queue_type(entry: Any) -> str | None:

@@ -6,11 +6,13 @@ fixtures, in the order of the night in which it happens; each test is one claim 
     crashed     messages of every kind, a group that has read a part, everything asked; then kill -9, and all derived
                 files removed (before it, on the live broker: rebuild is allowed, publish is refused)
     recovered   rebuild, publish --after-crash, the broker starts again and is asked, read and written
-    killed      a copy of what was published: start, kill -9 at once, start; asked and written again
+    killed      a copy of what was published, but its topics' configuration was lost, too, and made anew from the log:
+                start, kill -9 at once, start; asked and written again
 """
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +41,11 @@ from support.drilling import (
     unique_keys,
 )
 
-from jobs import query
-from jobs.config import QueryOptions
+from jobs import opening, query, rebuilding
+from jobs.config import QueryOptions, RebuildOptions
 from jobs.reporting import Reporter
+from jobs.running import LocalRunner
+from storeformat.brokerconfig import topic_configuration
 
 pytestmark = pytest.mark.broker
 
@@ -73,8 +77,26 @@ def published(crashed: Crashed) -> Path:
     assert (refused.code, "after-crash" in refused.said) == (2, True), refused.said
     published = run_job("publish", "--store", store, "--from", output, "--after-crash")
     assert published.code == 0, published.said
-    copy_store(store, crashed.scratch / "twin")
+    forget_topics(copy_store(store, crashed.scratch / "twin"), crashed)
     return store
+
+
+def forget_topics(store: Path, crashed: Crashed) -> None:
+    """Takes the topics' configuration away and puts in its place what a rebuild makes of the log."""
+    for path in (store / "config").glob("topics.json*"):
+        path.unlink()
+    options = RebuildOptions(
+        store=str(store),
+        output=str(crashed.scratch / "topics"),
+        broker_conf=str(crashed.site.broker_conf(store)),
+        topics_json=True,
+    )
+    staging = crashed.scratch / "topics-staging"
+    staging.mkdir()
+    built = rebuilding.rebuild(options, opening.open_store(options), str(staging), LocalRunner())
+    assert set(TOPICS) <= set(built.topics_added)
+    assert "SCHEDULE_TOPIC_XXXX" not in built.topics_added
+    shutil.copy(Path(built.directory) / "config" / "topics.json", store / "config")
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +216,19 @@ class TestServing:
         assert len(unique_keys(serving.answers_after, TOPICS)) == len(unique_keys(crashed.answers, TOPICS)) + len(
             serving.sent
         )
+
+
+class TestLostTopics:
+    def test_the_broker_has_its_topics_again(self, crashed: Crashed, killed: Served) -> None:
+        """That it serves them is what ``TestServing`` shows."""
+        found, before = (
+            topic_configuration(str(crashed.scratch / name)) or {"topicConfigTable": {}} for name in ("twin", "store")
+        )
+        for topic in TOPICS:
+            entry, original = found["topicConfigTable"][topic], before["topicConfigTable"][topic]
+            assert (entry["perm"], entry["topicName"]) == (original["perm"], topic)
+            used = max(queue for queue, _ in places(crashed.answers, topic)) + 1
+            assert used <= entry["readQueueNums"] == entry["writeQueueNums"] <= original["readQueueNums"]
 
 
 class TestVerify:
