@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, assume, given, settings
@@ -21,7 +22,12 @@ SHAPE = LogShape(odd_blanks=False, light_queues=True, inner_batches=True)
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[LogBuilder, BrokerSettings, int]:
     log = draw(logs(SHAPE))
-    return log, draw(broker_settings(log)), draw(split_sizes(log.segment_size))
+    rules = replace(
+        draw(broker_settings(log)),
+        enable_consume_queue_ext=draw(st.booleans()),
+        mapped_file_size_consume_queue_ext=draw(st.sampled_from([24, 45, 100, 1000])),
+    )
+    return log, rules, draw(split_sizes(log.segment_size))
 
 
 def files_below(root: Path, part: str) -> dict[str, bytes]:
@@ -45,6 +51,8 @@ def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, in
             "maxHashSlotNum": rules.max_hash_slot_num,
             "maxIndexNum": rules.max_index_num,
             "mapperFileSizeBatchConsumeQueue": rules.mapper_file_size_batch_consume_queue,
+            "enableConsumeQueueExt": str(rules.enable_consume_queue_ext).lower(),
+            "mappedFileSizeConsumeQueueExt": rules.mapped_file_size_consume_queue_ext,
             "enableLmq": str(rules.enable_lmq).lower(),
             "enableMultiDispatch": str(rules.enable_multi_dispatch).lower(),
         }
@@ -61,11 +69,11 @@ def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, in
                 return
             raise
         made = Path(built.directory)
-        plain = {name: data for name, data in model.files.items() if name.startswith("consumequeue/")}
-        plain = {name: data for name, data in plain.items() if name.count("/") == 3}  # no broker starts with more
-        batches = {name: data for name, data in model.files.items() if name.startswith("batchconsumequeue/")}
-        assert files_below(made, "batchconsumequeue") == batches
-        assert files_below(made, "consumequeue") == plain
+        # No broker starts with a nested queue.
+        expected = {name: data for name, data in model.files.items() if name.count("/") == 3}
+        for part in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
+            modelled = {name: data for name, data in expected.items() if name.split("/")[0] == part}
+            assert files_below(made, part) == modelled
         index = [data for _, data in sorted(files_below(made, "index").items())]
         if built.reading.ghosts and len(index) == len(model.index_files) + 1:
             # A ghost is dispatched by its old offset and skipped, but a full last file has its successor by then. The

@@ -225,6 +225,7 @@ class Broker:
             self.batch_queues.setdefault(key, BatchConsumeQueue(size)).put_batch_message_position_info(request)
             return
         tags_code = request.tags_code
+        self._begin_ext_again(key, request.consume_queue_offset)
         if self.settings.enable_consume_queue_ext:
             new = ConsumeQueueExt(
                 self.settings.mapped_file_size_consume_queue_ext, bitmap_bytes=self.settings.filter_bitmap_bytes
@@ -268,9 +269,16 @@ class Broker:
             if self.settings.version >= (5, 1, 2) and "/" in name:
                 continue
             queue_id = 0 if self.settings.enable_lmq and name.startswith("%LMQ%") else request.queue_id
+            number = java_rules.parse_integer(offset, 64)
+            self._begin_ext_again((name, queue_id), number)
             self._queue((name, queue_id)).put_message_position_info(
-                request.commit_log_offset, request.msg_size, request.tags_code, java_rules.parse_integer(offset, 64)
+                request.commit_log_offset, request.msg_size, request.tags_code, number
             )
+
+    def _begin_ext_again(self, key: tuple[str, int], cq_offset: int) -> None:
+        """Ext files go with the files of their queue."""
+        if cq_offset == 0:
+            self.exts.pop(key, None)
 
     @property
     def files(self) -> dict[str, bytes]:
