@@ -90,6 +90,7 @@ class LogReading:
             "kept_records": [item.as_row() for item in self.kept],
             "stale_ranges": [item.as_row() for item in self.stale],
             "unwritten_bytes": self.unwritten_bytes,
+            "kernels": ", ".join(sorted({scan.kernels for scan in self.scans} - {""})),
             "ghosts": [{"offset": offset, "size": size} for offset, size in self.ghosts[:1000]],
         }
 

@@ -16,6 +16,7 @@ Only a summary goes back to the driver: what the chain was, and one row a run. M
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,7 @@ from storeformat.dispatch import (
     queue_units,
 )
 from storeformat.errors import RecordDefect, WriteFailed
-from storeformat.kernels import Int32s, Int64s
+from storeformat.kernels import Int32s, Int64s, active
 from storeformat.records import DecodeRules, RecordBlock
 from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
 
@@ -171,6 +172,8 @@ class SplitScan:
     batch_units: int = 0
     batch_offset_sum: int = 0
     batches_path: str = ""
+    kernels: str = ""
+    """Which kernels read it, ``numba`` or ``numpy``; nothing where there was no record."""
 
 
 def scan_split(split: Split, task: ScanTask) -> SplitScan:
@@ -400,6 +403,7 @@ class _RunWriter:
             batch_units=self._batches.units,
             batch_offset_sum=self._batches.offset_sum % (1 << 64),
             batches_path=self._batches.path,
+            kernels=sys.intern(active().__name__.rpartition(".")[2].removesuffix("_kernels")),
             **self._last,
         )
 

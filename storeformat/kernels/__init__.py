@@ -23,7 +23,10 @@ from storeformat.kernels.columns import PADDING, Bytes, Heads, Int32s, Int64s, S
 
 __all__ = ["PADDING", "Bytes", "Heads", "Int32s", "Int64s", "Spans", "active"]
 
-_COMPILED = ("machine_words.py", "message.py", "numba_crc.py", "numba_records.py", "numba_values.py")
+_COMPILED = (
+    "cache.py", "columns.py", "errors.py", "machine_words.py", "message.py", "numba_crc.py", "numba_records.py",
+    "numba_values.py",
+)  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -42,17 +45,23 @@ def active() -> ModuleType:
         return numpy_kernels
 
 
+@lru_cache(maxsize=1)
+def source_name() -> str:
+    """Returns a name for the sources of the compiled kernels, and how they are compiled."""
+    digest = 0
+    for name in _COMPILED:
+        package = "storeformat" if name in ("errors.py", "message.py") else "storeformat.kernels"
+        digest = zlib.crc32(pkgutil.get_data(package, name) or b"", digest)
+    checked = "-checked" if os.environ.get("NUMBA_BOUNDSCHECK", "0") != "0" else ""
+    return f"{__version__}-{digest:08x}{checked}"
+
+
 def cache_directory() -> str | None:
     """Returns a writable place for compiled kernels, or None: in the virtual environment, else in the user's cache.
 
     numba sees only that a function's own file changed, so the name holds the version and a digest of all the sources.
     """
-    digest = 0
-    for name in _COMPILED:
-        package = "storeformat" if name == "message.py" else "storeformat.kernels"
-        digest = zlib.crc32(pkgutil.get_data(package, name) or b"", digest)
-    checked = "-checked" if os.environ.get("NUMBA_BOUNDSCHECK", "0") != "0" else ""
-    name = f"{__version__}-{digest:08x}{checked}"
+    name = source_name()
     homes = [Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache"), "rocketmq-store-spark", "kernels")]
     if sys.prefix != sys.base_prefix:
         homes.insert(0, Path(sys.prefix, "kernels"))

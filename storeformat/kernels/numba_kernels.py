@@ -9,15 +9,18 @@ half the time of short loops.
 
 from __future__ import annotations
 
-from storeformat.kernels.numba_records import (
-    crc32_spans,
-    decode_heads,
-    property_pieces,
-    property_spans,
-    split_spans,
-    walk_sizes,
-)
-from storeformat.kernels.numba_values import dictionary, gather_spans, hash_spans, index_keys, put_entries
+from storeformat.kernels.cache import kept_by_content
+
+with kept_by_content():
+    from storeformat.kernels.numba_records import (
+        crc32_spans,
+        decode_heads,
+        property_pieces,
+        property_spans,
+        split_spans,
+        walk_sizes,
+    )
+    from storeformat.kernels.numba_values import dictionary, gather_spans, hash_spans, index_keys, put_entries
 
 __all__ = [
     "crc32_spans",

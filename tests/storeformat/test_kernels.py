@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -256,3 +257,18 @@ def test_compiled_code_is_kept_where_it_can_be_written(tmp_path: Path, monkeypat
     assert tmp_path in Path(directory).parents
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     assert kernels.cache_directory() is None
+
+
+def test_what_was_compiled_is_found_wherever_the_sources_lie(tmp_path: Path) -> None:
+    """An executor gets this program as a zip, in another directory for every application."""
+    root, archive = Path(kernels.__file__).parents[2], tmp_path / "program.zip"
+    with zipfile.ZipFile(archive, "w") as program:
+        for path in (root / "storeformat").rglob("*.py"):
+            program.write(path, path.relative_to(root))
+    asked = (
+        "from storeformat.kernels import numba_kernels as k, numba_values as v\n"
+        "print(k.__file__, *v._put_entries.stats.cache_hits.values(), len(v._put_entries.stats.cache_misses))"
+    )
+    settings = {**os.environ, "PYTHONPATH": str(archive)}
+    said = subprocess.run([sys.executable, "-c", asked], env=settings, cwd=tmp_path, capture_output=True, check=True)
+    assert said.stdout.decode() == f"{archive}/storeformat/kernels/numba_kernels.py 1 0\n"
