@@ -16,13 +16,17 @@ from dataclasses import astuple, replace
 import numpy as np
 
 from jobs.logscan import LogReading
-from jobs.opening import OpenedStore
+from jobs.opening import LOCK, OpenedStore
 from jobs.queue_checks import LITE_PREFIX, LMQ_PREFIX, Queue, QueuesCompared, run_checks
 from jobs.running import Runner
-from jobs.verdicts import Verdicts, lost_ranges
+from jobs.verdicts import Place, Verdicts, lost_ranges
 from storeformat import files
+from storeformat.durable import is_live
 from storeformat.errors import MissingInput
 from udfs.verify import FindRecords, RecordsAsked
+
+MOST_RECOVERED_SEGMENTS = 10
+"""``commitLogRecoverMaxNum`` of 5.4.0 and later: so many segments a recovery goes back."""
 
 
 def judge_queues(
@@ -64,7 +68,9 @@ def judge_queues(
             _judge_file(reading, compared, queue, base, multi_dispatch, verdicts, totals)
     _judge_old_units(reading, compared, runner, verdicts, totals, store)
     _judge_beyond(compared, verdicts, cut)
-    _note_totals(totals, dispatched, verdicts)
+    if totals["lagging"]:
+        _judge_lag(store, totals["lagging"], dispatched or 0, verdicts)
+    _note_totals(totals, verdicts)
     return {
         "queues": sum(those.known for those in compared.queues.values()),
         "consume_queue_files": sum(len(those.found) for those in compared.queues.values()),
@@ -292,12 +298,29 @@ def _judge_beyond(compared: QueuesCompared, verdicts: Verdicts, cut: bool) -> No
         verdicts.note(f"{total} units belong to messages behind the part of the log that was read")
 
 
-def _note_totals(totals: Counter[str], dispatched: int | None, verdicts: Verdicts) -> None:
-    if totals["lagging"]:
-        verdicts.note(
-            f"the queues lag: {totals['lagging']} messages from offset {dispatched} on are in the log only; the store "
-            "was not closed (there is an abort file), so its next start dispatches them, or it is running"
+def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
+    """Says what becomes of messages without units: recovery dispatches them, from 5.4.0 on from the tenth-last segment
+    on only (STORE_FORMAT 6.5), whatever the queues hold.
+    """
+    verdicts.note(
+        f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
+        "(there is an abort file), so its next start dispatches them, or it is running"
+    )
+    if store.rules.version != "5.5" or len(store.segments) <= MOST_RECOVERED_SEGMENTS:
+        return
+    begin = store.segments[-MOST_RECOVERED_SEGMENTS].base
+    if dispatched < begin and not is_live(files.join(store.root, LOCK)):
+        verdicts.warn(
+            Place("consumequeue"),
+            "lag_beyond_recovery",
+            f"messages from offset {dispatched} to {begin} are in no queue, and the next start will not dispatch them: "
+            f"from 5.4 on it goes back {MOST_RECOVERED_SEGMENTS} segments at most; queues that lie before them alone "
+            "begin at 0 again",
+            advice="do not start the broker: rebuild, then publish --after-crash",
         )
+
+
+def _note_totals(totals: Counter[str], verdicts: Verdicts) -> None:
     for count, text in (
         (totals["old"], "units in front of the log's begin point at messages that retention took"),
         (totals["ext"], "tags codes lie in consumequeue_ext and agree there; the filters' bit maps are not verified"),

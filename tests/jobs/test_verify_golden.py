@@ -10,6 +10,7 @@ import pytest
 from support import golden
 from support.golden import GoldenStore
 from support.rebuilding import rules_of_release
+from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
 from jobs.config import TopicFilter
@@ -113,3 +114,23 @@ def test_lagging_store_without_an_index(lagging: tuple[GoldenStore, Path]) -> No
     assert verified.verdicts.counts == {"missing_file": 1}
     # 120 and the two of the last record in a queue, whose turn in the index comes after that.
     assert "122 entries are not made yet" in notes(verified)
+
+
+@pytest.mark.parametrize(("version", "segments"), [("5.3", 12), ("5.5", 9), ("5.5", 12)])
+def test_queues_that_no_recovery_brings_back_are_a_hazard(tmp_path: Path, version: str, segments: int) -> None:
+    """Until 5.3 a start after a crash dispatches the whole log again, from 5.4 on its last ten segments."""
+    log = LogBuilder(4096)
+    while log.end_offset < segments * 4096 - 1000:
+        log.message(topic="T", body=bytes(100))
+    root = log.write(tmp_path / "store")
+    (root / "abort").touch()
+    verified = verify_here(root, {"maxHashSlotNum": 100, "maxIndexNum": 400}, broker_version=version)
+    assert "queues lag" in notes(verified)
+    assert [difference["artefact"] for difference in verified.verdicts.differences] == ["checkpoint"]
+    hazards = [row for row in verified.verdicts.hazards if row["hazard"] == "lag_beyond_recovery"]
+    if (version, segments) != ("5.5", 12):
+        assert hazards == []
+        return
+    (hazard,) = hazards
+    assert "from offset 0 to 8192" in hazard["what"]
+    assert "publish --after-crash" in hazard["advice"]
