@@ -136,8 +136,9 @@ def find_tail(runner: Runner, known: Evidence, task: SurveyTask) -> Tail:
     certified too, but older than the last one before them, or their place in a queue was used again. A record that is
     neither shows that the log goes on behind damage.
     """
-    last_records = max((scan.report.end for scan in known.counted if scan.records), default=-1)
-    candidates = [item for item in known.chain.breaks if item.offset >= last_records]
+    ends = [scan.report.end for scan in known.counted if scan.records]
+    proven = max([*ends, *(begin for begin, _ in known.chain.blanks)], default=-1)
+    candidates = [item for item in known.chain.breaks if item.offset >= proven]
     if not candidates:
         return Tail(known.chain.end, known.chain.end)
     end = candidates[0]

@@ -138,7 +138,7 @@ def _gaps(
 ) -> Iterator[_Gap]:
     """Yields the gaps of all queues; puts right ``firsts`` and fills ``ends`` with the next queue offset of each."""
     keys, offsets, counts = table.keys.tolist(), firsts.tolist(), table.runs.counts.tolist()
-    places = table.runs.first_offsets.tolist()
+    places, last_places = table.runs.first_offsets.tolist(), table.runs.last_offsets.tolist()
     last_place = -1
     for run, (key, given, count, place) in enumerate(zip(keys, offsets, counts, places, strict=True)):
         first = given
@@ -157,7 +157,7 @@ def _gaps(
         elif 0 < missing <= room:
             yield _Gap(run, expected, missing, ranges)
         ends[key] = first + count if anew or first == 0 else max(expected, first + count)
-        last_place = place
+        last_place = last_places[run]
 
 
 def _goes_on(end: int, count: int, following: int | None, expected: int) -> bool:

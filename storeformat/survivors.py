@@ -79,6 +79,7 @@ class Witness:
         self._whole = near.whole
         self._ends = dict(near.ends)
         self.room = near.room
+        self._contradicted: set[Queue] = set()
         self._learned = self._successions = self._missing = self._contradictions = 0
 
     def copy(self) -> Witness:
@@ -180,14 +181,17 @@ class Witness:
     def _compare(self, queue: Queue, number: int) -> None:
         end, following = self._end(queue), self._firsts.get(queue)
         self._learned += 1
-        if following is not None and following <= number and following != 0:
+        if number == 0:
+            self._contradicted.discard(queue)
+        if end is not None and 0 < number < end:
+            self._contradicted.add(queue)  # and so is what follows there: it goes on from a wrong place
+        if queue in self._contradicted or (following is not None and following <= number and following != 0):
             self._contradictions += 1
         elif number == 0:
             self._successions += self._whole and queue not in self._ends
         elif end is not None:
             self._successions += number == end
             self._missing += max(number - end, 0)
-            self._contradictions += number < end
 
     @property
     def contradicts(self) -> bool:

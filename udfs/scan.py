@@ -115,8 +115,9 @@ class ScanTask:
 @dataclass(frozen=True)
 class Runs:
     """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from
-    ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` is where the first
-    one's record lies in the log. Of a ``light`` run the queue is not the records' own.
+    ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` and
+    ``last_offsets`` are where the first and the last one's record lie in the log. Of a ``light`` run the queue is not
+    the records' own.
     """
 
     topic_codes: Int32s
@@ -125,13 +126,14 @@ class Runs:
     counts: Int64s
     begins: Int64s
     first_offsets: Int64s
+    last_offsets: Int64s
     light: npt.NDArray[np.bool_]
 
     @staticmethod
     def concatenate(parts: list[Runs]) -> Runs:
         """Returns the rows of all parts."""
         if not parts:
-            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "?")))
+            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "i8", "?")))
         return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
 
 
@@ -343,6 +345,7 @@ class _RunWriter:
                 counts=np.diff(first, append=len(order)),
                 begins=first + written,
                 first_offsets=offsets[first],
+                last_offsets=offsets[np.append(first[1:], len(order)) - 1],
                 light=light[first],
             )
         )
