@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from jobs.reporting import Report
 from storeformat import durable, files, replacement
 from storeformat.brokerversion import rules_of
+from storeformat.dledger import DATA
 from storeformat.errors import DependencyMissing, MissingInput, Refused, StoreFormatError
 from storeformat.layout import COMMIT_LOG, find_segments
+from storeformat.logdirectories import group_directories, groups_of, with_committed
 from storeformat.logend import check_log_end
 from storeformat.records import DecodeRules
 from storeformat.replacement import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
@@ -31,12 +33,13 @@ def local_root(store: str) -> str:
 def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
     """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
     with durable.broker_lock(files.join(root, LOCK), create=not dry_run):
-        process = durable.mapped_by(files.join(root, COMMIT_LOG))
-        if process is not None:
-            raise Refused(
-                f"the store is live: process {process} has its log mapped into memory",
-                path=files.join(root, COMMIT_LOG), advice="stop the broker first",
-            )  # fmt: skip
+        for log in (files.join(root, COMMIT_LOG), *(files.join(group, DATA) for group in group_directories(root))):
+            process = durable.mapped_by(log)
+            if process is not None:
+                raise Refused(
+                    f"the store is live: process {process} has its log mapped into memory",
+                    path=log, advice="stop the broker first",
+                )  # fmt: skip
         yield
 
 
@@ -59,11 +62,11 @@ def would_settle(job: str, item: Replacement, how: str) -> Report:
 def log_trouble(log: LogRange) -> str | None:
     """Returns why this is no longer the log that a replacement belongs to, or None if it is."""
     try:
-        segments = find_segments(log.directories, None)
+        segments, committed = with_committed(find_segments(log.directories, None), groups_of(log.directories))
         if segments[0].base != log.begin:
             return f"the log begins at {segments[0].base}, not at {log.begin}"
         rules = DecodeRules(split_parser=rules_of(log.broker_version).split_parser)
-        check_log_end(segments, log.end, rules, past_damage=log.past_damage)
+        check_log_end(segments, log.end, rules, past_damage=log.past_damage, committed=committed.end)
     except StoreFormatError as error:
         return str(error)
     return None

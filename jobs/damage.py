@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jobs.running import Runner
-from storeformat.commitlog import Break, Chain, ChainEnd, ChainReport, Segment, Split
+from storeformat.commitlog import Break, Chain, ChainReport, Segment, Split
 from storeformat.errors import RecordDefect, TotalsDisagree
+from storeformat.framing import ChainEnd
 from storeformat.resync import Broken, Finding, Gap, Survey
 from storeformat.survivors import CLOCK_SLACK, Neighbours, Queue, latest_time
 from udfs.scan import ScanTask, Selection, SplitScan
@@ -189,7 +190,9 @@ def broken_places(known: Evidence, breaks: Sequence[Break]) -> Iterator[Broken]:
             room=sum(other.segment.end - other.offset for other in earlier),
             whole=known.whole,
         )
-        yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near)
+        numbers = (scan.report.last_number for scan in before[::-1])
+        last_entry = next((number for number in numbers if number is not None), None)
+        yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, last_entry)
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:

@@ -203,10 +203,11 @@ def first_times(segments: Sequence[Segment]) -> dict[int, int]:
     times = {}
     for segment in segments:
         with files.RangeReader(segment.path) as reader:
-            head = bytearray(min(64, segment.size))
-            reader.read_into(0, memoryview(head))
-            if int.from_bytes(head[28:36], "big") == segment.base and head[4:7] == b"\xda\xa3\x20":
-                times[segment.base] = store_timestamp_at(reader, 0)
+            place = segment.framing.head_size
+            head = bytearray(max(min(64, segment.size - place), 0))
+            reader.read_into(place, memoryview(head))
+            if int.from_bytes(head[28:36], "big") == segment.base + place and head[4:7] == b"\xda\xa3\x20":
+                times[segment.base] = store_timestamp_at(reader, place)
     return times
 
 

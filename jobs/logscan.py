@@ -276,12 +276,12 @@ def _reading(
 def _check_tiling(reading: LogReading) -> None:
     """Every byte from the log's begin to its end is a record, a ghost, a blank, damaged or stale, exactly once."""
     for scan in reading.scans:
-        own = scan.record_bytes + sum(size for _, size in scan.ghosts)
+        own = scan.chain_bytes
         if scan.report.start is None or scan.report.end - scan.report.start != own:
             raise TotalsDisagree(
                 "the records of a split do not tile it", offset=scan.report.start, found=own, expected=scan.report.end
             )
-    total = reading.record_bytes + sum(size for _, size in reading.ghosts) + reading.blank_bytes
+    total = sum(scan.chain_bytes for scan in reading.scans) + reading.blank_bytes
     total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
     if total != reading.end - reading.begin:
         raise TotalsDisagree("the records do not tile the log", found=total, expected=reading.end - reading.begin)
@@ -301,6 +301,8 @@ _WORDS = {
     RecordDefect.FOREIGN_OFFSET: "a record carries the offset of another place (was its segment renamed or moved?)",
     RecordDefect.RECORD_TOO_LARGE: "a record claims more than 256 MiB",
     RecordDefect.OLDER_LOG: "a whole segment is of an older log",
+    RecordDefect.BAD_ENTRY: "the head of a DLedger entry contradicts its place or the record in it",
+    RecordDefect.ENTRY_OUT_OF_ORDER: "a DLedger entry does not follow the one before it (index or term)",
 }
 
 

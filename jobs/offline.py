@@ -64,9 +64,10 @@ class OfflineStore:
         segment = self.segment_of(offset)
         if segment is None:
             return None
-        split = Split(0, segment, offset, offset + 1, segment.end, offset)
+        begin = offset - segment.framing.head_size
+        split = Split(0, segment, begin, begin + 1, segment.end, begin)
         with files.RangeReader(segment.path) as reader:
-            walk = ChainWalk(BlockWindow(reader, segment), split, offset, self.store.decode_rules(), block_size=1 << 16)
+            walk = ChainWalk(BlockWindow(reader, segment), split, begin, self.store.decode_rules(), block_size=1 << 16)
             for block in walk:
                 rows = rows_of(block, row_rules(self.store, bodies=bodies))
                 return rows[0] if rows else None

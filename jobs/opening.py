@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -16,10 +16,9 @@ from storeformat.brokerversion import NOTHING_SHOWN, BrokerRules, Evidence, gues
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
 from storeformat.durable import is_live
-from storeformat.errors import MissingInput, WrongSettings
+from storeformat.errors import DamagedLog, MissingInput, WrongSettings
 from storeformat.layout import (
     CHECKPOINT,
-    COMMIT_LOG,
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
@@ -28,6 +27,7 @@ from storeformat.layout import (
     find_segments,
     parse_broker_conf,
 )
+from storeformat.logdirectories import commit_log_directories, group_directories, with_committed
 from storeformat.logend import growing_log_end
 from storeformat.multidispatch import MultiDispatchRules
 from storeformat.records import DISPATCH_PROPERTIES, DecodeRules
@@ -49,6 +49,8 @@ class OpenedStore:
     batch_topics: frozenset[str] = frozenset()
     as_broker: bool = False
     """Whether the log ends where a broker's recovery ends it (``--on-damage stop``)."""
+    committed: int | None = None
+    """Up to where a DLedger group is known to agree on its log; None where that is all of it, or no group."""
 
     def decode_rules(self) -> DecodeRules:
         """Returns how records are decoded and checked."""
@@ -70,9 +72,10 @@ class OpenedStore:
         )
 
     def until(self, offset: int | None) -> int | None:
-        """Returns where to end the reading: at the offset that was asked for, and with a live broker no later than the
-        log ends now, because what comes behind that changes while it is read.
+        """Returns where to end the reading: at the offset that was asked for, else where a group's agreement ends; and
+        with a live broker no later than the log ends now, because what comes behind that changes while it is read.
         """
+        offset = self.committed if offset is None else offset
         if not is_live(files.join(self.root, LOCK)):
             return offset
         end = growing_log_end(self.segments, self.decode_rules())
@@ -93,7 +96,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
     layout, given = _configured_layout(options)
-    directories = _commit_log_directories(root, layout, options.commitlog)
+    directories = commit_log_directories(root, layout, given, options.commitlog)
     sized = "mappedFileSizeCommitLog" in given
     segments = find_segments(directories, layout.mapped_file_size_commit_log if sized else None)
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
@@ -109,7 +112,17 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
             )
     batch_topics = find_batch_topics(root, options.batch_topics)
     as_broker = options.on_damage == "stop"
-    return OpenedStore(root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker)
+    segments, committed = with_committed(segments, group_directories(root, layout.d_leger_self_id))
+    notes += [committed.note] if committed.note else []
+    if committed.missing_from is not None and options.on_damage == "fail":
+        raise DamagedLog(
+            f"the commit log is damaged: {committed.note}",
+            path=segments[-1].path, offset=committed.missing_from,
+            advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
+        )  # fmt: skip
+    return OpenedStore(
+        root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end
+    )
 
 
 def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
@@ -121,20 +134,6 @@ def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
         given |= set(conf)
     settings = dict(options.settings)
     return apply_settings(layout, settings, strict=True), given | set(settings)
-
-
-def _commit_log_directories(root: str, layout: StoreLayout, named: Sequence[str]) -> list[str]:
-    """Returns where the segments are: as told, as broker.conf says, or ``ROOT/commitlog``.
-
-    A ``storePathCommitLog`` from another machine's broker.conf often does not exist here; then the store's own folder
-    is meant.
-    """
-    if named:
-        return [files.absolute(path) for path in named]
-    configured = [path for path in layout.store_path_commit_log.split(",") if path]
-    if configured and all(files.exists(path) for path in configured):
-        return [files.absolute(path) for path in configured]
-    return [files.join(root, COMMIT_LOG)]
 
 
 def _fit_to_store(

@@ -20,7 +20,8 @@ from jobs.reporting import Report, Reporter, size_text
 from storeformat import durable, files, replacement
 from storeformat.brokerconfig import TOPICS, configured_batch_topics
 from storeformat.errors import Refused
-from storeformat.layout import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, StoreLayout
+from storeformat.logdirectories import commit_log_directories
 from storeformat.replacement import ABORT, BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
 from storeformat.storeparts import holds_pairs
 
@@ -61,7 +62,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     _check_queue_types(source if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     if not durable.can_give_to_owner_of(log.directories[0]):
-        notes.append("commitlog/ belongs to another user: make sure that the broker may write to the new files")
+        notes.append("the log belongs to another user: make sure that the broker may write to the new files")
     if remote is not None:
         _check_space(root, manifest)
         if options.dry_run:
@@ -162,7 +163,7 @@ def _check_queue_types(configured: str, manifest: Manifest) -> None:
 
 def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
     """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
-    directories = tuple(files.absolute(path) for path in named) or (files.join(root, COMMIT_LOG),)
+    directories = tuple(commit_log_directories(root, StoreLayout(), named=named))
     log = LogRange(
         manifest.log_begin, manifest.log_end, directories, manifest.broker_version, manifest.on_damage == "salvage"
     )

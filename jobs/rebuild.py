@@ -23,6 +23,7 @@ from jobs.rocksdbexport import Exported, export
 from jobs.running import SparkRunner
 from storeformat import files
 from storeformat.errors import Refused, UsageError
+from storeformat.framing import PLAIN
 from storeformat.storeparts import parts_not_rebuilt
 
 
@@ -73,6 +74,8 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
     """Returns where repaired segments go, None if none are asked for; raises where they must not go."""
     if options.repair_log is None:
         return None
+    if any(segment.framing != PLAIN for segment in store.segments):
+        raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
     if options.on_damage != "salvage":
         raise UsageError("--repair-log needs --on-damage salvage: only what survives behind damage needs a way there")
     target = files.absolute(options.repair_log)
@@ -118,6 +121,6 @@ def _report(
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,
         queue_notes=queue_notes,
-        not_rebuilt=parts_not_rebuilt(store.root, extended=store.layout.enable_consume_queue_ext),
+        not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
         notes=list(store.notes),
     )

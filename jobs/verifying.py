@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from jobs import planning
@@ -45,8 +45,11 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
     unclean = files.exists(files.join(store.root, ABORT))
     verdicts = Verdicts()
     checkpoint = _read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
+    if unclean:
+        # The group may have agreed on more, and the broker dispatched more, than its checkpoint says.
+        store = replace(store, committed=None)
     reading = scan_store(options, store, staging, runner, mark_tag_entries=store.rules.index_tags)
-    cut = unclean or options.until_offset is not None or bool(reading.damaged)
+    cut = unclean or store.until(options.until_offset) is not None or bool(reading.damaged)
     compared: Counter[str] = Counter()
     index = None
     queues: list[tuple[QueuesCompared, Iterable[tuple[str, int]]]] = []

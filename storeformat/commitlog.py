@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 import numpy as np
 
 from storeformat import message as m
 from storeformat.errors import RecordDefect
 from storeformat.files import RangeReader
-from storeformat.kernels import PADDING, active
+from storeformat.framing import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Verdict
+from storeformat.kernels import PADDING
 from storeformat.records import DecodeRules, Fault, RecordBlock, decode
 
 BLOCK_SIZE = 4 << 20
@@ -42,6 +42,7 @@ class Segment:
     path: str
     base: int
     size: int
+    framing: Framing = PLAIN
 
     @property
     def end(self) -> int:
@@ -62,19 +63,6 @@ class Split:
     stop: int
     limit: int
     first_record: int | None = None
-
-
-class ChainEnd(IntEnum):
-    """Why the chain of a split ended."""
-
-    STOP = 0
-    """The next record begins at or behind the split's stop."""
-    BLANK = 1
-    """A BLANK closes the segment."""
-    CUT = 2
-    """The next record ends behind the limit that was asked for."""
-    DEFECT = 3
-    """The bytes there are no record."""
 
 
 def plan_splits(
@@ -123,20 +111,12 @@ class BlockWindow:
 
     def find_certificate(self, start: int, stop: int) -> int | None:
         """Returns the first log offset p in [start, stop) whose head is loaded and certifies a record at p."""
-        data, loaded = self._data, self.offset + self.length
-        at = start - self.offset + m.MAGIC_POSITION
-        last = min(stop, loaded - m.CERTIFICATE_SIZE + 1) - self.offset + m.MAGIC_POSITION
-        while True:
-            at = data.find(m.MAGIC_V1_BYTES[:3], at, last + 3)
-            if at < 0 or at >= last:
-                return None
-            head = at - m.MAGIC_POSITION
-            own = head + m.PHYSICAL_OFFSET_POSITION
-            if data[at : at + 4] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES) and (
-                int.from_bytes(data[own : own + 8], "big", signed=True) == self.offset + head
-            ):
-                return self.offset + head
-            at += 1
+        return self._segment.framing.find(self._data, self.offset, self.length, start, stop)
+
+    @property
+    def framing(self) -> Framing:
+        """How records lie in the segment."""
+        return self._segment.framing
 
     def certifies_inside(self, start: int, stop: int, limit: int) -> bool:
         """Returns whether a certified record begins in [start, stop), its head below ``limit``; the window stays."""
@@ -163,7 +143,7 @@ def search_certificate(window: BlockWindow, start: int, stop: int, limit: int, b
     all_zero = True
     at = start
     while at < stop:
-        length = min(block_size + m.CERTIFICATE_SIZE, limit - at)
+        length = min(block_size + window.framing.certificate_size, limit - at)
         window.load(at, length)
         found = window.find_certificate(at, stop)
         seen = (stop if found is None else found) - at
@@ -177,8 +157,9 @@ def search_certificate(window: BlockWindow, start: int, stop: int, limit: int, b
 class ChainWalk:
     """Iterates over the decoded blocks of a chain that begins at ``position`` and belongs to ``split``.
 
-    When the iteration is over, ``position`` is where the next record would begin, ``ended`` says why it stopped, and
-    ``defect`` why the bytes there are no record if that was the reason.
+    When the iteration is over, ``position`` is where the next link would begin, ``ended`` says why it stopped, and
+    ``defect`` why the bytes there are no record if that was the reason; ``first`` and ``last`` are the numbers of the
+    first and the last link, where links have numbers.
     """
 
     def __init__(
@@ -191,23 +172,27 @@ class ChainWalk:
         self.position = position
         self.ended = ChainEnd.STOP
         self.defect = RecordDefect.OK
+        self.first: EntryNumber | None = None
+        self.last: EntryNumber | None = None
 
     def __iter__(self) -> Iterator[RecordBlock]:
-        split, window, kernels = self._split, self._window, active()
+        split, window, framing = self._split, self._window, self._split.segment.framing
         want = self._block_size
         while self.position < split.stop:
             base = self.position
             length = min(want, split.limit - base)
             window.load(base, length)
             buffer = window.bytes
-            positions, reached = kernels.walk_sizes(buffer, 0, min(split.stop - base, length), length)
-            block, fault = decode(buffer, base, positions, self._rules)
-            ghost = None if self._rules.as_broker else self._no_ghost(block)
+            links, reached = framing.walk(buffer, min(split.stop - base, length), length, base, self.last)
+            block, fault = decode(buffer, base, links + framing.head_size, self._rules)
+            ghost = self._no_ghost(block)
             if ghost is not None:
                 block, fault = block.head(ghost), Fault(ghost, RecordDefect.FOREIGN_OFFSET)
             if len(block):
+                self.first = self.first or framing.number_at(buffer, int(links[0]))
+                self.last = framing.number_at(buffer, int(links[len(block) - 1]))
                 yield block
-            self.position = base + (reached if fault is None else int(positions[fault.row]))
+            self.position = base + (reached if fault is None else int(links[fault.row]))
             if self.position >= split.stop:
                 return
             if ghost is not None:
@@ -232,6 +217,10 @@ class ChainWalk:
         rows = np.flatnonzero(~block.genuine)
         if not rows.size:
             return None
+        if not self._split.segment.framing.has_ghosts:
+            return int(rows[0])
+        if self._rules.as_broker:
+            return None
         if not rows[0] and block.offsets[0] == self._split.segment.base:
             return 0
         body_ends = block.buffer_offset + block.heads.body_start + block.heads.body_length
@@ -241,50 +230,23 @@ class ChainWalk:
                 return row
         return None
 
-    def _judge_head(self) -> tuple[ChainEnd, RecordDefect] | int:
-        """Returns why there is no record at ``position``, or the size of the record whose head is there."""
-        split, window = self._split, self._window
-        room = split.segment.end - self.position
+    def _judge_head(self) -> Verdict:
+        """Returns why there is no link at ``position``, or the size of the link whose head is there."""
+        split, window, framing = self._split, self._window, self._split.segment.framing
+        allowed = split.limit - self.position
         at = self.position - window.offset
-        if min(at + m.BLANK_SIZE, at + split.limit - self.position) > window.length:
-            window.load(self.position, min(m.BLANK_SIZE, split.limit - self.position))
+        if at + min(framing.judged_size, allowed) > window.length:
+            window.load(self.position, min(framing.judged_size, allowed))
             at = 0
-        if split.limit - self.position < m.BLANK_SIZE:
+        if allowed < m.BLANK_SIZE:
             cut = split.limit < split.segment.end
             return (ChainEnd.CUT, RecordDefect.OK) if cut else (ChainEnd.DEFECT, RecordDefect.TRUNCATED)
-        head = window.bytes[at : at + m.BLANK_SIZE].tobytes()
-        verdict = judge_head(head, room, split.limit - self.position)
-        if self._rules.as_broker and verdict == _WRONG_BLANK and int.from_bytes(head[:4], "big", signed=True) < room:
+        head = window.bytes[at : at + framing.judged_size].tobytes()
+        room = split.segment.end - self.position
+        verdict = framing.judge(head, self.position, room, allowed, self.last)
+        if self._rules.as_broker and verdict == WRONG_BLANK and framing.blank_size(head) < room:
             return ChainEnd.BLANK, RecordDefect.OK
         return verdict
-
-
-_WRONG_BLANK = (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)
-
-
-def judge_head(head: bytes, room: int, allowed: int) -> tuple[ChainEnd, RecordDefect] | int:
-    """Returns what TOTALSIZE and MAGICCODE say: the record's size if one can begin here, else how the chain ends.
-
-    ``room`` is what the segment has left, ``allowed`` what may be read of it. A BLANK must reach exactly to the end of
-    its segment: the broker does not look (STORE_FORMAT 1.4), but what a wrong one hides would be lost without a word.
-    """
-    size = int.from_bytes(head[:4], "big", signed=True)
-    magic = int.from_bytes(head[4:8], "big", signed=True)
-    if magic == m.MAGIC_BLANK:
-        return (ChainEnd.BLANK, RecordDefect.OK) if size == room else _WRONG_BLANK
-    if size == 0 and magic == 0:
-        return ChainEnd.DEFECT, RecordDefect.UNWRITTEN
-    if magic not in (m.MAGIC_V1, m.MAGIC_V2):
-        return ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC
-    if size < m.MIN_RECORD_SIZE:
-        return ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL
-    if size > room:
-        return ChainEnd.DEFECT, RecordDefect.TRUNCATED
-    if size > allowed:
-        return ChainEnd.CUT, RecordDefect.OK
-    if size > m.MAX_RECORD_SIZE:
-        return ChainEnd.DEFECT, RecordDefect.RECORD_TOO_LARGE
-    return size
 
 
 @dataclass(frozen=True)
@@ -329,7 +291,7 @@ class ChainReport:
     ``start`` is None if no record was certified in the split; then ``end`` is the split's start. ``rest_is_zero``
     speaks of the bytes from ``end`` to the split's stop. ``behind`` is the first certified record behind a defect,
     inside the split. ``plausible`` says that the bytes at a defect carry a record's magic or their own offset:
-    something was meant to be there.
+    something was meant to be there. ``first_number`` and ``last_number`` are those of its links, where they have any.
     """
 
     split: Split
@@ -341,6 +303,8 @@ class ChainReport:
     first: Sight | None = None
     behind: Sight | None = None
     plausible: bool = False
+    first_number: EntryNumber | None = None
+    last_number: EntryNumber | None = None
 
 
 @dataclass(frozen=True)
@@ -381,6 +345,7 @@ def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: 
     for index, split in enumerate(splits):
         by_segment[split.segment.base].append(index)
     end = splits[0].start if splits else segments[0].base if segments else 0
+    number: EntryNumber | None = None
     for segment in segments:
         own = by_segment[segment.base]
         position = known = splits[own[0]].start if own else segment.base
@@ -391,6 +356,10 @@ def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: 
             if report.start != position:
                 rescans.append(replace(split, first_record=position))
                 break
+            if not segment.framing.follows(number, report.first_number, gap=bool(breaks)):
+                breaks.append(Break(segment, position, RecordDefect.ENTRY_OUT_OF_ORDER, report))
+                break
+            number = report.last_number or number
             accepted.append(report)
             position = report.end
             if report.ended == ChainEnd.BLANK:

@@ -143,3 +143,7 @@ class RecordDefect(IntEnum):
     OLDER_LOG = 13
     """A whole segment holds records of an older log under offsets of this one: of older times, in places of their
     queues that the segments around it take."""
+    BAD_ENTRY = 14
+    """The head of a DLedger entry contradicts its place or the record in it."""
+    ENTRY_OUT_OF_ORDER = 15
+    """The index of a DLedger entry is not the next one, or its term is older than that of the entry before it."""

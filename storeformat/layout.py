@@ -8,6 +8,7 @@ already there, and where two of these speak they must agree.
 directory or file           holds
 ==========================  ==========================================================================
 commitlog/                  segments, 20-digit names
+dledger-ID/data/            segments of a DLedger group's log, behind those of commitlog/ if there are any
 consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names; alike batchconsumequeue/ and consumequeue_ext/
 index/                      index files, 17-digit names
 checkpoint, abort, lock     one page of stamps; unclean exit; held by a live broker
@@ -23,7 +24,9 @@ from itertools import pairwise
 from storeformat import files
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from storeformat.dledger import HEAD_SIZE, framing_of
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
+from storeformat.framing import PLAIN, Framing
 
 CONSUME_QUEUE_UNIT_SIZE = 20
 
@@ -56,6 +59,10 @@ class StoreLayout:
     enable_multi_dispatch: bool = False
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = 48 << 20
+    read_only_commit_log_store_paths: str = ""
+    enable_d_leger_commit_log: bool = False
+    d_leger_self_id: str = ""
+    store_path_d_ledger_commit_log: str = ""
 
     def __post_init__(self) -> None:
         for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num"):
@@ -147,8 +154,10 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
 
     All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
     file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
+    A directory's first segment shows how all of them are framed.
     """
     found: list[files.Entry] = []
+    framings: dict[str, Framing] = {}
     for directory in directories:
         entries = files.list_directory(directory)
         if entries is None:
@@ -165,14 +174,30 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
                     advice="no broker starts with it; move it away",
                 )
             found.append(entry)
+            framings[entry.path] = PLAIN
+        own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)
+        framing = _framing_shown(own)
+        framings |= dict.fromkeys((entry.path for entry in own), framing)
     found.sort(key=lambda entry: entry.name)
     if found and found[-1].size == 0:
         found.pop()
     if not found:
         raise NotAStore("the commit log is empty", path=", ".join(directories))
-    segments = [Segment(entry.path, int(entry.name), entry.size) for entry in found]
+    segments = [Segment(entry.path, int(entry.name), entry.size, framings[entry.path]) for entry in found]
     _check_segments(segments, found[0].size if expected_size is None else expected_size)
     return segments
+
+
+def _framing_shown(entries: Sequence[files.Entry]) -> Framing:
+    """Returns the framing of the first of some segments that shows one."""
+    for entry in entries:
+        head = bytearray(min(HEAD_SIZE, entry.size))
+        with files.RangeReader(entry.path) as reader:
+            reader.read_into(0, memoryview(head))
+        framing = framing_of(bytes(head), int(entry.name))
+        if framing is not None:
+            return framing
+    return PLAIN
 
 
 def _check_segments(segments: Sequence[Segment], size: int) -> None:
@@ -194,7 +219,11 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
             )
     for before, segment in pairwise(segments):
         if segment.base == before.base:
-            raise NotAStore("a segment is there twice", path=f"{before.path} and {segment.path}")
+            raise NotAStore(
+                "a segment is there twice",
+                path=f"{before.path} and {segment.path}",
+                advice="--commitlog PATH[,PATH] names the directories that hold the log",
+            )
         if segment.base != before.end:
             raise NotAStore(
                 "a segment is missing in the commit log",

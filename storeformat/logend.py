@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split, search_certificate
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split, search_certificate
 from storeformat.errors import NotAStore
 from storeformat.files import RangeReader
+from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules
 
 
@@ -47,10 +48,18 @@ def _begins(segment: Segment) -> bool:
     return any(head)
 
 
-def check_log_end(segments: Sequence[Segment], end: int, rules: DecodeRules, *, past_damage: bool = False) -> None:
+def check_log_end(
+    segments: Sequence[Segment],
+    end: int,
+    rules: DecodeRules,
+    *,
+    past_damage: bool = False,
+    committed: int | None = None,
+) -> None:
     """Raises NotAStore, which says why, unless the log's records lead to ``end`` and go on from there no more.
 
-    With ``past_damage`` the chain may break and begin again at the next certified record, as in a salvage.
+    With ``past_damage`` the chain may break and begin again at the next certified record, as in a salvage. Behind
+    ``committed`` a group has not agreed on what follows, and a broker dispatches it only when it has.
     """
     if not segments[0].base <= end <= segments[-1].end:
         raise NotAStore("the log does not reach to the offset where it ended", path=segments[-1].path, offset=end)
@@ -58,7 +67,7 @@ def check_log_end(segments: Sequence[Segment], end: int, rules: DecodeRules, *, 
     with RangeReader(reached.path) as reader:
         _walk_to(BlockWindow(reader, reached), reached, end, rules, past_damage)
     following = next((segment for segment in segments if segment.base <= end < segment.end), None)
-    if following is None:
+    if following is None or end == committed:
         return
     with RangeReader(following.path) as reader:
         if _goes_on(BlockWindow(reader, following), following, end, rules):

@@ -22,18 +22,10 @@ from enum import Enum
 import numpy as np
 
 from storeformat import message as m
-from storeformat.commitlog import (
-    BlockWindow,
-    ChainEnd,
-    ChainWalk,
-    Segment,
-    Sight,
-    Split,
-    judge_head,
-    sight_of,
-)
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Sight, Split, sight_of
 from storeformat.errors import RecordDefect
 from storeformat.frame import Follower, Frame, claimed_size, judge_frame
+from storeformat.framing import ChainEnd, EntryNumber, judge_head
 from storeformat.records import DecodeRules, decode
 from storeformat.survivors import Neighbours, Witness
 
@@ -83,6 +75,8 @@ class Broken:
     defect: RecordDefect
     limit: int
     neighbours: Neighbours = field(default_factory=Neighbours)
+    last_entry: EntryNumber | None = None
+    """The last proven DLedger entry before, in a log of such."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +310,7 @@ class _Surveyor:
         if frame.is_blank:
             self._lose(position, self._limit, Finding.BLANK, defect)
             return
-        zeros = self._zeros_from(position)
+        zeros = zeros_from(self._window, position, self._limit)
         first = min(rejected[0].begin, zeros) if rejected else zeros
         if first > position:
             self._lose(position, first, Finding.BYTES, defect)
@@ -326,18 +320,6 @@ class _Surveyor:
         if zeros < self._limit:
             self._lose(zeros, self._limit, Finding.ZEROS, defect)
 
-    def _zeros_from(self, position: int) -> int:
-        """Returns where the zeros begin that reach to the limit."""
-        end = self._limit
-        while end > position:
-            begin = max(position, end - SURVEY_BLOCK)
-            self._window.load(begin, end - begin)
-            used = np.flatnonzero(self._window.bytes[: end - begin])
-            if used.size:
-                return begin + int(used[-1]) + 1
-            end = begin
-        return position
-
     def _is_zero(self, begin: int, end: int) -> bool:
         for at in range(begin, end, SURVEY_BLOCK):
             length = min(SURVEY_BLOCK, end - at)
@@ -345,6 +327,18 @@ class _Surveyor:
             if self._window.bytes[:length].any():
                 return False
         return True
+
+
+def zeros_from(window: BlockWindow, begin: int, end: int) -> int:
+    """Returns where in [begin, end) the zeros begin that reach to the end."""
+    while end > begin:
+        start = max(begin, end - SURVEY_BLOCK)
+        window.load(start, end - start)
+        used = np.flatnonzero(window.bytes[: end - start])
+        if used.size:
+            return start + int(used[-1]) + 1
+        end = start
+    return begin
 
 
 _FIRST = np.zeros(1, np.int64)

@@ -1,35 +1,24 @@
 """Parts of a store that a rebuild does not make: named, so that nobody believes they were.
 
-=============================  ===============================================================================
-part                           what it is, and who makes it again
-=============================  ===============================================================================
-``consumequeue_ext/``          filter bit maps come from consumers; written without them where
-                               ``enableConsumeQueueExt`` is on, plain tags codes in the queues where it is off
-``compaction/``                compaction topics: the broker compacts again by itself
-``timerwheel``, ``timerlog/``  timer messages on their way; the broker recovers them from its timer topic
-(also ``timerwheel.POSITION``)
-``kvStore/``                   POP: messages handed out and not yet acknowledged; only the broker knows them
-``consumequeue/CURRENT``       RocksDB consume queues (``storeType=defaultRocksDB``); ``--only rocksdb`` exports
-``consumequeue_rocksdb/``      their pairs
-``rocksdbstore/``              5.4.0 and later make it in every store; it holds something where an index,
-                               half messages or timers are kept in RocksDB
-``dledger-*/``                 DLedger logs are framed otherwise and not read
-=============================  ===============================================================================
+=============================  ========================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from storeformat import files
+from storeformat.commitlog import Segment
 from storeformat.consumequeueext import UNIT_HEAD
+from storeformat.dledger import DATA
 from storeformat.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT
+from storeformat.logdirectories import group_directories
 
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
 _BIT_MAPS = "written, but without the filters' bit maps, which come from consumers and not from the log"
 _TIMERS = "timer messages on their way are not in queues or index; the broker recovers them from its timer topic"
 _ROCKSDB_QUEUES = "consume queues in RocksDB are not rebuilt, only those in files; rebuild --only rocksdb exports pairs"
-_DLEDGER = "a DLedger log is not read; records in it are in no queue and no index of this output"
+_DLEDGER = "this DLedger log was not read; records in it are in no queue and no index of this output"
 _PARTS = {
     "compaction": "queues of compaction topics are made again by the broker",
     "timerwheel": _TIMERS,
@@ -42,8 +31,8 @@ _ROCKSDB = ("consumequeue_rocksdb", "rocksdbstore", "kvStore")
 _EXT_FILES_TO_ASK = 64
 
 
-def parts_not_rebuilt(root: str, *, extended: bool = False) -> list[dict[str, str]]:
-    """Returns ``part`` and ``reason`` for everything in a store root that a rebuild does not make.
+def parts_not_rebuilt(root: str, segments: Sequence[Segment] = (), *, extended: bool = False) -> list[dict[str, str]]:
+    """Returns ``part`` and ``reason`` for everything in a store root that a rebuild from the segments does not make.
 
     ``extended`` says that it makes consumequeue_ext; then only bit maps are missing, if there are any.
     """
@@ -57,7 +46,10 @@ def parts_not_rebuilt(root: str, *, extended: bool = False) -> list[dict[str, st
     found += [{"part": name, "reason": _TIMERS} for name in sorted(names) if name.startswith("timerwheel.")]
     if files.exists(files.join(root, CONSUME_QUEUE, "CURRENT")):
         found.append({"part": f"{CONSUME_QUEUE}/CURRENT", "reason": _ROCKSDB_QUEUES})
-    found += [{"part": name, "reason": _DLEDGER} for name in sorted(names) if name.startswith("dledger-")]
+    for group in group_directories(root):
+        data = files.join(group, DATA)
+        if files.list_directory(data) and not any(segment.path.startswith(data + "/") for segment in segments):
+            found.append({"part": files.name_of(group), "reason": _DLEDGER})
     return found
 
 

@@ -20,8 +20,9 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark
 
 from storeformat import files
-from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Split
+from storeformat.commitlog import BlockWindow, ChainWalk, Split
 from storeformat.errors import DamagedLog, WriteFailed
+from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules, RecordBlock
 from udfs.rows import RowRules, record_batch
 from udfs.scan import Selection

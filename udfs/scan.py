@@ -29,7 +29,6 @@ from storeformat import files
 from storeformat.commitlog import (
     BLOCK_SIZE,
     BlockWindow,
-    ChainEnd,
     ChainReport,
     ChainWalk,
     Sight,
@@ -49,6 +48,7 @@ from storeformat.dispatch import (
     queue_units,
 )
 from storeformat.errors import RecordDefect, WriteFailed
+from storeformat.framing import ChainEnd
 from storeformat.kernels import Int32s, Int64s, active
 from storeformat.records import DecodeRules, RecordBlock
 from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
@@ -177,6 +177,12 @@ class SplitScan:
     kernels: str = ""
     """Which kernels read it, ``numba`` or ``numpy``; nothing where there was no record."""
 
+    @property
+    def chain_bytes(self) -> int:
+        """Bytes of everything in the chain: records, ghosts, and what frames them."""
+        heads = self.report.split.segment.framing.head_size * (self.records + len(self.ghosts))
+        return self.record_bytes + sum(size for _, size in self.ghosts) + heads
+
 
 def scan_split(split: Split, task: ScanTask) -> SplitScan:
     """Returns the summary of one split and leaves its runs in the staging directory."""
@@ -214,7 +220,19 @@ def _report(
         rest_is_zero = rest.first is None and rest.all_zero
         if not rest_is_zero:
             behind = _next_sight(window, walk.position + 1, split, task)
-    return ChainReport(split, start, walk.position, walk.ended, walk.defect, rest_is_zero, first, behind, plausible)
+    return ChainReport(
+        split,
+        start,
+        walk.position,
+        walk.ended,
+        walk.defect,
+        rest_is_zero,
+        first,
+        behind,
+        plausible,
+        first_number=walk.first,
+        last_number=walk.last,
+    )
 
 
 def _next_sight(window: BlockWindow, position: int, split: Split, task: ScanTask) -> Sight | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from storeformat import files
 from storeformat.commitlog import BlockWindow
+from storeformat.dledger import EntryFraming
+from storeformat.entrysurvey import survey_entries
 from storeformat.records import DecodeRules
 from storeformat.resync import Broken, Survey, survey
 
@@ -22,4 +24,7 @@ class SurveyTask:
         for place in places:
             with files.RangeReader(place.segment.path) as reader:
                 window = BlockWindow(reader, place.segment)
-                yield survey(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)
+                if isinstance(place.segment.framing, EntryFraming):
+                    yield survey_entries(window, place, self.decode_rules)
+                else:
+                    yield survey(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)

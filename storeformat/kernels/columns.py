@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,10 @@ Int64s = npt.NDArray[np.int64]
 
 PADDING = 256
 """Bytes that must follow the data of every buffer, so that a head read at the last position stays inside it."""
+
+ENTRY_MAGIC = 1
+ENTRY_HEAD = struct.Struct(">iiqqq12xii")
+"""Of a DLedger entry (``storeformat.dledger``): magic, size, index, term, pos, bodyLen, and the record's TOTALSIZE."""
 
 
 class Spans(NamedTuple):

@@ -18,6 +18,7 @@ with kept_by_content():
         property_pieces,
         property_spans,
         split_spans,
+        walk_entries,
         walk_sizes,
     )
     from storeformat.kernels.numba_values import dictionary, gather_spans, hash_spans, index_keys, put_entries
@@ -33,5 +34,6 @@ __all__ = [
     "property_spans",
     "put_entries",
     "split_spans",
+    "walk_entries",
     "walk_sizes",
 ]

@@ -11,7 +11,7 @@ from numba import njit, types
 
 from storeformat import message as m
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import Bytes, Heads, Int32s, Int64s, Spans
+from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC, Bytes, Heads, Int32s, Int64s, Spans
 from storeformat.kernels.machine_words import (
     BYTES,
     EVERY_BYTE,
@@ -32,6 +32,16 @@ from storeformat.kernels.machine_words import (
 from storeformat.kernels.numba_crc import TABLES, crc32
 
 WIDE_ROWS, NARROW_ROWS = result(types.int64, 2), result(types.int32, 2)
+
+
+@njit(forceinline=True)
+def _int32(buffer, at):  # type: ignore[no-untyped-def]
+    return np.int32(swap32(load32(buffer, at)))
+
+
+@njit(forceinline=True)
+def _int64(buffer, at):  # type: ignore[no-untyped-def]
+    return np.int64(swap64(load64(buffer, at)))
 
 
 # --- framing ----------------------------------------------------------------------------------------------------
@@ -60,6 +70,44 @@ def _walk(buffer, position, stop, limit):  # type: ignore[no-untyped-def]
     return positions[:count], position
 
 
+def walk_entries(
+    buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
+) -> tuple[Int64s, int]:
+    """See ``numpy_walks.walk_entries``."""
+    positions: Int64s
+    stop = min(stop, limit - ENTRY_HEAD.size + 1)
+    positions, reached = _walk_entries(buffer, start, stop, limit, buffer_offset, index, term, committed)
+    return positions, reached
+
+
+_ENTRY_HEAD_SIZE = ENTRY_HEAD.size - 4
+
+
+@njit(tuple_of(result(types.int64), types.int64)(BYTES, *[types.int64] * 7), cache=True)
+def _walk_entries(buffer, position, stop, limit, buffer_offset, index, term, committed):  # type: ignore[no-untyped-def]
+    positions = np.empty(1 << 10, np.int64)
+    count = 0
+    while position < stop:
+        size = np.int64(_int32(buffer, position + 4))
+        if _int32(buffer, position) != ENTRY_MAGIC or size < _ENTRY_HEAD_SIZE + m.MIN_RECORD_SIZE:
+            break
+        body_length = np.int64(_int32(buffer, position + 44))
+        if position + size > limit or body_length != size - _ENTRY_HEAD_SIZE:
+            break
+        if _int64(buffer, position + 24) != buffer_offset + position or _int32(buffer, position + 48) != body_length:
+            break
+        own_index, own_term = _int64(buffer, position + 8), _int64(buffer, position + 16)
+        if own_index < 0 or (own_term < term and own_index > committed) or (index >= 0 and own_index != index + 1):
+            break
+        if count == len(positions):
+            positions = np.concatenate((positions, np.empty_like(positions)))
+        positions[count] = position
+        count += 1
+        index, term = own_index, own_term
+        position += size
+    return positions[:count], position
+
+
 # --- heads ------------------------------------------------------------------------------------------------------
 
 _WIDE = ("queue_offset", "physical_offset", "born_timestamp", "store_timestamp", "prepared_transaction_offset",
@@ -81,16 +129,6 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
 _OK, _ILLEGAL_MAGIC = int(RecordDefect.OK), int(RecordDefect.ILLEGAL_MAGIC)
 _SIZE_TOO_SMALL, _LENGTH_MISMATCH = int(RecordDefect.SIZE_TOO_SMALL), int(RecordDefect.LENGTH_MISMATCH)
 _FOREIGN_OFFSET = int(RecordDefect.FOREIGN_OFFSET)
-
-
-@njit(forceinline=True)
-def _int32(buffer, at):  # type: ignore[no-untyped-def]
-    return np.int32(swap32(load32(buffer, at)))
-
-
-@njit(forceinline=True)
-def _int64(buffer, at):  # type: ignore[no-untyped-def]
-    return np.int64(swap64(load64(buffer, at)))
 
 
 @njit(forceinline=True)

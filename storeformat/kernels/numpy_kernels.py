@@ -7,7 +7,6 @@ index expression: lengths are compared before they are used, and rows that fail 
 
 from __future__ import annotations
 
-import struct
 import zlib
 from typing import Any
 
@@ -20,29 +19,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.errors import RecordDefect
 from storeformat.kernels.columns import Bytes, Heads, Int32s, Int64s, Spans
-
-_SIZE = struct.Struct(">i")
-
-
-def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
-    """Returns the positions reached from ``start`` by following TOTALSIZE, and the position after the last of them.
-
-    A position p is taken while p < stop and [p, p + TOTALSIZE) lies below ``limit``; TOTALSIZE below ``BLANK_SIZE``
-    ends the walk.
-    """
-    positions: list[int] = []
-    append = positions.append
-    unpack = _SIZE.unpack_from
-    view = memoryview(buffer.data)
-    position = start
-    stop = min(stop, limit - 3)
-    while position < stop:
-        size = unpack(view, position)[0]
-        if size < m.BLANK_SIZE or position + size > limit:
-            break
-        append(position)
-        position += size
-    return np.array(positions, dtype=np.int64), position
+from storeformat.kernels.numpy_walks import walk_entries, walk_sizes  # noqa: F401 - two more of these kernels
 
 
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:

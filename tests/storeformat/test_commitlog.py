@@ -11,17 +11,16 @@ from support.store_builder import Embedded, LogBuilder, Message
 from storeformat import files
 from storeformat.commitlog import (
     BlockWindow,
-    ChainEnd,
     ChainReport,
     ChainWalk,
     Segment,
     Split,
     follow_chain,
-    judge_head,
     plan_splits,
     search_certificate,
 )
 from storeformat.errors import RecordDefect
+from storeformat.framing import ChainEnd, judge_head
 from storeformat.records import DecodeRules
 
 SIZE = 4096

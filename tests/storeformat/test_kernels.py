@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import golden
+from support.entry_log import encode_entry
 from support.strategies import ODD_PIECES, apply_damages, damages, logs, texts
 
 from storeformat import javacompat, kernels
@@ -272,3 +273,34 @@ def test_what_was_compiled_is_found_wherever_the_sources_lie(tmp_path: Path) -> 
     settings = {**os.environ, "PYTHONPATH": str(archive)}
     said = subprocess.run([sys.executable, "-c", asked], env=settings, cwd=tmp_path, capture_output=True, check=True)
     assert said.stdout.decode() == f"{archive}/storeformat/kernels/numba_kernels.py 1 0\n"
+
+
+@st.composite
+def random_entries(draw: Any) -> bytes:
+    """DLedger entries whose heads are mostly right: each field lies now and then."""
+    data = b""
+    index, term = draw(st.sampled_from([0, 5, (1 << 63) - 3])), 1
+    for _ in range(draw(st.integers(1, 6))):
+        record = bytearray(draw(st.binary(min_size=88, max_size=140)))
+        record[:4] = len(record).to_bytes(4, "big")
+        entry = bytearray(encode_entry(bytes(record), index, term, len(data)))
+        if draw(st.integers(0, 9)) == 0:
+            at = draw(st.sampled_from([0, 3, 4, 7, 8, 15, 16, 23, 24, 31, 44, 47, 48, 51]))
+            entry[at] = draw(st.integers(0, 255))
+        data += entry
+        index, term = min(index + 1, (1 << 63) - 1), term + draw(st.sampled_from([0, 0, 0, 1, -1]))
+    return data
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), random_entries())
+def test_walks_over_entries_agree(data: st.DataObject, entries: bytes) -> None:
+    limit = data.draw(st.integers(0, len(entries)))
+    stop = data.draw(st.integers(0, limit))
+    offset = data.draw(st.sampled_from([0, 0, 0, 1]))
+    number = data.draw(st.sampled_from([(-1, -1), (4, 1), (5, 1), (4, 2), ((1 << 63) - 1, 0)]))
+    committed = data.draw(st.sampled_from([-1, 2, 7, 1 << 62]))
+    arguments = (padded(entries[:limit]), 0, stop, limit, offset, *number, committed)
+    expected = numpy_kernels.walk_entries(*arguments)
+    assert_same(numba_kernels.walk_entries(*arguments), expected, "entries")
+    assert expected[1] <= limit

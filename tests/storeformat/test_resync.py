@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from support.store_builder import BLANK, LogBuilder, Message, Placed, encode_record
 
-from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.errors import NotAStore, RecordDefect
+from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules
 from storeformat.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
 from storeformat.resync import Broken, Finding, Survey, survey

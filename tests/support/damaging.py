@@ -39,8 +39,9 @@ from support.store_builder import Embedded, LogBuilder, Message, Placed
 
 from jobs.logscan import LogReading, scan_log
 from storeformat import files
-from storeformat.commitlog import BlockWindow, ChainEnd, ChainWalk, Segment, Split
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules
+from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules
 from storeformat.resync import Broken, Finding, survey
 from storeformat.survivors import Neighbours

@@ -146,11 +146,12 @@ class RealStore:
     ) -> list[Store]:
         """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
 
-        ``features``: those of every store, or a function of its number; all there are in ``FEATURES``. ``settings`` win
-        over those drawn from the seed. ``messages`` sets the number of steps (a step puts one to six messages).
-        ``halt`` ends the process without shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store
-        deliver delayed messages, which are all due; ``counts`` leaves these out, and the log no longer follows from the
-        seed alone.
+        ``features``: those of every store, or a function of its number: what ``FEATURES`` has, and for all releases
+        ``dledger`` (the log of a group with one member) and ``mixed_log`` (the same, behind what the broker wrote
+        before). ``settings`` win over those drawn from the seed. ``messages`` sets the number of steps (a step puts one
+        to six messages). ``halt`` ends the process without shutdown, everything dispatched. ``deliver_delayed`` (4.x)
+        lets the store deliver delayed messages, which are all due; ``counts`` leaves these out, and the log no longer
+        follows from the seed alone.
         """
         jobs = [
             {
@@ -298,7 +299,9 @@ def write_description(store: Store) -> None:
 def wiped_copy(source: Path, target: Path) -> Path:
     """Returns ``target``, a copy of the log and ``store.json`` alone, marked as crashed (``abort``)."""
     target.mkdir(parents=True)
-    shutil.copytree(source / "commitlog", target / "commitlog")
+    for log in (source / "commitlog", *source.glob("dledger-*")):
+        if log.exists():
+            shutil.copytree(log, target / log.name)
     if (source / "store.json").exists():
         shutil.copy2(source / "store.json", target)
     (target / "abort").touch()

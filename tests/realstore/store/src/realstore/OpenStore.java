@@ -34,6 +34,8 @@ final class OpenStore implements AutoCloseable {
         SURROUNDINGS.put("cleanFileForciblyEnable", false);
         SURROUNDINGS.put("timerWheelEnable", false);
         SURROUNDINGS.put("enableCompaction", false);
+        SURROUNDINGS.put("dLegerGroup", "group");
+        SURROUNDINGS.put("dLegerSelfId", "n0");
     }
 
     /** A clock that only its owner moves: store times then follow from the seed, and may lie hours apart. */
@@ -78,6 +80,9 @@ final class OpenStore implements AutoCloseable {
             set(config, setting.getKey(), setting.getValue());
         }
         Map<String, Object> settings = job.getJSONObject("settings");
+        if (settings.containsKey(DLedgerGroup.SWITCH)) {
+            set(config, "dLegerPeers", DLedgerGroup.peers());
+        }
         List<String> batchTopics = new ArrayList<>();
         for (Map.Entry<String, Object> setting : settings.entrySet()) {
             if (setting.getKey().equals(BATCH_TOPICS)) {
@@ -101,9 +106,8 @@ final class OpenStore implements AutoCloseable {
 
     /** Returns false where this release has no such setting. */
     private static boolean set(MessageStoreConfig config, String name, Object value) throws Exception {
-        String setter = "set" + Character.toUpperCase(name.charAt(0)) + name.substring(1);
         for (Method method : MessageStoreConfig.class.getMethods()) {
-            if (method.getName().equals(setter) && !method.getParameterTypes()[0].isEnum()) {
+            if (method.getName().equalsIgnoreCase("set" + name) && !method.getParameterTypes()[0].isEnum()) {
                 method.invoke(config, new JSONObject(Collections.singletonMap("v", value))
                     .getObject("v", method.getParameterTypes()[0]));
                 return true;
@@ -118,11 +122,19 @@ final class OpenStore implements AutoCloseable {
             throw new IllegalStateException("the store refuses to load " + root);
         }
         store.start();
+        if (config.isEnableDLegerCommitLog()) {
+            DLedgerGroup.awaitLeader(store, DISPATCH_TIMEOUT_MS);
+            awaitDispatch();
+            DLedgerGroup.becomeMaster(store);
+        }
         awaitDispatch();
     }
 
     void awaitDispatch() throws Exception {
         long deadline = System.currentTimeMillis() + DISPATCH_TIMEOUT_MS;
+        if (config.isEnableDLegerCommitLog()) {
+            DLedgerGroup.awaitCommit(store, DISPATCH_TIMEOUT_MS);
+        }
         while (store.dispatchBehindBytes() > 0) {
             if (System.currentTimeMillis() > deadline) {
                 throw new IllegalStateException("dispatch of " + root + " stalls, " + store.dispatchBehindBytes()

@@ -20,7 +20,7 @@ import org.apache.rocketmq.store.*;
 /** Puts messages of every kind a broker meets, the kind and everything in it drawn from one random source. */
 final class RandomMessages {
     static final List<String> FEATURES =
-        Arrays.asList("lmq", "cq_ext", "property_crc", "batch_cq", "long_topics");
+        Arrays.asList("lmq", "cq_ext", "property_crc", "batch_cq", "long_topics", "dledger", "mixed_log");
     static final List<String> BATCH_TOPICS = Arrays.asList("BatchOrders", "batch-2");
 
     private static final String HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC";
@@ -33,7 +33,7 @@ final class RandomMessages {
     private static final int DELAY_LEVELS = 20;
 
     private final Random random;
-    private final OpenStore open;
+    private OpenStore open;
     private final OpenStore.Clock clock;
     private final List<String> features;
     private final List<String> topics = new ArrayList<>();
@@ -43,9 +43,8 @@ final class RandomMessages {
     private int rolledBack;
     private int innerBatched;
 
-    RandomMessages(Random random, OpenStore open, OpenStore.Clock clock, List<String> features) {
+    RandomMessages(Random random, OpenStore.Clock clock, List<String> features) {
         this.random = random;
-        this.open = open;
         this.clock = clock;
         this.features = features;
         this.queues = 1 + random.nextInt(6);
@@ -59,6 +58,11 @@ final class RandomMessages {
             topics.add(letters(127));
             topics.add(letters(128));
         }
+    }
+
+    /** From now on messages go into this store. */
+    void putInto(OpenStore store) {
+        open = store;
     }
 
     /** Returns how many records were put, and of which kind; an inner batch is one record. */

@@ -33,9 +33,13 @@ final class RandomStore {
 
         Path root = Files.createDirectories(Paths.get(job.getString("root")));
         OpenStore.Clock clock = new OpenStore.Clock(EPOCH + random.nextInt(1_000_000_000));
+        RandomMessages messages = new RandomMessages(random, clock, features);
+        if (features.contains("mixed_log")) {
+            writeOldLog(job, clock, messages, steps / 2);
+        }
         OpenStore open = OpenStore.load(job, clock);
         open.start();
-        RandomMessages messages = new RandomMessages(random, open, clock, features);
+        messages.putInto(open);
         for (int step = 0; step < steps; step++) {
             messages.putSomething();
         }
@@ -58,6 +62,23 @@ final class RandomStore {
         return written;
     }
 
+    /** What the broker wrote before it became a member of a DLedger group. */
+    private static void writeOldLog(JSONObject job, OpenStore.Clock clock, RandomMessages messages, int steps)
+        throws Exception {
+        JSONObject settings = new JSONObject(new LinkedHashMap<>(job.getJSONObject("settings")));
+        settings.remove(DLedgerGroup.SWITCH);
+        JSONObject before = new JSONObject(new LinkedHashMap<>(job));
+        before.put("settings", settings);
+        try (OpenStore open = OpenStore.load(before, clock)) {
+            open.start();
+            messages.putInto(open);
+            for (int step = 0; step < steps; step++) {
+                messages.putSomething();
+            }
+            messages.putPlain();
+        }
+    }
+
     private static List<String> features(JSONArray names) {
         List<String> features = new ArrayList<>();
         for (Object name : names) {
@@ -77,6 +98,9 @@ final class RandomStore {
         settings.put("maxIndexNum", pick(random, 60, 60, 41, 250));
         if (random.nextInt(8) == 0) {
             settings.put("messageDelayLevel", "1s 7s 1m 90m 3h 2d");
+        }
+        if (features.contains("dledger") || features.contains("mixed_log")) {
+            settings.put(DLedgerGroup.SWITCH, true);
         }
         if (features.contains("lmq")) {
             settings.put("enableLmq", true);

@@ -1,0 +1,110 @@
+"""Where the segments of a store's log are: its own folder, several paths, or the folder of a DLedger group.
+
+=================================================  ==============================================================
+setting                                            holds
+=================================================  ==============================================================
+``storePathCommitLog``, several paths with commas  segments, each new one in the next path
+``readOnlyCommitLogStorePaths``                    segments that were written when they were not read-only
+``storePathDLedgerCommitLog``                      entries, if not in ``dledger-<dLegerSelfId>/data``
+=================================================  ==============================================================
+
+Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0. A broker skips a path
+that is not there; here that is an error, because a path that is not mounted takes messages away without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from storeformat import dledger, files
+from storeformat.commitlog import Segment
+from storeformat.dledger import Committed
+from storeformat.errors import MissingInput, WrongSettings
+from storeformat.layout import COMMIT_LOG, StoreLayout
+
+_SWITCH = "enableDLegerCommitLog"
+
+
+def commit_log_directories(
+    root: str, layout: StoreLayout, given: Collection[str] = (), named: Sequence[str] = ()
+) -> list[str]:
+    """Returns the directories that hold the log: as told, as the settings say, or as the store shows.
+
+    ``given`` are the settings that were told; a group's folder in the store counts unless they say that there is none.
+    Paths from another machine's broker.conf often do not exist here; then the store's own folders are meant.
+    """
+    if named:
+        return [files.absolute(path) for path in named]
+    plain = _configured(layout.store_path_commit_log, layout.read_only_commit_log_store_paths)
+    plain = plain or [files.join(root, COMMIT_LOG)]
+    if _SWITCH in given and not layout.enable_d_leger_commit_log:
+        return plain
+    entries = [path for path in _entry_directories(root, layout) if _holds_files(path)]
+    return [path for path in plain if not entries or _holds_files(path)] + entries
+
+
+def group_directories(root: str, self_id: str = "") -> list[str]:
+    """Returns the folders of DLedger groups in a store root, or that of one member."""
+    prefix = dledger.GROUP_PREFIX + self_id
+    names = sorted(entry.name for entry in files.list_directory(root) or [] if entry.is_directory)
+    return [files.join(root, name) for name in names if name == prefix or (not self_id and name.startswith(prefix))]
+
+
+def groups_of(directories: Sequence[str]) -> list[str]:
+    """Returns the folders of the groups whose entries lie in some directories of a log."""
+    parents = [files.parent_of(path) for path in directories if files.name_of(path) == dledger.DATA]
+    return [path for path in parents if files.name_of(path).startswith(dledger.GROUP_PREFIX)]
+
+
+def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[list[Segment], Committed]:
+    """Returns the segments of a log, which know what is committed from now on, and how far that reaches; ``groups`` are
+    the folders of the groups that it may be of.
+    """
+    if not isinstance(segments[-1].framing, dledger.EntryFraming) or len(groups) != 1:
+        return list(segments), Committed()
+    index = dledger.committed_index(files.join(groups[0], dledger.CHECKPOINT))
+    if index is None:
+        return list(segments), Committed(
+            None, "the group left no checkpoint: nothing shows how far its log is committed"
+        )
+    framing = dledger.EntryFraming(index)
+    known = [replace(item, framing=framing) if item.framing == dledger.ENTRIES else item for item in segments]
+    return known, dledger.committed_end(known, index)
+
+
+def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
+    configured = _configured(layout.store_path_d_ledger_commit_log)
+    if configured:
+        return configured
+    found = [files.join(path, dledger.DATA) for path in group_directories(root, layout.d_leger_self_id)]
+    found = [path for path in found if _holds_files(path)]
+    if len(found) > 1:
+        raise WrongSettings(
+            "the store holds the logs of several members of a DLedger group",
+            path=root,
+            found=" and ".join(found),
+            advice="--set dLegerSelfId=ID says whose log counts",
+        )
+    return found
+
+
+def _configured(*settings: str) -> list[str]:
+    """Returns the directories that settings name, none if none of them is here; raises MissingInput if only some are.
+
+    A directory that is named twice counts once.
+    """
+    paths = list(dict.fromkeys(path for setting in settings for path in setting.strip().split(",") if path))
+    there = [path for path in paths if files.exists(path)]
+    missing = [path for path in paths if path not in there]
+    if there and missing:
+        raise MissingInput(
+            "a directory of the commit log is not there",
+            path=missing[0],
+            advice="mount it, or name those that hold the log with --commitlog PATH[,PATH]",
+        )
+    return [files.absolute(path) for path in there]
+
+
+def _holds_files(directory: str) -> bool:
+    return any(not entry.is_directory for entry in files.list_directory(directory) or [])

@@ -1,0 +1,381 @@
+"""Jobs on the log of a DLedger group: what is read of it, what is left out, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.entry_log import HEAD, EntryLogBuilder
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
+from support.verifying import verify_here
+
+from jobs import command_line, inspection, opening, publish, query
+from jobs.config import InspectOptions, LogOptions, PublishOptions, QueryOptions
+from jobs.logscan import LogReading, scan_log
+from jobs.offline import OfflineStore
+from jobs.reporting import Report, Reporter
+from jobs.running import LocalRunner
+from storeformat import consumequeue as cq
+from storeformat.dledger import EntryFraming
+from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused, WrongSettings
+from storeformat.framing import PLAIN
+from storeformat.layout import find_segments
+from storeformat.records import DecodeRules
+from storeformat.storeparts import parts_not_rebuilt
+from udfs.scan import ScanTask
+
+SIZE = 4096
+
+
+def a_log(count: int = 60, **more: Any) -> EntryLogBuilder:
+    log = EntryLogBuilder(SIZE, **more)
+    for number in range(count):
+        log.message(topic="T", queue_id=number % 3, body=b"%d " % number + bytes(number % 40), keys=f"k{number}")
+    return log
+
+
+def opened(root: Path, **more: Any) -> opening.OpenedStore:
+    return opening.open_store(LogOptions(store=str(root), **more))
+
+
+def read(root: Path, split_size: int = 1 << 30, on_damage: str = "fail") -> LogReading:
+    store = opened(root, on_damage=on_damage)
+    task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
+    return scan_log(
+        LocalRunner(), store.segments, task, split_size=split_size, on_damage=on_damage, until=store.until(None)
+    )
+
+
+def queue_offsets(directory: Path, log_offsets: bool = True) -> list[int]:
+    """The log offsets in all queues of a rebuilt store, ascending."""
+    found: list[int] = []
+    for path in (directory / "consumequeue").rglob("0*"):
+        if path.is_file():
+            units = cq.parse_units(path.read_bytes())
+            found += units["phy_offset"][: cq.written_units(units)].tolist()
+    return sorted(found)
+
+
+def rebuilt(root: Path, work: Path, **more: Any) -> Path:
+    work.mkdir()
+    return Path(rebuild_here(root, work, {"maxHashSlotNum": 100, "maxIndexNum": 50}, **more).directory)
+
+
+def damage(root: Path, offset: int, new: bytes) -> None:
+    with (root / "dledger-n0" / "data" / f"{offset - offset % SIZE:020d}").open("r+b") as file:
+        file.seek(offset % SIZE)
+        file.write(new)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.integers(0, 900), min_size=1, max_size=40), split_size=st.sampled_from([1, 7, 100, 1000, 5000])
+)
+def test_any_split_size_reads_the_same_records(
+    sizes: list[int], split_size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    log = EntryLogBuilder(SIZE)
+    for number, size in enumerate(sizes):
+        log.message(queue_id=number % 2, body=bytes(size))
+    root = log.write(tmp_path_factory.mktemp("store"), len(sizes) - 1)
+    reading = read(root, split_size)
+    assert (reading.records, reading.begin, reading.end) == (len(sizes), 0, log.end_offset)
+    assert reading.record_bytes == sum(placed.size for placed in log.records)
+    runs = [(scan.runs.first_offsets.tolist(), scan.runs.counts.tolist()) for scan in reading.scans]
+    firsts = {offset for offsets, _ in runs for offset in offsets}
+    assert firsts <= {placed.offset for placed in log.records}
+    assert sum(sum(counts) for _, counts in runs) == len(sizes)
+    assert reading.damaged == reading.stale == []
+
+
+def test_queues_hold_the_places_of_records(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 59)
+    made = rebuilt(root, tmp_path / "work")
+    assert queue_offsets(made) == [placed.offset for placed in log.records]
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert (manifest["log_begin"], manifest["log_end"]) == (0, log.end_offset)
+    assert parts_not_rebuilt(str(root), opened(root).segments) == []
+
+
+@pytest.mark.parametrize("split_size", [50, 1 << 30])
+def test_only_what_is_committed_goes_into_queues(tmp_path: Path, split_size: int) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 41)
+    store = opened(root)
+    assert store.committed == log.records[41].end
+    assert "not known to be committed" in store.notes[-1]
+    made = rebuilt(root, tmp_path / "work", split_size=split_size)
+    assert queue_offsets(made) == [placed.offset for placed in log.records[:42]]
+    more = rebuilt(root, tmp_path / "more", split_size=split_size, until_offset=log.end_offset)
+    assert queue_offsets(more) == [placed.offset for placed in log.records]
+
+
+def test_without_a_checkpoint_all_counts_and_the_report_says_so(tmp_path: Path) -> None:
+    root = a_log().write(tmp_path / "store")
+    assert opened(root).notes[-1:] == ("the group left no checkpoint: nothing shows how far its log is committed",)
+    assert read(root).records == 60
+
+
+@pytest.mark.parametrize("split_size", [1, 37, 500, 1 << 30])
+def test_entries_of_an_older_term_are_no_messages(tmp_path: Path, split_size: int) -> None:
+    log = a_log()
+    cut = log.records[50]
+    log.truncate(cut.offset - HEAD.size)
+    log.term = 3
+    log.message(cut.message, queue_offset=None, store_timestamp=None)
+    assert log.end_offset == cut.end  # the old entry 51 lies just behind
+    root = log.write(tmp_path / "store", 50)
+    reading = read(root, split_size)
+    assert (reading.records, reading.end, reading.damaged) == (51, log.end_offset, [])
+    store = opened(root)
+    assert store.committed == log.end_offset
+    task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
+    whole = scan_log(LocalRunner(), store.segments, task, split_size=split_size)
+    assert (whole.records, whole.end, whole.damaged) == (51, log.end_offset, [])
+    assert [item.begin for item in whole.stale] == [log.end_offset]
+
+
+@pytest.mark.parametrize("split_size", [64, 1000, 1 << 30])
+@pytest.mark.parametrize("field", [0, 4, 8, 24, 44, 48, 52, 76, 138])
+def test_one_damaged_entry_is_one_lost_message(tmp_path: Path, split_size: int, field: int) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 59)
+    lost = log.records[30]
+    damage(root, lost.offset - HEAD.size + field, b"\x7f\x7f")
+    with pytest.raises(DamagedLog) as refused:
+        read(root, split_size)
+    assert refused.value.offset == lost.offset - HEAD.size
+    reading = read(root, split_size, "salvage")
+    assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset - HEAD.size, lost.end)]
+    assert (reading.records, reading.end) == (59, log.end_offset)
+    assert reading.facts()["lost_messages"] == 1
+    assert read(root, split_size, "stop").end == lost.offset - HEAD.size
+
+
+@pytest.mark.parametrize("split_size", [300, 1 << 30])
+def test_a_term_that_is_too_high_makes_nothing_stale_that_is_committed(tmp_path: Path, split_size: int) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 59)
+    damage(root, log.records[30].offset - HEAD.size + 16, b"\x7f")
+    assert read(root, split_size).records == 60
+
+
+def test_a_log_that_breaks_off_before_what_is_committed_is_damaged(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 70)
+    with pytest.raises(
+        DamagedLog, match="entry 70 is committed, but the entries break off behind number 59"
+    ) as refused:
+        read(root)
+    assert refused.value.offset == log.end_offset
+    assert read(root, on_damage="stop").records == 60
+    assert "entry 70 is committed" in opened(root, on_damage="stop").notes[-1]
+
+
+def test_lost_pages_take_their_messages_and_no_more(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 59)
+    gone = [placed for placed in log.records if placed.end > 5000 and placed.offset - HEAD.size < 6000]
+    damage(root, 5000, bytes(1000))
+    reading = read(root, 500, "salvage")
+    assert reading.records == 60 - len(gone)
+    assert reading.facts()["lost_messages"] == len(gone)
+
+
+def test_a_log_is_repaired_by_its_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = a_log().write(tmp_path / "store", 59)
+    more = ["--on-damage", "salvage", "--repair-log", str(tmp_path / "repaired"), "--quiet"]
+    assert command_line.main(["rebuild", "--store", str(root), "--output", str(tmp_path / "out"), *more]) == 64
+    assert "its members repair it from each other" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------- other questions
+def test_a_rebuilt_store_verifies_and_answers(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 59)
+    sizes = {"maxHashSlotNum": 100, "maxIndexNum": 50}
+    made = rebuilt(root, tmp_path / "work")
+    for name in ("consumequeue", "index"):
+        shutil.copytree(made / name, root / name)
+    shutil.copy(made / "checkpoint", root / "checkpoint")
+    verified = verify_here(root, sizes)
+    assert not verified.verdicts.counts
+    assert verified.compared["consume_queue_units"] == 60
+
+    given = tuple((name, str(value)) for name, value in sizes.items())
+    wanted = log.records[37]
+    for options in (
+        QueryOptions(store=str(root), settings=given, kind="key", topic="T", key="k37"),
+        QueryOptions(store=str(root), settings=given, kind="offset", topic="T", queue_id=1, offset=12),
+        QueryOptions(store=str(root), settings=given, kind="id", message_id=f"C0A8000900002A9F{wanted.offset:016X}"),
+    ):
+        offline = OfflineStore(opening.open_store(options))
+        (message,) = query._ANSWERS[options.kind](options, offline, None)["messages"]
+        assert (message["commit_log_offset"], message["keys"]) == (wanted.offset, ["k37"])
+    shown = list(
+        inspection.records_from(opened(root), InspectOptions(store=str(root), from_offset=log.records[58].offset))
+    )
+    assert [row["keys"] for row in shown] == [["k58"], ["k59"]]
+
+
+def test_a_killed_member_may_have_dispatched_more_than_its_checkpoint_says(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 20)
+    sizes = {"maxHashSlotNum": 100, "maxIndexNum": 50}
+    made = rebuilt(root, tmp_path / "work", until_offset=log.records[40].end)
+    for name in ("consumequeue", "index"):
+        shutil.copytree(made / name, root / name)
+    shutil.copy(made / "checkpoint", root / "checkpoint")
+    (root / "abort").touch()
+    verified = verify_here(root, sizes)
+    assert not verified.verdicts.counts
+    assert "the queues lag: 19 messages" in "\n".join(verified.verdicts.notes)
+
+
+def published(root: Path, made: Path) -> Report:
+    return publish.run(PublishOptions(store=str(root), rebuilt=str(made)), Reporter(quiet=True))
+
+
+def test_a_rebuild_is_published_while_the_group_has_agreed_on_no_more(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 41)
+    made = rebuilt(root, tmp_path / "work")
+    later = Path(shutil.copytree(made, tmp_path / "later"))
+    report = published(root, made)
+    assert (report["log_begin"], report["log_end"]) == (0, log.records[41].end)
+    assert queue_offsets(root) == [placed.offset for placed in log.records[:42]]
+    (root / "dledger-n0" / "checkpoint").write_text("committedIndex=44\n")
+    with pytest.raises(Refused, match="the log goes on behind the offset where it ended"):
+        published(root, later)
+
+
+# --------------------------------------------------------------------------------------------------- where the log lies
+def old_log(root: Path, count: int = 20) -> LogBuilder:
+    """What a broker wrote before it became a member, closed as it closes it then."""
+    log = LogBuilder(SIZE)
+    for number in range(count):
+        log.message(topic="T", queue_id=number % 3, body=bytes(30))
+    log.blank()
+    (root / "commitlog").mkdir(parents=True)
+    for base, data in log.segments.items():
+        if base < log.end_offset:
+            (root / "commitlog" / f"{base:020d}").write_bytes(data)
+    return log
+
+
+def mixed(root: Path) -> tuple[LogBuilder, EntryLogBuilder]:
+    old = old_log(root)
+    new = EntryLogBuilder(SIZE, old.end_offset)
+    new.queue_offsets = dict(old.queue_offsets)
+    for number in range(30):
+        new.message(topic="T", queue_id=number % 3, body=bytes(30))
+    new.write(root, 29)
+    return old, new
+
+
+@pytest.mark.parametrize("split_size", [100, 1 << 30])
+def test_entries_behind_an_old_log(tmp_path: Path, split_size: int) -> None:
+    old, new = mixed(tmp_path / "store")
+    assert {segment.framing for segment in opened(tmp_path / "store").segments} == {PLAIN, EntryFraming(29)}
+    made = rebuilt(tmp_path / "store", tmp_path / "work", split_size=split_size)
+    assert queue_offsets(made) == [placed.offset for placed in (*old.records, *new.records)]
+
+
+def test_a_switch_that_is_off_leaves_entries_out_and_names_them(tmp_path: Path) -> None:
+    old, _ = mixed(tmp_path / "store")
+    store = opened(tmp_path / "store", settings=(("enableDLegerCommitLog", "false"),))
+    assert {segment.framing for segment in store.segments} == {PLAIN}
+    assert store.segments[-1].end == old.end_offset
+    (part,) = parts_not_rebuilt(store.root, store.segments)
+    assert part["part"] == "dledger-n0"
+
+
+def test_entries_must_go_on_where_the_old_log_ends(tmp_path: Path) -> None:
+    old_log(tmp_path / "store")
+    a_log().write(tmp_path / "store", 59)
+    with pytest.raises(NotAStore, match="a segment is there twice") as refused:
+        opened(tmp_path / "store")
+    assert "commitlog" in str(refused.value)
+    assert "dledger-n0" in str(refused.value)
+    named = opened(tmp_path / "store", commitlog=(str(tmp_path / "store" / "dledger-n0" / "data"),))
+    assert {segment.framing for segment in named.segments} == {EntryFraming(59)}
+
+
+def test_of_several_members_one_must_be_named(tmp_path: Path) -> None:
+    root = a_log().write(tmp_path / "store", 59)
+    shutil.copytree(root / "dledger-n0", root / "dledger-n1")
+    with pytest.raises(WrongSettings, match="several members"):
+        opened(root)
+    store = opened(root, settings=(("dLegerSelfId", "n1"),))
+    assert {Path(segment.path).parent.parent.name for segment in store.segments} == {"dledger-n1"}
+    assert [part["part"] for part in parts_not_rebuilt(store.root, store.segments)] == ["dledger-n0"]
+
+
+def test_a_path_of_its_own(tmp_path: Path) -> None:
+    root = a_log().write(tmp_path / "store", 41)
+    (root / "dledger-n0" / "data").rename(tmp_path / "elsewhere")
+    store = opened(root, settings=(("storePathDLedgerCommitLog", str(tmp_path / "elsewhere")),))
+    assert len(store.segments) > 1
+    assert store.committed is not None
+
+
+# ------------------------------------------------------------------------------------------------------- several paths
+def spread(tmp_path: Path, *names: str) -> tuple[LogBuilder, list[Path]]:
+    """A log whose segments lie in several directories in turn, as the broker places them."""
+    log = LogBuilder(SIZE)
+    for number in range(80):
+        log.message(queue_id=number % 2, body=bytes(60))
+    paths = [tmp_path / name for name in names]
+    for path in paths:
+        path.mkdir(parents=True)
+    for base, data in log.segments.items():
+        (paths[base // SIZE % len(paths)] / f"{base:020d}").write_bytes(data)
+    (tmp_path / "store").mkdir(exist_ok=True)
+    return log, paths
+
+
+def test_a_log_on_several_paths(tmp_path: Path) -> None:
+    log, (one, two) = spread(tmp_path, "one", "two")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={one},{two}\n")
+    made = rebuilt(tmp_path / "store", tmp_path / "work", broker_conf=str(conf))
+    assert queue_offsets(made) == [placed.offset for placed in log.records]
+    conf.write_text(f"storePathCommitLog={two}\nreadOnlyCommitLogStorePaths={one},{two}\n")
+    assert len(opened(tmp_path / "store", broker_conf=str(conf)).segments) == len(log.segments)
+    named = opened(tmp_path / "store", commitlog=(str(one), str(two)))
+    assert len(named.segments) == len(log.segments)
+
+
+def test_a_path_that_is_not_mounted_is_no_shorter_log(tmp_path: Path) -> None:
+    _, (one, two) = spread(tmp_path, "one", "two")
+    shutil.rmtree(two)
+    paths = (("storePathCommitLog", str(one)), ("readOnlyCommitLogStorePaths", str(two)))
+    with pytest.raises(MissingInput, match="a directory of the commit log is not there") as refused:
+        opened(tmp_path / "store", settings=paths)
+    assert str(two) in str(refused.value)
+
+
+def test_a_segment_on_two_paths_is_refused_with_both(tmp_path: Path) -> None:
+    _, (one, two) = spread(tmp_path, "one", "two")
+    shutil.copy(one / f"{0:020d}", two)
+    with pytest.raises(NotAStore, match="a segment is there twice") as refused:
+        find_segments([str(one), str(two)], None)
+    assert f"{one}/{0:020d} and {two}/{0:020d}" in str(refused.value)
+
+
+def test_the_magic_of_a_head_that_is_cut_off(tmp_path: Path) -> None:
+    """A log that ends within an entry's head: no message, and said to be damage."""
+    log = a_log()
+    root = log.write(tmp_path / "store")
+    damage(root, log.end_offset, struct.pack(">iiq", 1, 200, 60))
+    with pytest.raises(DamagedLog):
+        read(root)
+    assert read(root, on_damage="stop").end == log.end_offset
