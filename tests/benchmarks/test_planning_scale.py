@@ -17,7 +17,8 @@ import pytest
 
 from jobs import planning
 from jobs.logscan import sharing_names
-from storeformat.commitlog import ChainEnd, ChainReport, Segment, follow_chain, plan_splits
+from storeformat.commitlog import ChainReport, Segment, follow_chain, plan_splits
+from storeformat.framing import ChainEnd
 from storeformat.layout import StoreLayout
 from udfs.scan import Runs, SplitScan
 

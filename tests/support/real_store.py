@@ -147,11 +147,11 @@ class RealStore:
         """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
 
         ``features``: those of every store, or a function of its number: what ``FEATURES`` has, and for all releases
-        ``dledger`` (the log of a group with one member) and ``mixed_log`` (the same, behind what the broker wrote
-        before). ``settings`` win over those drawn from the seed. ``messages`` sets the number of steps (a step puts one
-        to six messages). ``halt`` ends the process without shutdown, everything dispatched. ``deliver_delayed`` (4.x)
-        lets the store deliver delayed messages, which are all due; ``counts`` leaves these out, and the log no longer
-        follows from the seed alone.
+        ``dledger`` (the log of a group with one member), ``mixed_log`` (the same, behind what the broker wrote before)
+        and ``multi_path`` (a log in ``commitlog-a`` and ``commitlog-b``). ``settings`` win over those drawn from the
+        seed. ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
+        shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver delayed messages, which are
+        all due; ``counts`` leaves these out, and the log no longer follows from the seed alone.
         """
         jobs = [
             {
@@ -299,9 +299,8 @@ def write_description(store: Store) -> None:
 def wiped_copy(source: Path, target: Path) -> Path:
     """Returns ``target``, a copy of the log and ``store.json`` alone, marked as crashed (``abort``)."""
     target.mkdir(parents=True)
-    for log in (source / "commitlog", *source.glob("dledger-*")):
-        if log.exists():
-            shutil.copytree(log, target / log.name)
+    for log in (*source.glob("commitlog*"), *source.glob("dledger-*")):
+        shutil.copytree(log, target / log.name)
     if (source / "store.json").exists():
         shutil.copy2(source / "store.json", target)
     (target / "abort").touch()

@@ -20,7 +20,8 @@ import org.apache.rocketmq.store.*;
 /** Puts messages of every kind a broker meets, the kind and everything in it drawn from one random source. */
 final class RandomMessages {
     static final List<String> FEATURES =
-        Arrays.asList("lmq", "cq_ext", "property_crc", "batch_cq", "long_topics", "dledger", "mixed_log");
+        Arrays.asList("lmq", "cq_ext", "property_crc", "batch_cq", "long_topics", "dledger", "mixed_log",
+            "multi_path");
     static final List<String> BATCH_TOPICS = Arrays.asList("BatchOrders", "batch-2");
 
     private static final String HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC";

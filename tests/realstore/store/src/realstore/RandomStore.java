@@ -27,6 +27,10 @@ final class RandomStore {
         Random random = new Random(new SplittableRandom(job.getLongValue("seed")).nextLong());
         List<String> features = features(job.getJSONArray("features"));
         Map<String, Object> settings = settings(random, features);
+        if (features.contains("multi_path")) {
+            String log = Paths.get(job.getString("root"), "commitlog").toString();
+            settings.put("storePathCommitLog", log + "-b," + log + "-a");
+        }
         settings.putAll(job.getJSONObject("settings"));
         job.put("settings", new JSONObject(settings));
         int steps = job.getIntValue("messages") > 0 ? job.getIntValue("messages") : 80 + random.nextInt(220);
