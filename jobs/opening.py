@@ -18,12 +18,14 @@ from storeformat.dispatch import DispatchRules, parse_delay_levels
 from storeformat.durable import is_live
 from storeformat.errors import DamagedLog, MissingInput, WrongSettings
 from storeformat.layout import (
+    BATCH_CONSUME_QUEUE,
     CHECKPOINT,
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
     StoreLayout,
     apply_settings,
+    broker_name,
     find_segments,
     parse_broker_conf,
 )
@@ -34,6 +36,11 @@ from storeformat.records import DISPATCH_PROPERTIES, DecodeRules
 
 LOCK = "lock"
 _FILES_TO_ASK = 64
+_SIZES_OF_QUEUES = {
+    CONSUME_QUEUE: "mapped_file_size_consume_queue",
+    BATCH_CONSUME_QUEUE: "mapper_file_size_batch_consume_queue",
+    CONSUME_QUEUE_EXT: "mapped_file_size_consume_queue_ext",
+}
 
 
 @dataclass(frozen=True)
@@ -141,25 +148,18 @@ def _fit_to_store(
 ) -> tuple[StoreLayout, list[str]]:
     """Returns the layout with sizes that the store's own files show; a given size that they contradict is an error."""
     notes: list[str] = []
-    shown = _shown_file_size(root, CONSUME_QUEUE)
-    if shown is not None and shown != layout.consume_queue_file_size:
-        if "mappedFileSizeConsumeQueue" in given:
+    for kind, field in _SIZES_OF_QUEUES.items():
+        shown = _shown_file_size(root, kind)
+        set_size = layout.consume_queue_file_size if kind == CONSUME_QUEUE else getattr(layout, field)
+        if shown is None or shown == set_size or (kind == CONSUME_QUEUE_EXT and not layout.enable_consume_queue_ext):
+            continue
+        if broker_name(field) in given:
             raise WrongSettings(
-                "mappedFileSizeConsumeQueue does not fit the store's own queues",
-                path=files.join(root, CONSUME_QUEUE), found=layout.consume_queue_file_size, expected=shown,
+                f"{broker_name(field)} does not fit the store's own queues",
+                path=files.join(root, kind), found=set_size, expected=shown,
             )  # fmt: skip
-        layout = replace(layout, mapped_file_size_consume_queue=shown)
-        notes.append(f"consume queue files have {shown} bytes, as the store's own")
-    shown = _shown_file_size(root, CONSUME_QUEUE_EXT) if layout.enable_consume_queue_ext else None
-    if shown is not None and shown != layout.mapped_file_size_consume_queue_ext:
-        if "mappedFileSizeConsumeQueueExt" in given:
-            raise WrongSettings(
-                "mappedFileSizeConsumeQueueExt does not fit the store's own files",
-                path=files.join(root, CONSUME_QUEUE_EXT), found=layout.mapped_file_size_consume_queue_ext,
-                expected=shown,
-            )  # fmt: skip
-        layout = replace(layout, mapped_file_size_consume_queue_ext=shown)
-        notes.append(f"consumequeue_ext files have {shown} bytes, as the store's own")
+        layout = replace(layout, **{field: shown})  # type: ignore[arg-type]
+        notes.append(f"{kind} files have {shown} bytes, as the store's own")
     layout, more = _fit_index_sizes(root, layout, given, required=needs_index_sizes)
     return layout, notes + more
 

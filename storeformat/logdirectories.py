@@ -77,13 +77,23 @@ def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
     configured = _configured(layout.store_path_d_ledger_commit_log)
     if configured:
         return configured
-    found = [files.join(path, dledger.DATA) for path in group_directories(root, layout.d_leger_self_id)]
-    found = [path for path in found if _holds_files(path)]
+    there = [path for group in group_directories(root) if _holds_files(path := files.join(group, dledger.DATA))]
+    wanted = set(group_directories(root, layout.d_leger_self_id))
+    found = [path for path in there if files.parent_of(path) in wanted]
+    if not found and (there or layout.enable_d_leger_commit_log):
+        raise WrongSettings(
+            "the settings name a member of a DLedger group of which the store has no entries",
+            path=root,
+            found=" and ".join(there) or "no dledger-ID/data",
+            expected=f"{dledger.GROUP_PREFIX}{layout.d_leger_self_id or 'ID'}/{dledger.DATA}",
+            advice=f"--set {_SWITCH}=false reads commitlog/ alone; --set dLegerSelfId=ID names another member",
+        )
     if len(found) > 1:
         raise WrongSettings(
             "the store holds the logs of several members of a DLedger group",
             path=root,
             found=" and ".join(found),
+            expected="one",
             advice="--set dLegerSelfId=ID says whose log counts",
         )
     return found

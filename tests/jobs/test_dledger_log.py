@@ -319,6 +319,16 @@ def test_of_several_members_one_must_be_named(tmp_path: Path) -> None:
     assert [part["part"] for part in parts_not_rebuilt(store.root, store.segments)] == ["dledger-n0"]
 
 
+@pytest.mark.parametrize("setting", [("enableDLegerCommitLog", "true"), ("dLegerSelfId", "n7")])
+def test_a_member_without_entries_is_a_contradiction(tmp_path: Path, setting: tuple[str, str]) -> None:
+    old_log(tmp_path / "store")
+    if setting[0] == "dLegerSelfId":
+        a_log().write(tmp_path / "store", 59)
+    with pytest.raises(WrongSettings, match="of which the store has no entries") as refused:
+        opened(tmp_path / "store", settings=(setting,))
+    assert "expected dledger-" in str(refused.value)
+
+
 def test_a_path_of_its_own(tmp_path: Path) -> None:
     root = a_log().write(tmp_path / "store", 41)
     (root / "dledger-n0" / "data").rename(tmp_path / "elsewhere")
