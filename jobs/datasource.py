@@ -164,7 +164,8 @@ def stretches(store: OpenedStore, options: config.LogOptions) -> tuple[Stretch, 
     if options.on_damage != "fail":
         reading = scan(store, options, on_damage=options.on_damage)
         return _proven(reading, 0)
-    segments, until = store.segments, options.until_offset
+    segments = store.segments
+    until = store.committed if options.until_offset is None else options.until_offset
     written = [segment for segment in segments if (until is None or segment.base < until) and first_times([segment])]
     begin = written[-1].base if written else segments[0].base
     earlier = [segment for segment in segments if segment.base < begin]

@@ -42,6 +42,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
         broker_version_reason=store.version_reason,
         **facts,
         seconds=round(time.monotonic() - begun, 3),
+        notes=list(store.notes),
     )
 
 

@@ -18,22 +18,26 @@ from storeformat.framing import ChainEnd, EntryNumber
 from storeformat.records import DecodeRules, decode
 from storeformat.resync import SURVEY_BLOCK, Broken, Finding, Gap, Survey, zeros_from
 
-_HEAD_ONLY = DecodeRules(check_crc=False, properties=())
+_WITHOUT_CRC = DecodeRules(check_crc=False)
 
 
-def survey_entries(window: BlockWindow, broken: Broken, rules: DecodeRules) -> Survey:
-    """Returns what survived behind a break of a chain of entries. Nothing is kept whose body does not have its CRC."""
-    return _EntrySurveyor(window, broken, rules).run()
+def survey_entries(
+    window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False
+) -> Survey:
+    """Returns what survived behind a break of a chain of entries."""
+    return _EntrySurveyor(window, broken, rules, keep_crc_failures).run()
 
 
 class _EntrySurveyor:
     """Walks the rest of one segment, from survivor to survivor."""
 
-    def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules) -> None:
+    def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
+        self._keep = keep_crc_failures
         self._window, self._rules, self._broken = window, rules, broken
         self._segment, self._limit = broken.segment, broken.limit
         self._last = broken.last_entry
         self._pieces: list[tuple[int, int]] = []
+        self._kept: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
 
     def run(self) -> Survey:
@@ -58,7 +62,7 @@ class _EntrySurveyor:
             position, ended, defect = walk.position, walk.ended, walk.defect
         blank = (position, self._segment.end) if ended == ChainEnd.BLANK else None
         cut = position if ended == ChainEnd.CUT else None
-        return Survey(self._broken, tuple(self._pieces), (), blank, tuple(self._gaps), cut)
+        return Survey(self._broken, tuple(self._pieces), tuple(self._kept), blank, tuple(self._gaps), cut)
 
     def _certified(self, begin: int) -> Iterator[tuple[int, EntryNumber]]:
         """Yields every certified entry from ``begin`` on, with its number."""
@@ -80,9 +84,17 @@ class _EntrySurveyor:
     def _lose(self, begin: int, end: int, defect: RecordDefect, following: EntryNumber) -> None:
         """Names the bytes between two survivors: one message, or who knows how many."""
         if self._last is not None and following.index == self._last.index + 2:
-            self._gaps.append(Gap(begin, end, Finding.RECORD, defect, self._sight(begin, end)))
+            self._lose_one(begin, end, defect)
         else:
             self._gaps.append(Gap(begin, end, Finding.BYTES, defect))
+
+    def _lose_one(self, begin: int, end: int, defect: RecordDefect) -> None:
+        """Names one lost message, or keeps it where nothing but the CRC of its body is wrong."""
+        record = self._sight(begin, end)
+        if self._keep and defect == RecordDefect.BODY_CRC and record is not None:
+            self._kept.append((begin, end))
+        else:
+            self._gaps.append(Gap(begin, end, Finding.RECORD, defect, record))
 
     def _sight(self, begin: int, end: int) -> Sight | None:
         """Returns what the record in a damaged entry says of itself, if its frame is sound."""
@@ -92,7 +104,7 @@ class _EntrySurveyor:
         data = self._window.bytes
         if int.from_bytes(data[HEAD_SIZE : HEAD_SIZE + 4].tobytes(), "big", signed=True) != end - begin - HEAD_SIZE:
             return None
-        block, fault = decode(data, begin, np.array([HEAD_SIZE], np.int64), _HEAD_ONLY)
+        block, fault = decode(data, begin, np.array([HEAD_SIZE], np.int64), _WITHOUT_CRC)
         return sight_of(block) if fault is None else None
 
     def _lose_rest(self, position: int, defect: RecordDefect) -> None:
@@ -116,7 +128,7 @@ class _EntrySurveyor:
         stale = next(self._certified(position), None)
         if stale is not None and stale[0] == position and self._segment.framing.follows(self._last, stale[1]):
             end = min(position + size, self._limit)
-            self._gaps.append(Gap(position, end, Finding.RECORD, defect, self._sight(position, end)))
+            self._lose_one(position, end, defect)
             stale, position, zeros = next(self._certified(end), None), end, max(zeros, end)
         first = zeros if stale is None else min(stale[0], zeros)
         if first > position:

@@ -24,7 +24,5 @@ class SurveyTask:
         for place in places:
             with files.RangeReader(place.segment.path) as reader:
                 window = BlockWindow(reader, place.segment)
-                if isinstance(place.segment.framing, EntryFraming):
-                    yield survey_entries(window, place, self.decode_rules)
-                else:
-                    yield survey(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)
+                look = survey_entries if isinstance(place.segment.framing, EntryFraming) else survey
+                yield look(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)

@@ -16,7 +16,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
-from jobs import command_line, inspection, opening, publish, query
+from jobs import command_line, datasource, inspection, opening, publish, query
 from jobs.config import InspectOptions, LogOptions, PublishOptions, QueryOptions
 from jobs.logscan import LogReading, scan_log
 from jobs.offline import OfflineStore
@@ -118,6 +118,17 @@ def test_only_what_is_committed_goes_into_queues(tmp_path: Path, split_size: int
     assert queue_offsets(more) == [placed.offset for placed in log.records]
 
 
+def test_a_table_is_read_up_to_what_is_committed(tmp_path: Path) -> None:
+    """The segments before the last are proven by the tasks that read them: none of these lies behind that end."""
+    log = a_log()
+    root = log.write(tmp_path / "store", 10)
+    store = opened(root)
+    assert store.committed is not None
+    parts = datasource.stretches(store, LogOptions(store=str(root), split_size=500))
+    assert sum(part.records or 0 for part in parts) == 11
+    assert max(part.split.stop for part in parts) == store.committed < SIZE
+
+
 def test_without_a_checkpoint_all_counts_and_the_report_says_so(tmp_path: Path) -> None:
     root = a_log().write(tmp_path / "store")
     assert opened(root).notes[-1:] == ("the group left no checkpoint: nothing shows how far its log is committed",)
@@ -178,6 +189,20 @@ def test_a_log_that_breaks_off_before_what_is_committed_is_damaged(tmp_path: Pat
     assert refused.value.offset == log.end_offset
     assert read(root, on_damage="stop").records == 60
     assert "entry 70 is committed" in opened(root, on_damage="stop").notes[-1]
+
+
+def test_a_message_whose_body_alone_is_damaged_can_be_kept(tmp_path: Path) -> None:
+    log = a_log()
+    for number in (30, 59):
+        root = log.write(tmp_path / str(number), 59)
+        damage(root, log.records[number].offset + 90, b"?")
+        store = opened(root, on_damage="salvage")
+        task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
+        reading = scan_log(LocalRunner(), store.segments, task, on_damage="salvage", keep_crc_failures=True)
+        assert (reading.records, reading.damaged) == (60, [])
+        assert [(item.begin, item.end) for item in reading.kept] == [
+            (log.records[number].offset - HEAD.size, log.records[number].end)
+        ]
 
 
 def test_lost_pages_take_their_messages_and_no_more(tmp_path: Path) -> None:
