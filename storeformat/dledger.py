@@ -121,6 +121,11 @@ class EntryFraming(Framing):
 ENTRIES = EntryFraming()
 
 
+def is_of_group(directory: str) -> bool:
+    """Returns whether a directory is where a member of a group keeps its entries by default."""
+    return files.name_of(directory) == DATA and files.name_of(files.parent_of(directory)).startswith(GROUP_PREFIX)
+
+
 def framing_of(head: bytes, base: int) -> Framing | None:
     """Returns how a segment is framed that begins with these bytes at offset ``base``; None where they do not tell."""
     if len(head) < HEAD_SIZE or not any(head[:8]):

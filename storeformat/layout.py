@@ -24,7 +24,7 @@ from itertools import pairwise
 from storeformat import files
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from storeformat.dledger import HEAD_SIZE, framing_of
+from storeformat.dledger import ENTRIES, HEAD_SIZE, framing_of, is_of_group
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
 from storeformat.framing import PLAIN, Framing
 
@@ -176,7 +176,7 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
             found.append(entry)
             framings[entry.path] = PLAIN
         own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)
-        framing = _framing_shown(own)
+        framing = _framing_shown(own) or (ENTRIES if is_of_group(directory) else PLAIN)
         framings |= dict.fromkeys((entry.path for entry in own), framing)
     found.sort(key=lambda entry: entry.name)
     if found and found[-1].size == 0:
@@ -188,8 +188,8 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
     return segments
 
 
-def _framing_shown(entries: Sequence[files.Entry]) -> Framing:
-    """Returns the framing of the first of some segments that shows one."""
+def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
+    """Returns the framing of the first of some segments that shows one; None where none does."""
     for entry in entries:
         head = bytearray(min(HEAD_SIZE, entry.size))
         with files.RangeReader(entry.path) as reader:
@@ -197,7 +197,7 @@ def _framing_shown(entries: Sequence[files.Entry]) -> Framing:
         framing = framing_of(bytes(head), int(entry.name))
         if framing is not None:
             return framing
-    return PLAIN
+    return None
 
 
 def _check_segments(segments: Sequence[Segment], size: int) -> None:

@@ -53,8 +53,7 @@ def group_directories(root: str, self_id: str = "") -> list[str]:
 
 def groups_of(directories: Sequence[str]) -> list[str]:
     """Returns the folders of the groups whose entries lie in some directories of a log."""
-    parents = [files.parent_of(path) for path in directories if files.name_of(path) == dledger.DATA]
-    return [path for path in parents if files.name_of(path).startswith(dledger.GROUP_PREFIX)]
+    return [files.parent_of(path) for path in directories if dledger.is_of_group(path)]
 
 
 def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[list[Segment], Committed]:

@@ -154,8 +154,10 @@ def test_entries_of_an_older_term_are_no_messages(tmp_path: Path, split_size: in
     assert [item.begin for item in whole.stale] == [log.end_offset]
 
 
-@pytest.mark.parametrize("split_size", [64, 1000, 1 << 30])
-@pytest.mark.parametrize("field", [0, 4, 8, 24, 44, 48, 52, 76, 138])
+@pytest.mark.parametrize(
+    ("field", "split_size"),
+    [(0, 64), (4, 1000), (8, 64), (24, 1000), (24, 64), (44, 1 << 30), (48, 64), (52, 1000), (76, 64), (138, 1000)],
+)
 def test_one_damaged_entry_is_one_lost_message(tmp_path: Path, split_size: int, field: int) -> None:
     log = a_log()
     root = log.write(tmp_path / "store", 59)
@@ -189,6 +191,19 @@ def test_a_log_that_breaks_off_before_what_is_committed_is_damaged(tmp_path: Pat
     assert refused.value.offset == log.end_offset
     assert read(root, on_damage="stop").records == 60
     assert "entry 70 is committed" in opened(root, on_damage="stop").notes[-1]
+
+
+def test_a_member_that_began_in_the_middle_of_a_file_is_no_empty_log(tmp_path: Path) -> None:
+    """So does one that lagged behind its leader's first entry. The bytes before look like lost pages."""
+    log = a_log(15)
+    root = log.write(tmp_path / "store", 14)
+    begin = log.records[3].offset - HEAD.size
+    damage(root, 0, bytes(begin))
+    assert len(log.segments) == 1
+    with pytest.raises(DamagedLog):
+        read(root)
+    reading = read(root, on_damage="salvage")
+    assert (reading.records, [(item.begin, item.end) for item in reading.damaged]) == (12, [(0, begin)])
 
 
 def test_a_message_whose_body_alone_is_damaged_can_be_kept(tmp_path: Path) -> None:

@@ -148,3 +148,15 @@ def served(opened: Opened) -> list[tuple[str, int, int, int, bool]]:
     assert opened.puts
     names = ("topic", "queueId", "queueOffset", "commitLogOffset", "served")
     return [tuple(put[name] for name in names) for put in opened.puts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", RELEASES)
+def test_halted_members_verify(release: str, tmp_path: Path) -> None:
+    """Their checkpoint is older than what they dispatched."""
+    stores = RealStore(release).write(tmp_path, 5, seed=61_000, features=["dledger"], halt=True)
+    for store in stores:
+        assert (store.root / "abort").exists()
+        verified = verify_here(store.root, store.settings, broker_version=rules_of_release(release))
+        assert verified.verdicts.differences == [], f"{release}: {store.root}"
+        assert verified.reading.end == store.end_offset

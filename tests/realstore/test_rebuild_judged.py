@@ -41,7 +41,7 @@ def judge(release: str, directory: Path, count: int, seed: int) -> Judged:
         directory / "written",
         count,
         seed=seed,
-        features=lambda number: FEATURES.get(release, ()) if number < EVERY_KIND else (),
+        features=lambda number: FEATURES[release] if number < EVERY_KIND else (),
     )
     rebuilt = []
     for number, store in enumerate(stores):

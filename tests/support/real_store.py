@@ -37,7 +37,8 @@ from typing import Any
 RELEASES = ("4.9.8", "5.1.4", "5.3.3", "5.5.0")
 """The releases every comparison runs against; 4.6.1 and 5.4.0 work too."""
 
-FEATURES = {
+FEATURES: Mapping[str, Sequence[str]] = {
+    "4.6.1": (),
     "4.9.8": ("lmq", "cq_ext"),
     "5.1.4": ("lmq", "cq_ext", "batch_cq", "long_topics"),
     "5.3.3": ("lmq", "cq_ext", "batch_cq", "long_topics", "property_crc"),
