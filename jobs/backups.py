@@ -65,7 +65,7 @@ def log_trouble(log: LogRange) -> str | None:
         segments, committed = with_committed(find_segments(log.directories, None), groups_of(log.directories))
         if segments[0].base != log.begin:
             return f"the log begins at {segments[0].base}, not at {log.begin}"
-        rules = DecodeRules(split_parser=rules_of(log.broker_version).split_parser)
+        rules = DecodeRules(split_parser=rules_of(log.broker_version).split_parser, as_broker=log.as_broker)
         check_log_end(segments, log.end, rules, past_damage=log.past_damage, committed=committed.end)
     except StoreFormatError as error:
         return str(error)
@@ -73,13 +73,15 @@ def log_trouble(log: LogRange) -> str | None:
 
 
 def check_places(root: str, places: Sequence[Place]) -> None:
-    """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own."""
+    """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
+    mounted from elsewhere on this one, as containers do.
+    """
     backup = files.join(root, replacement.BACKUP)
     names = [files.join(root, place.path) for place in places if place.old]
     for path in [*names, *([backup] if durable.present(backup) else [])]:
-        if durable.device_of(path) != durable.device_of(root):
+        if durable.lies_apart(root, path):
             raise Refused(
-                "this lies on a file system of its own and cannot be swapped in one step", path=path,
+                "this lies on a mount of its own and cannot be swapped in one step", path=path,
                 advice="unmount it, or have the broker's storePathRootDir on one file system",
             )  # fmt: skip
 

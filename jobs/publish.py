@@ -137,7 +137,9 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
     if manifest.damaged_ranges:
         notes.append(
             f"the log is damaged in {manifest.damaged_ranges} places (--on-damage {manifest.on_damage}): a broker that "
-            "starts on it may cut it at the first of them and delete what follows; keep a copy of commitlog/"
+            "starts on it may cut it at the first of them and delete what follows; keep commitlog/, and start the "
+            "broker on a copy with the segments that rebuild --on-damage salvage --repair-log DIR repairs (publish "
+            "--commitlog COPY)"
         )
     return notes
 
@@ -165,7 +167,12 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
     """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
     directories = tuple(commit_log_directories(root, StoreLayout(), named=named))
     log = LogRange(
-        manifest.log_begin, manifest.log_end, directories, manifest.broker_version, manifest.on_damage == "salvage"
+        manifest.log_begin,
+        manifest.log_end,
+        directories,
+        manifest.broker_version,
+        past_damage=manifest.on_damage == "salvage",
+        as_broker=manifest.on_damage == "stop",
     )
     trouble = backups.log_trouble(log)
     if trouble is not None:

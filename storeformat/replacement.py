@@ -67,6 +67,7 @@ class LogRange:
     directories: tuple[str, ...]
     broker_version: str
     past_damage: bool = False
+    as_broker: bool = False
 
 
 @dataclass(frozen=True)

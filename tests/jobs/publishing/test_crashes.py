@@ -88,6 +88,11 @@ def test_a_restore_killed_anywhere_ends_old_or_new(
         if not killed_restore(killer, case, number):
             break
         finished = snapshot(case.root) == old and not unfinished(case)
+        if number % 3 == 1:  # somebody publishes another rebuild instead
+            again = Case(case.root, original.copy(tmp_path / "again").out)
+            again.publish()
+            assert (number, snapshot(case.root), unfinished(case)) == (number, new, False)
+            continue
         case.restore()
         assert (number, snapshot(case.root)) == (number, new if finished else old)
         assert contents(case.root, case.out) == everything

@@ -23,7 +23,7 @@ from support.publishing import (
     snapshot,
 )
 
-from storeformat import durable
+from storeformat import durable, files
 from storeformat.errors import MissingInput, Refused
 
 
@@ -80,6 +80,62 @@ def test_what_does_not_fit_is_refused_and_nothing_is_touched(name: str, case: Ca
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
+
+
+def mount(monkeypatch: pytest.MonkeyPatch, case: Case, path: str) -> None:
+    """Another file system, or another part of this one, is mounted at a path of the store."""
+    monkeypatch.setattr(durable, "mount_points", lambda: frozenset(["/", str(case.root / path)]))
+
+
+@pytest.mark.parametrize("path", ["consumequeue", "index", "backup"])
+def test_what_is_mounted_by_itself_is_refused_before_anything_moves(
+    path: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case.root / "backup").mkdir()
+    before = snapshot(case.root), snapshot(case.out)
+    mount(monkeypatch, case, path)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match="a mount of its own") as caught:
+            case.publish(dry_run=dry_run)
+        assert (caught.value.exit_code, caught.value.path) == (2, str(case.root / path))
+    assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
+
+
+def test_a_restore_into_a_mount_is_refused_too(case: Case, new: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.publish()
+    mount(monkeypatch, case, "consumequeue")
+    with pytest.raises(Refused, match="a mount of its own"):
+        case.restore()
+    assert snapshot(case.root) == new
+
+
+def test_a_mount_elsewhere_is_none_of_our_business(case: Case, new: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    mount(monkeypatch, case, "commitlog")
+    case.publish()
+    assert snapshot(case.root) == new
+
+
+def test_mount_points_with_blanks_have_their_names() -> None:
+    line = "36 35 98:0 /part /mnt/my\\040disk\\134 rw,noatime master:1 - ext4 /dev/root rw\n"
+    assert durable.parse_mount_points([line]) == {"/mnt/my disk\\"}
+    assert "/" in durable.mount_points() or sys.platform != "linux"
+
+
+def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where it must be copied: it lies on another file system than the store."""
+    before = snapshot(case.root), snapshot(case.out)
+    size = sum(path.stat().st_size for path in case.out.rglob("*") if path.is_file() and path.name != "manifest.json")
+    device_of = durable.device_of
+    monkeypatch.setattr(durable, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
+    monkeypatch.setattr(files, "free_space", lambda path: size - 1)
+    with pytest.raises(Refused, match="does not fit beside the store") as caught:
+        case.publish()
+    assert caught.value.exit_code == 2
+    assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
+    monkeypatch.setattr(files, "free_space", lambda path: size)
+    assert case.publish(dry_run=True)["dry_run"]
 
 
 def test_a_log_that_went_on_is_refused(tmp_path: Path) -> None:
