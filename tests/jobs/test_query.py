@@ -18,6 +18,7 @@ from jobs.offline import OfflineStore
 from jobs.opening import open_store
 from jobs.reporting import Reporter
 from jobs.running import LocalRunner
+from storeformat.batchqueuesearch import queue_range
 from udfs.finding import Wanted
 
 pytestmark = pytest.mark.golden
@@ -93,6 +94,30 @@ def test_the_log_itself_says_the_same(store: GoldenStore) -> None:
         for time, expected in zip(store.entry["answers"]["times"], queue.get("offsetByTime", []), strict=False):
             answer = query._by_time(options_of(store, "time", time=time, scan=True, **place), offline, runner)
             assert answer["queue_offset"] == expected
+
+
+@pytest.mark.parametrize("store", golden.stores("batch-cq"), ids=str)
+def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
+    root = golden.unpack(store)
+    for queue in sorted((root / "batchconsumequeue").glob("*/*"))[:3]:
+        place: dict[str, Any] = {"topic": queue.parent.name, "queue_id": int(queue.name)}
+        offline = OfflineStore(open_store(options_of(store, "offset", **place)))
+        begin, end = queue_range(offline.batch_queue(place["topic"], place["queue_id"]), 0)
+        assert end - begin > len(list(queue.iterdir()))
+        for offset in range(begin, end, 3):
+            asked = options_of(store, "offset", offset=offset, **place)
+            (row,) = ask(asked)["messages"]
+            (scanned,) = query._by_offset(asked, offline, LocalRunner())["messages"]
+            assert row == scanned
+            assert row["queue_offset"] <= offset < row["queue_offset"] + int(row["properties"].get("INNER_NUM", 1))
+            at = options_of(store, "time", time=row["store_timestamp_ms"], **place)
+            answer = ask(at)
+            assert (answer["found"], answer["min_offset"], answer["max_offset"]) == (1, begin, end)
+            assert answer["queue_offset"] <= offset
+            later = query._by_time(at, offline, LocalRunner())
+            assert (later["min_offset"], later["max_offset"]) == (begin, end)
+        beyond = ask(options_of(store, "offset", offset=end, **place))
+        assert (beyond["found"], beyond.exit_code) == (0, 1)
 
 
 def explained(store: GoldenStore, root: Path, topic: str, key: str, **more: Any) -> list[str]:

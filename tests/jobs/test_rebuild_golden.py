@@ -15,8 +15,12 @@ from support.broker_model import dispatch, read_segments
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.rebuilding import options_for, rebuild_here, rules_of_release
+from support.verifying import verify_here
 
+from jobs import publish, restore
+from jobs.config import PublishOptions, RestoreOptions
 from jobs.opening import open_store
+from jobs.reporting import Reporter
 from jobs.running import LocalRunner
 from storeformat.errors import WrongSettings
 from storeformat.storeparts import parts_not_rebuilt
@@ -122,6 +126,20 @@ def test_addresses_lead_to_the_brokers_extended_units(store: GoldenStore, split_
     ours = {path.relative_to(built).as_posix(): path.read_bytes() for path in built.glob("consumequeue*/*/*/*")}
     assert ours == model.files
     assert sum(name.startswith("consumequeue_ext/") for name in ours) > len(extended(root))
+
+
+def test_what_is_extended_can_be_published_and_verified(tmp_path: Path) -> None:
+    (store,) = golden.stores("cq-ext-5.3.3")
+    root = Path(shutil.copytree(golden.unpack(store), tmp_path / "store"))
+    built = rebuild_here(root, tmp_path / "work", store.settings)
+    quiet = Reporter(quiet=True)
+    report = publish.run(PublishOptions(store=str(root), rebuilt=built.directory), quiet)
+    assert "consumequeue_ext" in report["replaced"]
+    assert verify_here(root, store.settings).verdicts.counts == {}
+    assert parts_not_rebuilt(str(root), extended=True) == []
+    restore.run(RestoreOptions(store=str(root)), quiet)
+    assert extended(root) == extended(golden.unpack(store))
+    assert [part["part"] for part in parts_not_rebuilt(str(root), extended=True)] == ["consumequeue_ext"]
 
 
 def test_extended_files_are_as_long_as_the_stores_own(tmp_path: Path) -> None:
