@@ -319,7 +319,7 @@ def build_driver(release: str, pom: Path, sources: Sequence[Path], target: Path)
     """Returns the class path of ``sources`` and the jars of ``pom``, kept in ``target``; built when one has changed."""
     stamp = hashlib.sha256(b"".join(path.read_bytes() for path in (pom, *sources))).hexdigest()
     class_path = f"{target / 'classes'}{os.pathsep}{target / 'jars'}{os.sep}*"
-    with _locked(target):
+    with _locked(target.parent):
         marker = target / "built"
         if marker.exists() and marker.read_text() == stamp:
             return class_path
@@ -347,10 +347,10 @@ def _build_step(command: Sequence[str | Path]) -> None:
 
 
 @contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Test processes that start together must not build on top of each other."""
-    target.mkdir(parents=True, exist_ok=True)
-    with (target / "lock").open("w") as lock:
+def _locked(directory: Path) -> Iterator[None]:
+    """Test processes that start together must not build on top of each other, and Maven's repository takes one writer."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
