@@ -1,7 +1,8 @@
 """``demo``: the whole of this program on a store that a real broker wrote, for a person who sees it for the first time.
 
 The bundled store still has the consume queues and index files that its broker wrote. The demo rebuilds them from the
-commit log alone, as if they were lost, and compares the bytes.
+commit log alone, as if they were lost, and compares the bytes. Then it loads the messages into a Delta table and asks
+that what fills the disk.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
 
-from jobs import session
-from jobs.config import DemoOptions, RebuildOptions
-from jobs.opening import open_store
+from jobs import findings, session, tables, views
+from jobs.config import DemoOptions, LoadOptions, RebuildOptions
+from jobs.loading import Load
+from jobs.opening import OpenedStore, open_store
 from jobs.rebuilding import Built, rebuild, staging_beside
 from jobs.reporting import Report, Reporter, size_text
 from jobs.running import SparkRunner
 from storeformat import files
 from storeformat.layout import CONSUME_QUEUE, INDEX
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TOPICS_SHOWN = 5
 _DATA = resources.files("jobs") / "demo_store"
 
 
@@ -35,25 +42,37 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
     about = json.loads((_DATA / "store.json").read_text(encoding="utf-8"))
     with _workplace(options) as work:
         root = _unpack(about, work)
+        settings = tuple((name, str(value)) for name, value in about["settings"].items())
         rebuild_options = RebuildOptions(
-            store=str(root / "lost"),
-            output=str(work / "rebuilt"),
-            settings=tuple((name, str(value)) for name, value in about["settings"].items()),
-            split_size=64 << 10,
+            store=str(root / "lost"), output=str(work / "rebuilt"), settings=settings, split_size=64 << 10
+        )
+        load_options = LoadOptions(
+            store=str(root / "lost"), table=str(work / "messages"), settings=settings, cluster="demo", broker="broker-a"
         )
         reporter.note(f"unpacked the store of a RocketMQ {about['rocketmq']} broker; rebuilding it from its log alone")
         store = open_store(rebuild_options)
         with (
             staging_beside(rebuild_options.output) as staging,
-            session.spark_context("rocketmq-store-spark demo") as context,
+            session.spark_session("rocketmq-store-spark demo") as spark,
         ):
-            built = rebuild(rebuild_options, store, staging, SparkRunner(context))
+            built = rebuild(rebuild_options, store, staging, SparkRunner(spark.sparkContext))
             files.rename(built.directory, rebuild_options.output)
+            reporter.note("loading its messages into a Delta table")
+            facts = _load(spark, store, load_options, reporter)
         compared = {
             CONSUME_QUEUE: compare_queue_files(root / "original", work / "rebuilt"),
             INDEX: compare_index_files(root / "original", work / "rebuilt"),
         }
-    return _report(options, about, built, compared, time.monotonic() - begun)
+    return _report(options, about, built, compared, facts, time.monotonic() - begun)
+
+
+def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporter: Reporter) -> findings.Facts:
+    """Returns what the table says of the messages, after it got them."""
+    Load(spark, store, options, options.table, reporter).run()
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    views.register(spark, tables.existing_table(spark, options.table).rows(), ("storage_by_date", "storage_by_topic"))
+    return findings.measure(spark, "topic", checks=False)
 
 
 @contextmanager
@@ -98,10 +117,15 @@ def compare_index_files(original: Path, rebuilt: Path) -> tuple[int, int]:
 
 
 def _report(
-    options: DemoOptions, about: dict[str, Any], built: Built, compared: dict[str, tuple[int, int]], seconds: float
+    options: DemoOptions,
+    about: dict[str, Any],
+    built: Built,
+    compared: dict[str, tuple[int, int]],
+    facts: findings.Facts,
+    seconds: float,
 ) -> Report:
     reading = built.reading
-    identical = all(total == same for total, same in compared.values())
+    identical = all(total == same for total, same in compared.values()) and facts.messages == reading.records
     queues, index = compared[CONSUME_QUEUE], compared[INDEX]
     text = f"""\
 A real Apache RocketMQ {about["rocketmq"]} broker wrote this store: {reading.records:,} messages, \
@@ -112,9 +136,13 @@ Its consume queues and index files were set aside and rebuilt from the commit lo
   index files     {index[1]} of {index[0]} files identical with the broker's own, byte for byte
   accounted for   every byte of the log: {reading.record_bytes:,} in messages, {reading.blank_bytes:,} in blanks, \
 {reading.unwritten_bytes:,} unwritten, {sum(r.end - r.begin for r in reading.damaged)} damaged
+
+Its messages are rows of a Delta table now; asked what fills the disk, it says:
+
+{indent(findings.to_text(facts, _TOPICS_SHOWN), "  ")}
 """
     if options.output is not None:
-        text += f"\nThe rebuilt files: {options.output}/rebuilt; the broker's: {options.output}/store/original.\n"
+        text += f"\nIn {options.output}: rebuilt/, the broker's own files in store/original/, the table messages/.\n"
     text += "\nYour own store:  ./spark-submit.sh rebuild --store ROOT --output DIR   (it only reads ROOT)\n"
     return Report(
         "demo",
@@ -126,5 +154,6 @@ Its consume queues and index files were set aside and rebuilt from the commit lo
         consume_queue_files_identical=queues[1],
         index_files=index[0],
         index_files_identical=index[1],
+        rows=facts.messages,
         seconds=round(seconds, 3),
     )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from jobs.reporting import size_text, time_text
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -172,3 +174,45 @@ def key_text(value: Any) -> str:
     if value is None:
         return "(none)"
     return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else str(value)
+
+
+def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
+    """Returns lines for a terminal, with the ``shown`` largest groups, and where the others are."""
+    if not facts.brokers:
+        return "The table is empty."
+    names = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in facts.brokers[:5])
+    more = f" and {len(facts.brokers) - 5} more" if len(facts.brokers) > 5 else ""
+    head = (
+        f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
+        f"{moment(facts.last_stored)} ({time_text(facts.span)}); {names}{more}"
+    )
+    rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "bytes/s")]
+    rows += [
+        (
+            *(key_text(group[key]) for key in KEYS[facts.by]),
+            f"{group['messages']:,}",
+            size_text(group["bytes"]),
+            f"{group['share']:.1%}",
+            f"{group['messages_per_second']:,.3g}",
+            size_text(group["bytes_per_second"]),
+        )
+        for group in facts.groups[:shown]
+    ]
+    lines = [head, "", *_aligned(rows, left=len(KEYS[facts.by]))]
+    if len(facts.groups) > shown:
+        lines.append(f"... and {len(facts.groups) - shown:,} more{elsewhere}")
+    if facts.checks:
+        lines += ["", *(f"{title:<14}{sentence}" for title, sentence in sentences(facts.checks).items())]
+    return "\n".join(lines)
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Returns lines: the first ``left`` columns begin, the others end at common places."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Sequence
 
 from jobs import page, session, views
 from jobs.config import ReportOptions
-from jobs.findings import KEYS, Facts, Row, key_text, measure, moment, sentences
-from jobs.reporting import Report, Reporter, size_text, time_text
+from jobs.findings import KEYS, Facts, Row, measure, to_text
+from jobs.reporting import Report, Reporter
 from storeformat import files
 
 SHOWN = 20
@@ -46,7 +45,7 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
         files.write_bytes(files.absolute(options.csv), to_csv(facts).encode())
     report = Report("report", table=options.table, **facts_for_json(facts))
     report["seconds"] = round(time.monotonic() - begun, 3)
-    report.text = to_text(facts)
+    report.text = to_text(facts, SHOWN, " (--csv and --json have them)")
     return report
 
 
@@ -73,45 +72,3 @@ def to_csv(facts: Facts) -> str:
     writer.writeheader()
     writer.writerows(facts.groups)
     return text.getvalue()
-
-
-def to_text(facts: Facts) -> str:
-    """Returns the report for a terminal."""
-    if not facts.brokers:
-        return "The table is empty."
-    names = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in facts.brokers[:5])
-    more = f" and {len(facts.brokers) - 5} more" if len(facts.brokers) > 5 else ""
-    head = (
-        f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
-        f"{moment(facts.last_stored)} ({time_text(facts.span)}); {names}{more}"
-    )
-    rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "bytes/s")]
-    rows += [
-        (
-            *(key_text(group[key]) for key in KEYS[facts.by]),
-            f"{group['messages']:,}",
-            size_text(group["bytes"]),
-            f"{group['share']:.1%}",
-            f"{group['messages_per_second']:,.3g}",
-            size_text(group["bytes_per_second"]),
-        )
-        for group in facts.groups[:SHOWN]
-    ]
-    lines = [head, "", *_aligned(rows, left=len(KEYS[facts.by]))]
-    if len(facts.groups) > SHOWN:
-        lines.append(f"... and {len(facts.groups) - SHOWN:,} more (--csv and --json have them)")
-    if facts.checks:
-        lines += ["", *(f"{title:<14}{sentence}" for title, sentence in sentences(facts.checks).items())]
-    return "\n".join(lines)
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Returns lines: the first ``left`` columns begin, the others end at common places."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.store_builder import LogBuilder
 
-from jobs import load, tables
+from jobs import load, loading, tables
 from jobs.config import LoadOptions
 from jobs.reporting import Reporter
 from storeformat.errors import DependencyMissing
@@ -157,7 +157,7 @@ def test_a_repair_is_overtaken(
 ) -> None:
     """Delta looks for conflicts when the repair commits: the other load comes while its rows are being written."""
     load_here(tmp_path, until_offset=log.records[3000].offset)
-    mapper = load.row_reader
+    mapper = loading.row_reader
     with monkeypatch.context() as patch:
         others: list[int] = []
 

@@ -24,7 +24,7 @@ from support.broker_settings import BrokerSettings
 
 from jobs import page, plots, report, tables
 from jobs.config import ReportOptions
-from jobs.findings import CHECKS, KEYS, Facts
+from jobs.findings import CHECKS, KEYS, Facts, to_text
 from jobs.reporting import Reporter
 from storeformat.errors import MissingInput
 from udfs import schemas
@@ -75,7 +75,7 @@ ABOUT = page.About("/data/messages", 7)
 # ------------------------------------------------------------------------------------------------------ without Spark
 def test_text_shows_the_groups_and_what_the_checks_found() -> None:
     gaps = [{"broker": "b", "topic": "t", "queue_id": 0, "kind": "gap", "places": 2, "missing": 1234}]
-    text = report.to_text(facts(checks={name: gaps if name == "gaps" else [] for name in CHECKS}))
+    text = to_text(facts(checks={name: gaps if name == "gaps" else [] for name in CHECKS}), report.SHOWN)
     assert text.startswith("21 messages, 2.1 kB, 2024-05-30 07:00:00 to 2024-05-30 09:00:00 (2.0 h); c/b&b\n")
     assert "orders  (none)" in text
     assert "1,234 messages are missing in queues" in text
@@ -84,12 +84,12 @@ def test_text_shows_the_groups_and_what_the_checks_found() -> None:
 
 def test_text_of_many_groups_says_how_many_it_leaves_out() -> None:
     many = [group(f"t{at}", 1, 100) for at in range(report.SHOWN + 5)]
-    assert "... and 5 more" in report.to_text(facts(groups=many))
+    assert "... and 5 more" in to_text(facts(groups=many), report.SHOWN)
 
 
 def test_an_empty_table_has_a_report() -> None:
     empty = facts(brokers=[], groups=[], checks={})
-    assert report.to_text(empty) == "The table is empty."
+    assert to_text(empty, report.SHOWN) == "The table is empty."
     assert "The table is empty." in page.render(empty, page.Pictures(timedelta(minutes=1), [], []), ABOUT)
     assert report.to_csv(empty).splitlines()[0].startswith("topic,tags,messages,bytes")
 

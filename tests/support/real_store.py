@@ -348,7 +348,7 @@ def _build_step(command: Sequence[str | Path]) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Test processes that start together must not build on top of each other, and Maven's repository takes one writer."""
+    """Test processes that start together must not build on top of each other; Maven's repository takes one writer."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,0 +1,334 @@
+"""What is new in the commit log -> rows of the Delta table ``messages``, exactly once.
+
+    where did the last load end? -> scan from there, prove the chain -> rows of the proven ranges -> one commit
+
+A load may run twice, beside another one, or be killed: the table holds each record once, because range and rows are one
+commit that replaces the range (``jobs.tables``). The log may belong to a running broker: its end is fixed by the scan.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jobs import session, tables, transforms
+from jobs.config import LoadOptions
+from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
+from jobs.opening import OpenedStore
+from jobs.reporting import Reporter
+from jobs.running import Runner, SparkRunner
+from storeformat import __version__, files
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
+from storeformat.errors import Refused, UsageError
+from storeformat.records import DecodeRules
+from udfs import schemas
+from udfs.ranges import ReadRanges
+from udfs.rows import RowRules, record_batch
+from udfs.scan import ScanTask, Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+
+_ATTEMPTS = 5
+_ROWS_COMPARED = 10_000
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a load reads and replaces.
+
+    The scan begins at ``scan_from``, the first byte of a segment, and rows count from ``rows_from`` on. ``last`` is the
+    newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are no more.
+    """
+
+    scan_from: int
+    rows_from: int
+    epoch: int = 0
+    last: Row | None = None
+    gap: tuple[int, int] | None = None
+    repair: bool = False
+
+
+def plan_window(
+    options: LoadOptions, segments: Sequence[Segment], state: tables.BrokerState | None, last: Row | None
+) -> Window:
+    """Returns what to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load."""
+    log_begin = segments[0].base
+    if state is None:
+        if options.repair_from is not None:
+            raise UsageError("--repair-from: nothing of this broker was loaded yet")
+        return Window(log_begin, log_begin)
+    begin, epoch, repair = state.end, state.epoch, False
+    if options.repair_from is not None:
+        if options.repair_from > begin:
+            raise UsageError(f"--repair-from {options.repair_from}: what was loaded ends at {begin} already")
+        begin, epoch, repair = options.repair_from, epoch + 1, True
+    if begin < log_begin:
+        if not options.allow_gap:
+            raise Refused(
+                "the log begins behind the end of the last load: retention deleted records that were never loaded",
+                found=log_begin, expected=begin, advice="--allow-gap goes on and records the gap",
+            )  # fmt: skip
+        return Window(log_begin, log_begin, epoch, gap=(begin, log_begin), repair=repair)
+    if last is not None and last["commit_log_offset"] < log_begin:
+        last = None  # its segment is gone, as it should be
+    known = begin if last is None else last["commit_log_offset"]
+    # From the first byte of its segment on: only the sizes tell a record of the log from one that was truncated away.
+    base = next((segment.base for segment in segments if segment.base <= known < segment.end), segments[-1].base)
+    return Window(base, begin, epoch, last, repair=repair)
+
+
+class Load:
+    """One run: the store, the table, and what is found out on the way."""
+
+    def __init__(
+        self, spark: SparkSession, store: OpenedStore, options: LoadOptions, path: str, reporter: Reporter
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._options = options
+        self._path = path
+        self._reporter = reporter
+        self._run_id = uuid.uuid4().hex
+        self._reading: LogReading | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Returns the facts of the report."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._attempt()
+            except tables.Overtaken as overtaken:  # noqa: PERF203  (a retry)
+                self._reporter.note(f"another load was faster, looking again ({overtaken})")
+        raise Refused("other loads of this broker were committed again and again", path=self._path)
+
+    def _attempt(self) -> dict[str, Any]:
+        options = self._options
+        table = tables.open_table(self._spark, self._path)
+        zone = tables.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
+        state = table.state(options.cluster, options.broker) if table else None
+        self._check_topics(state)
+        known_end = self._reading.end if self._reading else options.until_offset
+        if state and known_end is not None and known_end <= state.end and options.repair_from is None:
+            return self._facts(None, table, Window(state.end, state.end), state.end)
+        window = plan_window(options, self._store.segments, state, self._newest_row(table, state))
+        reading = self._read(window)
+        self._check_continues(table, window, reading)
+        if options.dry_run or (reading.end == window.rows_from and not window.repair and table):
+            return self._facts(None, table, window, reading.end)
+        if table is None:
+            table = tables.create_table(self._spark, self._path, time_zone=zone, bodies=options.with_bodies)
+        else:
+            wanted = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
+            for name in table.add_missing_columns(wanted.names):
+                self._reporter.note(f"the table got the column {name}, which older rows do not have")
+        return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
+
+    def _newest_row(self, table: tables.MessagesTable | None, state: tables.BrokerState | None) -> Row | None:
+        """Returns the newest row before the place where rows are to begin."""
+        options = self._options
+        if table is None or state is None:
+            return None
+        below = state.end if options.repair_from is None else options.repair_from
+        return next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
+
+    def _check_continues(self, table: tables.MessagesTable | None, window: Window, reading: LogReading) -> None:
+        """Raises Refused unless the log goes on from what was loaded, and says from where on a repair would help."""
+        last, options = window.last, self._options
+        if table is None:
+            return
+        if last is None or holds(self._store, [last]):
+            if reading.end >= window.rows_from:
+                return
+            agreeing: int | None = reading.end
+        else:
+            rows = table.last_rows(options.cluster, options.broker, window.rows_from, _ROWS_COMPARED)
+            found = holds(self._store, rows)
+            agreeing = found["commit_log_offset"] + found["size"] if found else None
+        if agreeing is None:
+            advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
+        else:
+            advice = (
+                f"log and table agree up to {agreeing}: --repair-from {agreeing} replaces what was loaded behind it"
+            )
+        raise Refused(
+            "the log is not the one that was loaded: it is another store's, or it was truncated and rewritten",
+            path=self._store.root, offset=last["commit_log_offset"] if last else reading.end, advice=advice,
+        )  # fmt: skip
+
+    def _read(self, window: Window) -> LogReading:
+        """Returns the proven reading of what is to be loaded; a second attempt needs no second one."""
+        if self._reading is None:
+            size = sum(segment.size for segment in self._store.segments if segment.end > window.scan_from)
+            with (
+                self._reporter.progress("scan", size) as progress,
+                session.watching(self._spark.sparkContext, progress),
+            ):
+                self._reading = scan(SparkRunner(self._spark.sparkContext), self._store, self._options, window)
+        return self._reading
+
+    def _check_topics(self, state: tables.BrokerState | None) -> None:
+        """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
+        options, topics = self._options, self._topics
+        if options.repair_from is not None:
+            if topics:
+                raise UsageError("--repair-from replaces the rows of all topics: leave out --topic")
+        elif state is not None and state.topics != topics:
+            raise Refused(
+                "this broker was loaded with other topics: their rows could not be told from those that are missing",
+                path=self._path,
+                found=", ".join(topics) or "all topics",
+                expected=", ".join(state.topics) or "all topics",
+                advice="another --broker (or table) takes them; "
+                f"--repair-from {self._store.segments[0].base} loads all topics anew",
+            )
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        """The topics asked for, as the command line writes them; empty: all."""
+        named = {
+            item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in self._options.topics
+        }
+        return tuple(sorted(named))
+
+    def _commit(
+        self,
+        table: tables.MessagesTable,
+        state: tables.BrokerState | None,
+        window: Window,
+        reading: LogReading,
+        zone: str,
+    ) -> tables.Commit | None:
+        """Returns the commit of the window's rows: of files that tasks write, or, where rows are to be replaced or the
+        table is not as plain as this program makes it, of what Delta's own writer makes of them.
+        """
+        options = self._options
+        read = row_reader(self._store, options, reading, window.rows_from, zone)
+        what = tables.Replacement(
+            options.cluster,
+            options.broker,
+            begin=window.rows_from,
+            end=None if window.repair else reading.end,
+            done=reading.end,
+            epoch=window.epoch,
+            metadata=self._metadata(window, reading),
+        )
+        size = reading.end - window.rows_from
+        with self._reporter.progress("load", size) as progress, session.watching(self._spark.sparkContext, progress):
+            if not window.repair and table.takes_files():
+                write = transforms.file_writer(self._spark, table.path, read)
+                written = SparkRunner(self._spark.sparkContext).map("write rows", write, read.ranges)
+                return table.append(written, what, state, self._topics)
+            if self._topics:
+                raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
+            self._spark.sparkContext.setJobDescription("write rows")
+            return table.replace(transforms.message_rows(self._spark, read), what, bodies=options.with_bodies)
+
+    def _metadata(self, window: Window, reading: LogReading) -> dict[str, Any]:
+        """Returns what DESCRIBE HISTORY shows of this load."""
+        options = self._options
+        return {
+            "program": tables.APPLICATION,
+            "version": __version__,
+            "run": self._run_id,
+            "cluster": options.cluster,
+            "broker": options.broker,
+            "store": self._store.root,
+            "from_offset": window.rows_from,
+            "to_offset": reading.end,
+            "broker_version": self._store.rules.version,
+            "on_damage": options.on_damage,
+            "gap": window.gap,
+            "repair": window.repair,
+            "topics": self._topics,
+            "damaged_ranges": [item.as_row() for item in reading.damaged[:100]],
+        }
+
+    def _facts(
+        self, commit: tables.Commit | None, table: tables.MessagesTable | None, window: Window, end: int
+    ) -> dict[str, Any]:
+        reading = self._reading
+        damaged = bool(reading and reading.damaged)
+        return {
+            "status": "damaged" if damaged else "ok",
+            **(reading.facts() if reading else {"log_begin": self._store.segments[0].base, "log_end": end}),
+            "table": self._path,
+            "rows": commit.rows if commit else 0,
+            "version": commit.version if commit else table.version() if table else None,
+            "from_offset": window.rows_from,
+            "to_offset": end,
+            "skipped": commit is None and not self._options.dry_run,
+            "gap": {"begin": window.gap[0], "end": window.gap[1]} if window.gap else None,
+            "dry_run": self._options.dry_run,
+            "broker_version": self._store.rules.version,
+            "broker_version_reason": self._store.version_reason,
+            "notes": list(self._store.notes),
+        }
+
+
+def scan(runner: Runner, store: OpenedStore, options: LoadOptions, window: Window) -> LogReading:
+    """Returns the proven reading of the log from where the window says."""
+    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_entries=False)
+    return scan_log(
+        runner,
+        store.segments,
+        task,
+        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
+        until=store.until(options.until_offset),
+        begin=window.scan_from,
+        on_damage=options.on_damage,
+        keep_crc_failures=options.keep_crc_failures,
+    )
+
+
+def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, rows_from: int, zone: str) -> ReadRanges:
+    """Returns what turns the proven ranges of a reading into rows."""
+    columns = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
+    rules = RowRules(
+        store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), zone, options.cluster, options.broker
+    )
+    return ReadRanges(
+        transforms.proven_ranges(reading.scans, rows_from),
+        rules,
+        rows_from,
+        Selection(tuple((item.topic, item.queue_id) for item in options.topics)),
+    )
+
+
+def holds(store: OpenedStore, rows: Sequence[Row]) -> Row | None:
+    """Returns the first of some rows whose record is in the log: the sizes lead to it, and it is the same record."""
+    by_segment: dict[Segment, dict[int, Row]] = {}
+    for row in rows:
+        for segment in store.segments:
+            if segment.base <= row["commit_log_offset"] < segment.end:
+                by_segment.setdefault(segment, {})[row["commit_log_offset"]] = row
+    for segment, wanted in by_segment.items():
+        found = [row for row in _records_at(store, segment, list(wanted)) if row == wanted[row["commit_log_offset"]]]
+        if found:
+            return max(found, key=lambda row: int(row["commit_log_offset"]))
+    return None
+
+
+def _records_at(store: OpenedStore, segment: Segment, offsets: Sequence[int]) -> list[Row]:
+    """Returns the ``IDENTITY`` of those records of a segment that begin at some offsets."""
+    rules = RowRules(store.dispatch_rules(), store.rules.split_parser, columns=tables.IDENTITY)
+    until = max(offsets) + 1
+    found: list[Row] = []
+    with files.RangeReader(segment.path) as reader:
+        split = Split(0, segment, segment.base, until, segment.end, segment.base)
+        walk = ChainWalk(
+            BlockWindow(reader, segment),
+            split,
+            segment.base,
+            DecodeRules(check_crc=False, as_broker=store.as_broker, properties=()),
+        )
+        for block in walk:
+            here = np.flatnonzero(np.isin(block.offsets, offsets))
+            if here.size:
+                found += record_batch(block.take(here), rules).to_pylist()
+    return found
