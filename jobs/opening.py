@@ -29,7 +29,7 @@ from storeformat.layout import (
     find_segments,
     parse_broker_conf,
 )
-from storeformat.logdirectories import commit_log_directories, group_directories, with_committed
+from storeformat.logdirectories import commit_log_directories, group_directories, groups_of, with_committed
 from storeformat.logend import growing_log_end
 from storeformat.multidispatch import MultiDispatchRules
 from storeformat.records import DISPATCH_PROPERTIES, DecodeRules
@@ -119,7 +119,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
             )
     batch_topics = find_batch_topics(root, options.batch_topics)
     as_broker = options.on_damage == "stop"
-    segments, committed = with_committed(segments, group_directories(root, layout.d_leger_self_id))
+    groups = groups_of(directories) or group_directories(root, layout.d_leger_self_id)
+    segments, committed = with_committed(segments, groups)
     notes += [committed.note] if committed.note else []
     if committed.missing_from is not None and options.on_damage == "fail":
         raise DamagedLog(

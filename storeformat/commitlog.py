@@ -8,7 +8,8 @@ and a body can hold a copy of a record.
 So a segment is read in *splits*. A split owns the records whose first byte lies in it and finds its first one by
 certificate; each reports where its chain began and where it ended, and ``follow_chain`` walks these reports from each
 segment's first byte. A split whose guess was wrong is read again from the start that the chain proves. The result is
-the sequential one, for every split size.
+the sequential one, for every split size. What lies between one record and the next, and what certifies one, is the
+affair of the segment's ``Framing``: in the log of a DLedger group records lie in entries.
 
 =============  ================================================================
 segment name   20 decimal digits: the log offset of its first byte

@@ -60,13 +60,12 @@ def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[
     """Returns the segments of a log, which know what is committed from now on, and how far that reaches; ``groups`` are
     the folders of the groups that it may be of.
     """
-    if not isinstance(segments[-1].framing, dledger.EntryFraming) or len(groups) != 1:
+    if not isinstance(segments[-1].framing, dledger.EntryFraming):
         return list(segments), Committed()
-    index = dledger.committed_index(files.join(groups[0], dledger.CHECKPOINT))
+    index = dledger.committed_index(files.join(groups[0], dledger.CHECKPOINT)) if len(groups) == 1 else None
     if index is None:
-        return list(segments), Committed(
-            None, "the group left no checkpoint: nothing shows how far its log is committed"
-        )
+        note = "no checkpoint of the group was found: nothing shows how far its log is committed"
+        return list(segments), Committed(None, note)
     framing = dledger.EntryFraming(index)
     known = [replace(item, framing=framing) if item.framing == dledger.ENTRIES else item for item in segments]
     return known, dledger.committed_end(known, index)

@@ -131,7 +131,9 @@ def test_a_table_is_read_up_to_what_is_committed(tmp_path: Path) -> None:
 
 def test_without_a_checkpoint_all_counts_and_the_report_says_so(tmp_path: Path) -> None:
     root = a_log().write(tmp_path / "store")
-    assert opened(root).notes[-1:] == ("the group left no checkpoint: nothing shows how far its log is committed",)
+    assert opened(root).notes[-1:] == (
+        "no checkpoint of the group was found: nothing shows how far its log is committed",
+    )
     assert read(root).records == 60
 
 
@@ -357,6 +359,9 @@ def test_of_several_members_one_must_be_named(tmp_path: Path) -> None:
     store = opened(root, settings=(("dLegerSelfId", "n1"),))
     assert {Path(segment.path).parent.parent.name for segment in store.segments} == {"dledger-n1"}
     assert [part["part"] for part in parts_not_rebuilt(store.root, store.segments)] == ["dledger-n0"]
+    (root / "dledger-n1" / "checkpoint").write_text("committedIndex=10\n")
+    store = opened(root, commitlog=(str(root / "dledger-n1" / "data"),))
+    assert "committedIndex=10" in store.notes[-1]
 
 
 @pytest.mark.parametrize("setting", [("enableDLegerCommitLog", "true"), ("dLegerSelfId", "n7")])
