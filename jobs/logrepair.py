@@ -33,7 +33,7 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
         followed = any(end <= (scan.report.start or 0) < segment.end for scan in records)
         after = next((scan.first_timestamp for scan in records if (scan.report.start or 0) >= end), None)
         time = time_before([scan for scan in records if scan.report.end <= begin], after) or after or 0
-        for patch in fill_range(begin, end if followed else segment.end, segment, time):
+        for patch in fill_range(begin, end, segment, time, is_last=not followed):
             yield segment, patch
     for item in reading.kept:
         segment = next(segment for segment in reading.segments if segment.base <= item.begin < segment.end)

@@ -76,6 +76,7 @@ class LogReading:
         ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
         ranges += [(item.begin, item.end, False) for item in self.stale]
         ranges += [(offset, offset + size, False) for offset, size in self.ghosts]
+        ranges += [(offset, offset + size, False) for scan in self.scans for offset, size in scan.fillers]
         return find_losses(self.scans, DamagedBytes.of(ranges), self.lost_records, whole=self.whole)
 
     def facts(self) -> dict[str, Any]:
@@ -194,8 +195,9 @@ def _refuse_missing_ghosts(reading: LogReading) -> None:
     """Raises DamagedLog where a message is missing and a record of another place lies there: not a copy that a broker
     left, but a message whose own offset is damaged.
     """
-    if reading.losses.rows:
-        offset = reading.losses.rows[0].begin
+    damaged = _with_damaged_offsets(reading).damaged
+    if damaged:
+        offset = damaged[0].begin
         raise DamagedLog(
             f"the commit log is damaged: {describe(RecordDefect.FOREIGN_OFFSET)}",
             path=next(segment.path for segment in reading.segments if segment.base <= offset < segment.end),
@@ -281,7 +283,10 @@ def _check_tiling(reading: LogReading) -> None:
             raise TotalsDisagree(
                 "the records of a split do not tile it", offset=scan.report.start, found=own, expected=scan.report.end
             )
-    total = sum(scan.chain_bytes for scan in reading.scans) + reading.blank_bytes
+    damaged_ghosts = sum(size for scan in reading.scans for _, size in scan.ghosts) - sum(
+        size for _, size in reading.ghosts
+    )
+    total = sum(scan.chain_bytes for scan in reading.scans) - damaged_ghosts + reading.blank_bytes
     total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
     if total != reading.end - reading.begin:
         raise TotalsDisagree("the records do not tile the log", found=total, expected=reading.end - reading.begin)

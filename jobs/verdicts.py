@@ -17,10 +17,11 @@ MOST_HAZARDS = 1_000
 
 
 def lost_ranges(reading: LogReading) -> tuple[tuple[int, int], ...]:
-    """Returns the ranges [begin, end) of the log about whose records nothing can be said: damaged ones, and records
-    that do not carry the offset at which they lie.
+    """Returns the ranges [begin, end) of the log about whose records nothing can be said: damaged ones, repaired ones,
+    and records that do not carry the offset at which they lie.
     """
     ranges = [(item.begin, item.end) for item in reading.damaged]
+    ranges += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]
     return (*ranges, *((offset, offset + size) for offset, size in reading.ghosts))
 
 

@@ -6,10 +6,12 @@ becomes what every release skips without a trace:
 ==============================  =======================================================================================
 range                           becomes
 ==============================  =======================================================================================
-up to the end of its segment    a BLANK (8 bytes; what lies behind them nobody reads)
 inside a segment                records of just that size, rolled back (SYSFLAG 0xC): no queue and no index takes them
+the last one of a segment       such records, and a BLANK from there to the segment's end
 a record kept with a bad body   the same record with the CRC that its body has
 ==============================  =======================================================================================
+
+The records say in the repaired log where messages were: a later rebuild fills their places in the queues again.
 """
 
 from __future__ import annotations
@@ -76,17 +78,25 @@ def filler_record(offset: int, size: int, store_timestamp: int) -> bytes:
     return head + body + bytes([len(topic)]) + topic + bytes(2)
 
 
-def fill_range(begin: int, end: int, segment: Segment, store_timestamp: int) -> Iterator[Patch]:
-    """Yields the patches that make [begin, end) of a segment readable."""
-    if end == segment.end:
-        yield Patch(begin, _BLANK.pack(end - begin, m.MAGIC_BLANK & 0xFFFFFFFF))
-        return
-    while begin < end:
-        size = end - begin
+def is_filler(topic: bytes) -> bool:
+    """Returns whether a rolled back record of this topic is one of ours."""
+    return bool(topic) and TOPIC.startswith(topic)
+
+
+def fill_range(
+    begin: int, end: int, segment: Segment, store_timestamp: int, *, is_last: bool = False
+) -> Iterator[Patch]:
+    """Yields the patches that make [begin, end) of a segment readable; ``is_last`` if no record follows it there."""
+    is_last = is_last or end == segment.end
+    stop = min(end, segment.end - m.BLANK_SIZE) if is_last else end
+    while begin < stop and (stop - begin >= m.MIN_RECORD_SIZE or not is_last):
+        size = stop - begin
         if size > MAX_FILLER:
             size = MAX_FILLER - m.MIN_RECORD_SIZE  # the rest is never too small for a record
         yield Patch(begin, filler_record(begin, size, store_timestamp))
         begin += size
+    if is_last:
+        yield Patch(begin, _BLANK.pack(segment.end - begin, m.MAGIC_BLANK & 0xFFFFFFFF))
 
 
 def crc_patch(record: bytes, offset: int) -> Patch:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storeformat import files
+from storeformat import message as m
 from storeformat.commitlog import (
     BLOCK_SIZE,
     BlockWindow,
@@ -51,6 +52,7 @@ from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.framing import ChainEnd
 from storeformat.kernels import Int32s, Int64s, active
 from storeformat.records import DecodeRules, RecordBlock
+from storeformat.repair import is_filler
 from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
 
 if TYPE_CHECKING:
@@ -152,6 +154,8 @@ class SplitScan:
     ghosts: tuple[tuple[int, int], ...] = ()
     ghost_sights: tuple[Sight, ...] = ()
     """What the first of them say of themselves."""
+    fillers: tuple[tuple[int, int], ...] = ()
+    """Records that a repair put in the place of lost ones: offset and size."""
     topics: tuple[bytes, ...] = ()
     runs: Runs = field(default_factory=lambda: Runs.concatenate([]))
     units: int = 0
@@ -265,6 +269,7 @@ class _RunWriter:
         self._totals = {"records": 0, "record_bytes": 0, "units": 0, "entries": 0, "unit_sum": 0, "entry_sum": 0}
         self._ghosts: list[tuple[int, int]] = []
         self._ghost_sights: list[Sight] = []
+        self._fillers: list[tuple[int, int]] = []
         self._last = {"last_record": -1, "last_unit": -1, "last_unit_timestamp": 0, "last_entry": -1}
         self._times: tuple[int, int] | None = None
         self._recent: tuple[int, ...] = ()
@@ -294,6 +299,7 @@ class _RunWriter:
         self._ghosts += [(int(block.offsets[row]), int(heads.total_size[row])) for row in ghosts]
         room = _MOST_SIGHTS - len(self._ghost_sights)
         self._ghost_sights += [sight_at(block, row) for row in ghosts[:room].tolist()]
+        self._fillers += _fillers(block)
         self._last["last_record"] = int(block.offsets[-1])
         times = heads.store_timestamp[genuine]
         if len(times):
@@ -408,6 +414,7 @@ class _RunWriter:
             record_bytes=totals["record_bytes"],
             ghosts=tuple(self._ghosts),
             ghost_sights=tuple(self._ghost_sights),
+            fillers=tuple(self._fillers),
             topics=tuple(self._topics),
             runs=Runs.concatenate(self._runs),
             units=totals["units"],
@@ -438,3 +445,13 @@ def _by_queue(units: QueueUnits) -> Int64s:
     else:
         group = (units.topic_codes.astype(np.int64) << 32) | units.queue_ids
     return np.argsort(group, kind="stable")
+
+
+def _fillers(block: RecordBlock) -> list[tuple[int, int]]:
+    """Returns offset and size of the records that a repair of the log put in the place of lost ones."""
+    codes = [code for code, topic in enumerate(block.topics) if is_filler(topic)]
+    if not codes:
+        return []
+    rolled_back = (block.heads.sys_flag & m.TRANSACTION_MASK) == m.TRANSACTION_ROLLBACK
+    rows = np.flatnonzero(block.genuine & rolled_back & np.isin(block.topic_codes, codes))
+    return list(zip(block.offsets[rows].tolist(), block.heads.total_size[rows].tolist(), strict=True))

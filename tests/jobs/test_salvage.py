@@ -117,6 +117,8 @@ def test_a_repaired_log_is_whole_and_gives_the_same_survivors(tmp_path: Path) ->
     again = rebuild_here(tmp_path / "store", tmp_path / "again", STORE.settings)
     assert again.reading.damaged == []
     assert again.reading.end == STORE.end_offset
+    assert {row.path: row.sha256 for row in again.rows} == {row.path: row.sha256 for row in built.rows}
+    assert again.reading.losses.messages == built.reading.losses.messages
     assert again.reading.records == built.reading.records + 2
 
 

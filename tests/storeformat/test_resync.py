@@ -176,7 +176,16 @@ def test_a_long_range_becomes_several_records_and_the_rest_of_a_segment_a_blank(
     assert [patch.end for patch in patches[:-1]] == [patch.offset for patch in patches[1:]]
     assert patches[-1].end == 3 << 20
     assert max(len(patch.data) for patch in patches) <= 1 << 20
-    assert list(fill_range(100, segment.end, segment, 5)) == [Patch(100, struct.pack(">iI", segment.end - 100, BLANK))]
+
+
+@pytest.mark.parametrize(("begin", "end"), [(4000, 4500), (4000, 8192), (8000, 8192), (8100, 8192), (8180, 8192)])
+def test_behind_the_last_damage_of_a_segment_comes_a_blank(begin: int, end: int) -> None:
+    """The records before it take all the room, so that they tell of every message that may have been there."""
+    segment = Segment("x", 0, SIZE)
+    *fillers, blank = fill_range(begin, end, segment, 5, is_last=True)
+    at = min(end, SIZE - 8) if min(end, SIZE - 8) - begin >= 91 else begin
+    assert blank == Patch(at, struct.pack(">iI", SIZE - at, BLANK))
+    assert [(patch.offset, patch.end) for patch in fillers] == ([(begin, at)] if at > begin else [])
 
 
 def test_ranges_that_touch_are_one_and_none_crosses_segments() -> None:
