@@ -27,6 +27,7 @@ KEYS = MappingProxyType(
         "date": ("store_date",),
     }
 )
+MOST_GROUPS = 100_000
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
 
 # One row each, cheap to read in a report: what people ask first when something is wrong.
@@ -65,12 +66,16 @@ CHECKS = MappingProxyType(
 
 @dataclass(frozen=True)
 class Facts:
-    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (empty if they were not asked for)."""
+    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (empty if they were not asked for).
+
+    Of ``groups_in_all`` the ``groups`` are the largest, ``MOST_GROUPS`` at most: tags may be as many as messages.
+    """
 
     by: str
     brokers: Sequence[Row]
     groups: Sequence[Row]
     checks: dict[str, list[Row]]
+    groups_in_all: int
 
     @property
     def messages(self) -> int:
@@ -84,18 +89,18 @@ class Facts:
 
     @property
     def first_stored(self) -> Any:
-        """Store time of the oldest message, None in an empty table."""
-        return min((broker["first_stored"] for broker in self.brokers), default=None)
+        """Store time of the oldest message, None in a table without one."""
+        return min((broker["first_stored"] for broker in self.brokers if broker["first_stored"]), default=None)
 
     @property
     def last_stored(self) -> Any:
-        """Store time of the newest message, None in an empty table."""
-        return max((broker["last_stored"] for broker in self.brokers), default=None)
+        """Store time of the newest message, None in a table without one."""
+        return max((broker["last_stored"] for broker in self.brokers if broker["last_stored"]), default=None)
 
     @property
     def span(self) -> float:
         """Seconds from the oldest message to the newest; at least 1, so that rates stay rates."""
-        return max((self.last_stored - self.first_stored).total_seconds(), 1.0) if self.brokers else 1.0
+        return max((self.last_stored - self.first_stored).total_seconds(), 1.0) if self.first_stored else 1.0
 
 
 def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
@@ -113,10 +118,16 @@ def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
         f"""
         SELECT {", ".join(keys)}, sum(messages) AS messages, sum(bytes) AS bytes, sum(body_bytes) AS body_bytes,
                min(first_stored) AS first_stored, max(last_stored) AS last_stored
-          FROM storage_by_{by} GROUP BY {", ".join(keys)} ORDER BY bytes DESC, {", ".join(keys)}""",
+          FROM storage_by_{by} GROUP BY {", ".join(keys)} ORDER BY bytes DESC, {", ".join(keys)} LIMIT {MOST_GROUPS}""",
     )
+    in_all = len(groups)
+    if in_all == MOST_GROUPS:
+        (counted,) = _rows(
+            spark, f"SELECT count(*) AS groups FROM (SELECT DISTINCT {', '.join(keys)} FROM storage_by_{by})"
+        )
+        in_all = counted["groups"]
     found = {name: _rows(spark, query) for name, query in CHECKS.items()} if checks else {}
-    facts = Facts(by, brokers, groups, found)
+    facts = Facts(by, brokers, groups, found, in_all)
     seconds = _SECONDS_OF.get(by, facts.span)
     for group in groups:
         group["share"] = group["bytes"] / max(facts.bytes, 1)
@@ -199,8 +210,8 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
         for group in facts.groups[:shown]
     ]
     lines = [head, "", *_aligned(rows, left=len(KEYS[facts.by]))]
-    if len(facts.groups) > shown:
-        lines.append(f"... and {len(facts.groups) - shown:,} more{elsewhere}")
+    if facts.groups_in_all > shown:
+        lines.append(f"... and {facts.groups_in_all - shown:,} more{elsewhere}")
     if facts.checks:
         lines += ["", *(f"{title:<14}{sentence}" for title, sentence in sentences(facts.checks).items())]
     return "\n".join(lines)

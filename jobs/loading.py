@@ -2,12 +2,13 @@
 
     where did the last load end? -> scan from there, prove the chain -> rows of the proven ranges -> one commit
 
-A load may run twice, beside another one, or be killed: the table holds each record once, because range and rows are one
-commit that replaces the range (``jobs.tables``). The log may belong to a running broker: its end is fixed by the scan.
+A load may run twice, beside another one, or be killed: the table holds each record once, because rows and how far they
+reach are one commit, which fails when another one was faster (``jobs.commits``). The log may belong to a running broker: its end is fixed by the scan.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jobs import session, tables, transforms
+from jobs import commits, session, tables, transforms
 from jobs.config import LoadOptions
-from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
+from jobs.logscan import LogReading, scan_log
 from jobs.opening import OpenedStore
 from jobs.reporting import Reporter
 from jobs.running import Runner, SparkRunner
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _ATTEMPTS = 5
+_PAUSE = 0.5
 _ROWS_COMPARED = 10_000
+_TASKS_A_CORE = 4
+_SMALLEST_SPLIT, _LARGEST_SPLIT = 64 << 20, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Window:
 
 
 def plan_window(
-    options: LoadOptions, segments: Sequence[Segment], state: tables.BrokerState | None, last: Row | None
+    options: LoadOptions, segments: Sequence[Segment], state: commits.BrokerState | None, last: Row | None
 ) -> Window:
     """Returns what to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load."""
     log_begin = segments[0].base
@@ -100,12 +104,17 @@ class Load:
 
     def run(self) -> dict[str, Any]:
         """Returns the facts of the report."""
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
                 return self._attempt()
-            except tables.Overtaken as overtaken:  # noqa: PERF203  (a retry)
+            except commits.Overtaken as overtaken:  # noqa: PERF203  (a retry)
                 self._reporter.note(f"another load was faster, looking again ({overtaken})")
-        raise Refused("other loads of this broker were committed again and again", path=self._path)
+                time.sleep(attempt * _PAUSE)
+        raise Refused(
+            "other loads were faster again and again",
+            path=self._path,
+            advice="if none is at work, one was killed as it made the table: remove the directory with its _delta_log",
+        )
 
     def _attempt(self) -> dict[str, Any]:
         options = self._options
@@ -129,7 +138,7 @@ class Load:
                 self._reporter.note(f"the table got the column {name}, which older rows do not have")
         return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
 
-    def _newest_row(self, table: tables.MessagesTable | None, state: tables.BrokerState | None) -> Row | None:
+    def _newest_row(self, table: tables.MessagesTable | None, state: commits.BrokerState | None) -> Row | None:
         """Returns the newest row before the place where rows are to begin."""
         options = self._options
         if table is None or state is None:
@@ -169,10 +178,12 @@ class Load:
                 self._reporter.progress("scan", size) as progress,
                 session.watching(self._spark.sparkContext, progress),
             ):
-                self._reading = scan(SparkRunner(self._spark.sparkContext), self._store, self._options, window)
+                context = self._spark.sparkContext
+                split_size = self._options.split_size or split_size_for(size, context.defaultParallelism)
+                self._reading = scan(SparkRunner(context), self._store, self._options, window, split_size)
         return self._reading
 
-    def _check_topics(self, state: tables.BrokerState | None) -> None:
+    def _check_topics(self, state: commits.BrokerState | None) -> None:
         """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
         options, topics = self._options, self._topics
         if options.repair_from is not None:
@@ -199,17 +210,17 @@ class Load:
     def _commit(
         self,
         table: tables.MessagesTable,
-        state: tables.BrokerState | None,
+        state: commits.BrokerState | None,
         window: Window,
         reading: LogReading,
         zone: str,
-    ) -> tables.Commit | None:
+    ) -> commits.Commit | None:
         """Returns the commit of the window's rows: of files that tasks write, or, where rows are to be replaced or the
         table is not as plain as this program makes it, of what Delta's own writer makes of them.
         """
         options = self._options
         read = row_reader(self._store, options, reading, window.rows_from, zone)
-        what = tables.Replacement(
+        what = commits.Replacement(
             options.cluster,
             options.broker,
             begin=window.rows_from,
@@ -233,7 +244,7 @@ class Load:
         """Returns what DESCRIBE HISTORY shows of this load."""
         options = self._options
         return {
-            "program": tables.APPLICATION,
+            "program": commits.APPLICATION,
             "version": __version__,
             "run": self._run_id,
             "cluster": options.cluster,
@@ -250,7 +261,7 @@ class Load:
         }
 
     def _facts(
-        self, commit: tables.Commit | None, table: tables.MessagesTable | None, window: Window, end: int
+        self, commit: commits.Commit | None, table: tables.MessagesTable | None, window: Window, end: int
     ) -> dict[str, Any]:
         reading = self._reading
         damaged = bool(reading and reading.damaged)
@@ -271,14 +282,21 @@ class Load:
         }
 
 
-def scan(runner: Runner, store: OpenedStore, options: LoadOptions, window: Window) -> LogReading:
+def split_size_for(size: int, cores: int) -> int:
+    """Returns how much of the log a task takes, and a file of the table holds: of a small load so little that all cores
+    have work to the end, of a large one a whole segment, so that files are few and large.
+    """
+    return max(min(size // (_TASKS_A_CORE * cores), _LARGEST_SPLIT), _SMALLEST_SPLIT)
+
+
+def scan(runner: Runner, store: OpenedStore, options: LoadOptions, window: Window, split_size: int) -> LogReading:
     """Returns the proven reading of the log from where the window says."""
     task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_entries=False)
     return scan_log(
         runner,
         store.segments,
         task,
-        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
+        split_size=split_size,
         until=store.until(options.until_offset),
         begin=window.scan_from,
         on_damage=options.on_damage,

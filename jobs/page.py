@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_BARS = 12
 _MOST_ROWS = 50
 _MOST_SERIES = len(plots.COLOURS)
-_STEPS = (("MINUTE", timedelta(minutes=1)), ("HOUR", timedelta(hours=1)), ("DAY", timedelta(days=1)))
+_STEPS = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
 _MOST_STEPS = 400
 
 
@@ -39,7 +39,10 @@ class About:
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is plotted beside the groups: bytes by interval of length ``step`` and topic, and messages by size."""
+    """What is plotted beside the groups: bytes by interval of length ``step`` and topic, and messages by size.
+
+    Only the largest topics have a name (one more than are drawn), all others are None together.
+    """
 
     step: timedelta
     bytes_by_time: Sequence[Row]
@@ -52,15 +55,26 @@ def require_plots() -> None:
         raise DependencyMissing("--html needs matplotlib", advice='pip install "matplotlib>=3.9,<4", or use --csv')
 
 
+def step_of(span: timedelta) -> timedelta:
+    """Returns the interval in which a span is plotted: a minute, an hour, or as many days as make few enough steps."""
+    found = next((step for step in _STEPS if span <= _MOST_STEPS * step), None)
+    return found or _STEPS[-1] * -(-span // (_MOST_STEPS * _STEPS[-1]))
+
+
 def read_pictures(spark: SparkSession) -> Pictures:
     """Returns what the registered views give for the plots."""
     (ends,) = spark.sql("SELECT min(hour) AS first, max(hour) AS last FROM storage_by_hour").toArrow().to_pylist()
     span = ends["last"] - ends["first"] if ends["last"] else timedelta()
-    name, step = next(((name, step) for name, step in _STEPS if span <= _MOST_STEPS * step), _STEPS[-1])
+    step = step_of(span)
+    seconds = int(step.total_seconds())
     by_time = spark.sql(
         f"""
-        SELECT date_trunc('{name}', minute) AS at, topic, sum(bytes) AS bytes
-          FROM throughput GROUP BY ALL ORDER BY at, topic"""
+        WITH largest AS (
+          SELECT topic FROM throughput GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {_MOST_SERIES + 1}
+        )
+        SELECT timestamp_seconds(unix_seconds(minute) - pmod(unix_seconds(minute), {seconds})) AS at,
+               largest.topic, sum(bytes) AS bytes
+          FROM throughput LEFT JOIN largest USING (topic) WHERE minute IS NOT NULL GROUP BY ALL ORDER BY at, topic"""
     )
     sizes = spark.sql(
         "SELECT from_size, to_size, sum(messages) AS messages FROM size_buckets GROUP BY ALL ORDER BY from_size"
@@ -107,25 +121,28 @@ def _groups(facts: Facts) -> str:
     shown = list(facts.groups if len(facts.groups) <= _MOST_BARS + 1 else facts.groups[:_MOST_BARS])
     labels = [_label(facts, group) for group in shown]
     values = [group["bytes"] for group in shown]
-    rest = facts.groups[len(shown) :]
-    if rest:
-        labels.append(f"{len(rest):,} others")
-        values.append(sum(group["bytes"] for group in rest))
+    others = facts.groups_in_all - len(shown)
+    if others:
+        labels.append(f"{others:,} others")
+        values.append(facts.bytes - sum(values))
     first = shown[0]
     said = (
         f"{labels[0]} holds {first['share']:.0%} of all bytes ({size_text(first['bytes'])} in "
         f"{first['messages']:,} messages)."
     )
-    if len(facts.groups) > 3:
-        said += f" The three largest of {len(facts.groups):,} hold {sum(g['share'] for g in shown[:3]):.0%}."
+    if facts.groups_in_all > 3:
+        said += f" The three largest of {facts.groups_in_all:,} hold {sum(g['share'] for g in shown[:3]):.0%}."
     drawn = plots.bars("groups", labels, values, unit="bytes", description=f"Bytes by {facts.by}. {said}")
     return _figure(f"Bytes by {facts.by}", said, drawn)
 
 
 def _over_time(pictures: Pictures) -> str:
+    if not pictures.bytes_by_time:
+        return "<p>No message has a store time of this calendar.</p>"
     of_topic: dict[str, int] = {}
     for row in pictures.bytes_by_time:
-        of_topic[row["topic"]] = of_topic.get(row["topic"], 0) + row["bytes"]
+        if row["topic"] is not None:
+            of_topic[row["topic"]] = of_topic.get(row["topic"], 0) + row["bytes"]
     ranked = sorted(of_topic, key=lambda topic: (-of_topic[topic], topic))
     named = ranked if len(ranked) <= _MOST_SERIES else ranked[: _MOST_SERIES - 1]
     first = min(row["at"] for row in pictures.bytes_by_time)
@@ -139,7 +156,9 @@ def _over_time(pictures: Pictures) -> str:
     total = [sum(values) for values in zip(*layers.values(), strict=True)]
     peak = max(range(count), key=total.__getitem__)
     mean = sum(total) / count
-    what = {timedelta(minutes=1): "minute", timedelta(hours=1): "hour"}.get(pictures.step, "day")
+    what = {timedelta(minutes=1): "minute", timedelta(hours=1): "hour", timedelta(days=1): "day"}.get(
+        pictures.step, f"{pictures.step.days} days"
+    )
     said = (
         f"The busiest {what} began at {times[peak]:%Y-%m-%d %H:%M} with {size_text(total[peak])}/s, "
         f"{total[peak] / mean:.1f} times the mean of {size_text(mean)}/s."
@@ -200,7 +219,7 @@ def _group_table(facts: Facts) -> str:
         }
         for group in facts.groups[:_MOST_ROWS]
     ]
-    left = f" The {_MOST_ROWS} largest of {len(facts.groups):,}." if len(facts.groups) > _MOST_ROWS else ""
+    left = f" The {_MOST_ROWS} largest of {facts.groups_in_all:,}." if facts.groups_in_all > _MOST_ROWS else ""
     return f"<section><h2>All by {facts.by}</h2>{_table(f'By {facts.by}, largest first.{left}', rows)}</section>"
 
 

@@ -17,7 +17,7 @@ from jobs.reporting import Report, Reporter
 from storeformat import files
 
 SHOWN = 20
-"""Groups that the terminal shows; JSON, CSV and the page have more."""
+"""Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
 MOST_IN_JSON = 10_000
 
 
@@ -45,7 +45,7 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
         files.write_bytes(files.absolute(options.csv), to_csv(facts).encode())
     report = Report("report", table=options.table, **facts_for_json(facts))
     report["seconds"] = round(time.monotonic() - begun, 3)
-    report.text = to_text(facts, SHOWN, " (--csv and --json have them)")
+    report.text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
     return report
 
 
@@ -59,13 +59,13 @@ def facts_for_json(facts: Facts) -> Row:
         "last_stored": facts.last_stored,
         "brokers": list(facts.brokers),
         "groups": list(facts.groups[:MOST_IN_JSON]),
-        "groups_in_all": len(facts.groups),
+        "groups_in_all": facts.groups_in_all,
         **({"checks": facts.checks} if facts.checks else {}),
     }
 
 
 def to_csv(facts: Facts) -> str:
-    """Returns all groups as CSV (RFC 4180) with a header."""
+    """Returns the groups as CSV (RFC 4180) with a header."""
     names = list(facts.groups[0]) if facts.groups else [*KEYS[facts.by], "messages", "bytes"]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, names)

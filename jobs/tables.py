@@ -1,43 +1,32 @@
-"""The Delta table ``messages``: making it, asking how far a broker was loaded, replacing a range of it at most once.
+"""The Delta table ``messages``: making it, asking how far a broker was loaded, adding rows to it at most once.
 
-What was loaded is written in the table itself, in the same commit as the rows:
-
-==========================  ==========================================================================================
-transaction of Delta's      ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH`` -> the commit-log offset where the last load
-                            ended. Kept for ever. A repair begins the next epoch, because its end may lie further back
-row                         the last one loaded shows whether a log is still the one that was loaded
-user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
-==========================  ==========================================================================================
-
-Every load *replaces* the range that it loads, mostly an empty one. So rows cannot get in twice, whatever happened to a
-load before or happens to one beside it: Delta lets only one of two commits pass that replace a common range.
+What was loaded is written in the table itself, in the same commit as the rows (``jobs.commits``). New rows come as
+files that tasks have written. Delta's own writer *replaces* what is there: rows behind the place from which on a log
+was rewritten, and every range of a table whose owner asked for more of Delta than such files have. A range that is
+replaced cannot get in twice either: Delta lets only one of two commits pass that replace a common range.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
+from jobs import commits
+from jobs.commits import BrokerState, Commit, Replacement
 from storeformat import files
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused
 from udfs import schemas
-from udfs.tablefiles import PARTITION, WrittenFile
+from udfs.tablefiles import WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 TIME_ZONE = "rocketmq.timeZone"
-APPLICATION = "rocketmq-store-spark"
 IDENTITY = (
     "commit_log_offset", "size", "topic", "queue_id", "queue_offset", "store_timestamp", "body_crc", "magic_code",
 )  # fmt: skip
@@ -50,80 +39,17 @@ _NEAR = 64 << 20
 _MOST_DATES_A_TASK = 100
 _COMMITS_LOOKED_AT = 50
 
-_WHEN_PLAIN = {
-    "delta.columnMapping.mode": ("none",),
-    "delta.isolationLevel": ("Serializable",),  # else an append does not stop a repair beside it
-    "delta.enableIcebergCompatV1": ("false",),
-    "delta.enableIcebergCompatV2": ("false",),
-    "delta.enableRowTracking": ("false",),
-}
-"""Table properties that need Delta's own writer, with the values that do not."""
-
-_CONFLICTS = (
-    "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_TABLE_ALREADY_EXISTS",
-)  # fmt: skip
-"""Delta's error classes of commits that lost a race. Its Python exceptions do not cover all of them."""
-
-_TROUBLE = (
-    "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed",
-    "ParentNotDirectoryException", "Not a directory", "No space left on device", "Read-only file system",
-    "FileAlreadyExistsException",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class BrokerState:
-    """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs, and which ``topics`` (empty: all).
-
-    ``recorded`` says that the table's transactions tell so; else its rows do.
-    """
-
-    end: int
-    epoch: int
-    topics: tuple[str, ...] = ()
-    recorded: bool = True
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """Rows [begin, end) of a broker that a commit puts in place of what is there; up to any offset if ``end`` is None.
-
-    ``done`` is where the log ended and ``epoch`` the epoch in which it is recorded; ``metadata`` goes into the history.
-    """
-
-    cluster: str
-    broker: str
-    begin: int
-    end: int | None
-    done: int
-    epoch: int
-    metadata: Mapping[str, Any]
-
-    @property
-    def condition(self) -> str:
-        """The rows that are replaced, in SQL."""
-        upper = "" if self.end is None else f" AND commit_log_offset < {self.end}"
-        return f"{_of_broker(self.cluster, self.broker)} AND commit_log_offset >= {self.begin}{upper}"
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A version of the table, and the rows it brought."""
-
-    version: int
-    rows: int
-
-
-class Overtaken(Exception):
-    """Another load of the same broker was committed first."""
-
 
 class MessagesTable:
-    """An existing table ``messages`` at a path."""
+    """A table ``messages`` at a path; only ``exists`` may be asked where there may be none."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self.path = path
+
+    def exists(self) -> bool:
+        """Returns whether Delta's log has a version here; its directory alone is no table yet."""
+        return int(self._snapshot().version()) >= 0
 
     @property
     def properties(self) -> dict[str, str]:
@@ -149,22 +75,14 @@ class MessagesTable:
 
     def state(self, cluster: str, broker: str) -> BrokerState | None:
         """Returns how far a broker was loaded, None if it never was."""
-        prefix = _application_prefix(cluster, broker)
-        found: dict[int, int] = {}
-        topics: dict[int, tuple[str, ...]] = {}
-        transactions = self._snapshot().transactions().iterator()
-        while transactions.hasNext():
-            entry = transactions.next()
-            name, version = str(entry._1()), int(entry._2())
-            if not name.startswith(prefix):
-                continue
-            epoch, _, selection = name.removeprefix(prefix).partition("/")
-            if epoch.isdigit() and selection:
-                topics[int(epoch)] = tuple(unquote(topic) for topic in selection.split(","))
-            elif epoch.isdigit():
-                found[int(epoch)] = version
-        if found:
-            return BrokerState(found[max(found)], max(found), topics.get(max(found), ()))
+        transactions = {}
+        entries = self._snapshot().transactions().iterator()
+        while entries.hasNext():
+            entry = entries.next()
+            transactions[str(entry._1())] = int(entry._2())
+        found = commits.recorded_state(transactions, cluster, broker)
+        if found is not None:
+            return found
         # A copy of a table (CTAS, CLONE) has the rows and not their transactions.
         (end,) = self._of(cluster, broker).selectExpr("max(commit_log_offset + size)").first() or (None,)
         return None if end is None else BrokerState(int(end), 0, recorded=False)
@@ -185,82 +103,22 @@ class MessagesTable:
         missing = [name for name in wanted if name not in present]
         if missing:
             columns = ", ".join(
-                f"{field.name} {field.dataType.simpleString()} COMMENT {_literal(field.metadata['comment'])}"
+                f"{field.name} {field.dataType.simpleString()} COMMENT {commits.literal(field.metadata['comment'])}"
                 for field in schemas.to_spark(schemas.select(missing))
             )
             self._spark.sql(f"ALTER TABLE delta.{_quoted(self.path)} ADD COLUMNS ({columns})")
         return missing
 
     def takes_files(self) -> bool:
-        """Returns whether files of ours can be rows of this table as they are, and Delta can tell doubled loads apart.
-
-        Not so where its owner gave it column mapping, constraints, generated columns or the like, which Delta's own
-        writer has to heed, or divided it differently.
-        """
-        metadata = self._snapshot_metadata()
-        mine = all(
-            value in _WHEN_PLAIN.get(name, (value,)) and not name.startswith("delta.constraints.")
-            for name, value in metadata["configuration"].items()
-        )
-        fields = json.loads(metadata["schemaString"])["fields"]
-        ours = {field["name"]: field for field in fields}
-        return (
-            mine
-            and metadata["partitionColumns"] == list(schemas.PARTITION_COLUMNS)
-            and all(name in ours for name in schemas.MESSAGES.names)
-            and all(field["nullable"] and not field["metadata"].keys() - {"comment"} for field in fields)
-        )
+        """Returns whether files that tasks have written can be rows of this table as they are."""
+        return commits.takes_files(self._snapshot_metadata())
 
     def append(
         self, written: Sequence[WrittenFile], what: Replacement, seen: BrokerState | None, topics: Sequence[str]
     ) -> Commit:
-        """Commits files of new rows; ``seen`` is the state on which they are based. Raises Overtaken.
-
-        One of two loads of a broker passes: a commit fails that has read a transaction which another one wrote
-        meanwhile, and every load reads those of its broker, in this epoch and in the next.
-        """
-        jvm: Any = self._spark._jvm
-        python = jvm.org.apache.spark.api.python.PythonUtils
-        some, nothing = jvm.scala.Option.apply, jvm.scala.Option.empty
-        prefix = _application_prefix(what.cluster, what.broker)
-        actions = [_transaction(f"{prefix}{what.epoch}", what.done)]
-        if topics:
-            selection = ",".join(quote(topic, safe="") for topic in topics)
-            actions.append(_transaction(f"{prefix}{what.epoch}/{selection}", what.done))
-        now = int(time.time() * 1000)
-        actions += [_added(file, now) for file in written]
-        rows = sum(file.rows for file in written)
-        with _plain_trouble(self.path):
-            transaction = self._log().startTransaction()
-            expected = seen.end if seen and seen.recorded else -1
-            for epoch, known in ((what.epoch, expected), (what.epoch + 1, -1)):
-                if int(transaction.txnVersion(f"{prefix}{epoch}")) != known:
-                    raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
-            metrics = {
-                "numFiles": len(written), "numOutputBytes": sum(file.size for file in written), "numOutputRows": rows,
-            }  # fmt: skip
-            transaction.registerSQLMetrics(self._spark._jsparkSession, python.toScalaMap(self._metrics(metrics)))
-            parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
-            operation = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")(
-                jvm.org.apache.spark.sql.SaveMode.Append,
-                some(python.toSeq(list(schemas.PARTITION_COLUMNS))),
-                nothing(),
-                some(json.dumps(what.metadata)),
-                *[nothing() for _ in range(5)],
-            )
-            version = transaction.commit(python.toSeq([parse(json.dumps(action)) for action in actions]), operation)
-        return Commit(int(version), rows)
-
-    def _metrics(self, values: Mapping[str, int]) -> dict[str, Any]:
-        """Returns Spark's counters of these values, which DESCRIBE HISTORY shows."""
-        jvm: Any = self._spark._jvm
-        found = {}
-        for name, value in values.items():
-            found[name] = jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
-                self._spark.sparkContext._jsc.sc(), name
-            )
-            found[name].set(value)
-        return found
+        """Commits files of new rows; ``seen`` is the state on which they are based. Raises Overtaken."""
+        with commits.plain_trouble(self.path):
+            return commits.append(self._spark, self._log(), written, what, seen, topics)
 
     def replace(self, rows: DataFrame, what: Replacement, *, bodies: bool) -> Commit | None:
         """Commits rows; returns the commit, None where this very range had been committed. Raises Overtaken.
@@ -271,7 +129,7 @@ class MessagesTable:
             rows.write.format("delta")
             .mode("overwrite")
             .option("replaceWhere", what.condition)
-            .option("txnAppId", f"{_application_prefix(what.cluster, what.broker)}{what.epoch}")
+            .option("txnAppId", f"{commits.application_prefix(what.cluster, what.broker)}{what.epoch}")
             .option("txnVersion", what.done)
             .option("userMetadata", json.dumps(what.metadata))
         )
@@ -279,7 +137,7 @@ class MessagesTable:
             for unit in ("page.size", "block.size"):
                 writer = writer.option(f"parquet.{unit}.row.check.min", 1)
         before = self.version()
-        with _no_sort_by_partition(self._spark), _plain_trouble(self.path):
+        with _no_sort_by_partition(self._spark), commits.plain_trouble(self.path):
             writer.save(self.path)
         return self._commit_of(what, before)
 
@@ -297,7 +155,7 @@ class MessagesTable:
         return None
 
     def _of(self, cluster: str, broker: str) -> DataFrame:
-        return self.rows().where(_of_broker(cluster, broker))
+        return self.rows().where(commits.of_broker(cluster, broker))
 
     def _log(self) -> Any:
         jvm: Any = self._spark._jvm
@@ -317,11 +175,14 @@ class MessagesTable:
 def open_table(spark: SparkSession, path: str) -> MessagesTable | None:
     """Returns the table at a path, None if nothing is there. Raises what is there instead."""
     require_delta(spark)
-    if not DeltaTable.isDeltaTable(spark, path):
-        if files.exists(path) and files.list_directory(path):
-            raise NotAStore("there is something else than a Delta table", path=path)
-        return None
     table = MessagesTable(spark, path)
+    if not table.exists():
+        # A load that makes the table at this moment, or was killed when it did, has made Delta's directory first.
+        entries = files.list_directory(path) if files.exists(path) else None
+        if not any(entry.name != "_delta_log" for entry in entries or ()):
+            return None
+        if not table.exists():
+            raise NotAStore("there is something else than a Delta table", path=path)
     check_schema(table.schema(), path)
     return table
 
@@ -337,7 +198,7 @@ def existing_table(spark: SparkSession, path: str) -> MessagesTable:
 def create_table(spark: SparkSession, path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
     """Returns the table at a path, made if it is not there."""
     schema = schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES
-    with _plain_trouble(path):
+    with commits.plain_trouble(path):
         (
             DeltaTable.createIfNotExists(spark)
             .location(path)
@@ -392,51 +253,6 @@ def _no_sort_by_partition(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, before)
-
-
-@contextmanager
-def _plain_trouble(path: str) -> Iterator[None]:
-    """Turns conflicts into Overtaken, and what the file system says into WriteFailed."""
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        text = str(error)
-        if any(sign in text for sign in _CONFLICTS):
-            raise Overtaken(text.partition("\n")[0]) from error
-        for sign in _TROUBLE:
-            if sign in text:
-                raise WriteFailed(f"the table cannot be written: {sign}", path=path) from error
-        raise
-
-
-def _transaction(name: str, version: int) -> dict[str, Any]:
-    return {"txn": {"appId": name, "version": version, "lastUpdated": int(time.time() * 1000)}}
-
-
-def _added(file: WrittenFile, now: int) -> dict[str, Any]:
-    return {
-        "add": {
-            "path": file.path,
-            "partitionValues": {PARTITION: file.store_date},
-            "size": file.size,
-            "modificationTime": now,
-            "dataChange": True,
-            "stats": file.statistics,
-        }
-    }
-
-
-def _application_prefix(cluster: str, broker: str) -> str:
-    return f"{APPLICATION}/{quote(cluster, safe='')}/{quote(broker, safe='')}/"
-
-
-def _of_broker(cluster: str, broker: str) -> str:
-    return f"cluster = {_literal(cluster)} AND broker = {_literal(broker)}"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _quoted(name: str) -> str:

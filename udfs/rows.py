@@ -40,6 +40,9 @@ PROPERTIES_OF = {
 }
 """The properties that columns are made of; ``properties`` itself is made of all."""
 
+_FEW_NAMES = 31
+"""So few powers of two may be added up 2**32 times."""
+
 _CODED = pa.dictionary(pa.int32(), pa.string())
 ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host")
 
@@ -192,18 +195,26 @@ def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
     texts = [javacompat.decode_java_utf8(name) for name in distinct]
     if len(set(texts)) < len(texts):  # names of different malformed bytes are one name to Java
         codes = np.array([texts.index(text) for text in texts], np.int32)[codes]
-    keep = _last_of_each(rows * len(texts) + codes)
-    if keep is not None:
+    if _repeats(rows, codes, len(texts)):
+        keep = _last_of_each(rows * len(texts) + codes)
         rows, codes, values = rows[keep], codes[keep], Spans(values.starts[keep], values.lengths[keep])
     keys = pa.array(texts, pa.string()).take(pa.array(codes))
     return pa.MapArray.from_arrays(_list_offsets(rows, len(block)), keys, _texts(block, values))
 
 
-def _last_of_each(marks: Int64s) -> Int64s | None:
-    """Returns the ascending places of the last of equal marks, None where all differ (a sort tells that cheaply)."""
-    ordered = np.sort(marks)
-    if not (ordered[1:] == ordered[:-1]).any():
-        return None
+def _repeats(rows: Int64s, codes: Int32s, names: int) -> bool:
+    """Returns whether a row, of ascending rows, has a code below ``names`` twice."""
+    if names > _FEW_NAMES:
+        marks = np.sort(rows * names + codes)
+        return bool((marks[1:] == marks[:-1]).any())
+    # The sum of different powers of two is their union; of equal ones it is not.
+    powers = np.int64(1) << codes.astype(np.int64)
+    begins = np.flatnonzero(np.diff(rows, prepend=-1))
+    return bool((np.add.reduceat(powers, begins) != np.bitwise_or.reduceat(powers, begins)).any())
+
+
+def _last_of_each(marks: Int64s) -> Int64s:
+    """Returns the ascending places of the last of equal marks."""
     order = np.argsort(marks, kind="stable")
     last = np.append(marks[order][1:] != marks[order][:-1], True)
     return np.sort(order[last])

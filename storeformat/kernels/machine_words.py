@@ -86,6 +86,17 @@ swap32, swap64 = _swap(32), _swap(64)
 
 
 @_instruction
+def _store64(typing_context: Any, buffer: Any, at: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.gep(array.data, [arguments[1]])
+        builder.store(arguments[2], builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(buffer, types.intp, types.uint64), generate
+
+
+@_instruction
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
     """Number of zero bits below the lowest set one of a word that is not 0."""
 
@@ -212,6 +223,14 @@ def load64(buffer, at):  # type: ignore[no-untyped-def]
     if CHECKED:
         _touch(buffer, at, 8)
     return _load64(buffer, at)
+
+
+@njit(inline="always")
+def store64(buffer, at, word):  # type: ignore[no-untyped-def]
+    """Writes eight bytes at a position, the lowest first."""
+    if CHECKED:
+        _touch(buffer, at, 8)
+    _store64(buffer, at, word)
 
 
 @njit(forceinline=True)

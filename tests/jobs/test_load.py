@@ -14,7 +14,7 @@ from support.broker_settings import BrokerSettings
 from support.rebuilding import SETTINGS, rules_of_release
 from support.store_builder import LogBuilder
 
-from jobs import load, tables
+from jobs import load, loading, tables
 from jobs.config import LoadOptions, TopicFilter
 from jobs.reporting import Report, Reporter
 from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, WriteFailed
@@ -68,25 +68,29 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("name", ["base-clean-5.3.3", "base-clean-4.6.1", "embedded-5.5.0", "stale-mid-4.9.8"])
-def test_every_row_of_a_real_store(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    (store,) = golden.stores(name)
-    root = golden.unpack(store)
-    settings = tuple((key, str(store.settings[key])) for key in SETTINGS if key in store.settings)
-    options = LoadOptions(
-        store=str(root), table=str(tmp_path / "t"), cluster="c", broker="b", settings=settings, with_bodies=True,
-        broker_version=rules_of_release(store.version), split_size=20_000, time_zone="America/New_York",
-    )  # fmt: skip
-    report = load.run(options, Reporter(quiet=True))
-    found = spark.read.format("delta").load(options.table).orderBy("commit_log_offset").toArrow().to_pylist()
-    broker = BrokerSettings.of(store.version, store.settings)
-    segments = broker_model.read_segments(root)
-    expected = messages_model.rows(segments, broker, until=store.end_offset, zone="America/New_York")
-    constant = {"cluster": "c", "broker": "b"}
-    assert [{**row, "properties": dict(row["properties"])} for row in found] == [
-        {**constant, **row} for row in expected
-    ]
-    assert (report["rows"], report["to_offset"], report["skipped"]) == (len(found), store.end_offset, False)
+def test_every_row_of_real_stores(spark: SparkSession, tmp_path: Path) -> None:
+    """Stores of several releases as the brokers of one cluster, in one table."""
+    zone, table, loads = "America/New_York", str(tmp_path / "t"), {}
+    expected: list[dict[str, Any]] = []
+    names = {"base-clean-5.3.3", "base-clean-4.6.1", "embedded-5.5.0", "stale-mid-4.9.8"}
+    for store in golden.stores(lambda one: one.name in names):
+        root = golden.unpack(store)
+        settings = tuple((key, str(store.settings[key])) for key in SETTINGS if key in store.settings)
+        options = LoadOptions(
+            store=str(root), table=table, cluster="c", broker=store.name, settings=settings, with_bodies=True,
+            broker_version=rules_of_release(store.version), split_size=20_000, time_zone=zone,
+        )  # fmt: skip
+        segments, broker = broker_model.read_segments(root), BrokerSettings.of(store.version, store.settings)
+        rows = messages_model.rows(segments, broker, until=store.end_offset, zone=zone)
+        expected += [{"cluster": "c", "broker": store.name, **row} for row in rows]
+        report = load.run(options, Reporter(quiet=True))
+        assert (report["rows"], report["to_offset"], report["skipped"]) == (len(rows), store.end_offset, False)
+        loads[store.name] = options
+    found = spark.read.format("delta").load(table).toArrow().to_pylist()
+    assert loads.keys() == names
+    in_order = {name: number for number, name in enumerate(loads)}
+    found.sort(key=lambda row: (in_order[row["broker"]], row["commit_log_offset"]))
+    assert [{**row, "properties": dict(row["properties"])} for row in found] == expected
     again = load.run(options, Reporter(quiet=True))
     assert (again["rows"], again["skipped"], again["version"]) == (0, True, report["version"])
 
@@ -377,7 +381,7 @@ def test_times_out_of_range_have_no_date(bench: Bench) -> None:
     assert rows.where("store_date = '1899-12-31'").count() == 1
 
 
-def test_something_else_at_the_tables_place(bench: Bench) -> None:
+def test_something_else_at_the_tables_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.messages(3)
     other = str(bench.work / "numbers")
     bench.spark.range(3).write.format("delta").save(other)
@@ -389,6 +393,11 @@ def test_something_else_at_the_tables_place(bench: Bench) -> None:
     rows.withColumn("queue_id", rows.queue_id.cast("string")).write.format("delta").save(wrong)
     with pytest.raises(NotAStore, match="type of queue_id"):
         bench.load(table=wrong)
+    Path(bench.work, "begun", "_delta_log").mkdir(parents=True)  # the load that made it was killed there
+    monkeypatch.setattr(loading, "_PAUSE", 0)
+    with pytest.raises(Refused) as refused:
+        bench.load(table=str(bench.work / "begun"))
+    assert "remove the directory" in (refused.value.advice or "")
     Path(bench.work, "plain").mkdir()
     Path(bench.work, "plain", "file").write_text("x", encoding="utf-8")
     with pytest.raises(NotAStore, match="something else"):

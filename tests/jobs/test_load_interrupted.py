@@ -72,7 +72,13 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=400)
+    """Returns the report of a load that has ended well; one that does not end says how far it got."""
+    try:
+        out, err = process.communicate(timeout=400)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        _, err = process.communicate()
+        pytest.fail(f"the load did not end; it said:\n{err}")
     assert process.returncode == 0, err
     report: dict[str, Any] = json.loads(out)
     return report

@@ -56,7 +56,10 @@ def facts(**changes: Any) -> Facts:
         brokers=[broker | {"last_stored": BEGIN + timedelta(hours=2)}],
         groups=[group(tag, 6 - at, 600 - 100 * at) for at, tag in enumerate(TAGS)],
         checks={name: [] for name in CHECKS},
+        groups_in_all=len(TAGS),
     )
+    if "groups" in changes:
+        changes = {"groups_in_all": len(changes["groups"]), **changes}
     return replace(made, **changes)
 
 
@@ -70,6 +73,26 @@ def pictures() -> page.Pictures:
 
 
 ABOUT = page.About("/data/messages", 7)
+
+
+@pytest.mark.parametrize(
+    ("span", "step"), [(0, 60), (399 * 60, 60), (401 * 60, 3600), (400 * 3600, 3600), (401 * 86400, 2 * 86400)]
+)
+def test_a_plot_has_few_enough_steps(span: int, step: int) -> None:
+    assert page.step_of(timedelta(seconds=span)) == timedelta(seconds=step)
+
+
+def test_a_clock_that_ran_wild_leaves_the_plot_drawable() -> None:
+    assert timedelta(days=365 * 7000) / page.step_of(timedelta(days=365 * 7000)) <= 400
+
+
+def test_messages_without_a_time() -> None:
+    timeless = {"cluster": "c", "broker": "b", "messages": 1, "bytes": 9, "first_stored": None, "last_stored": None}
+    groups = [group("t", 1, 9) | {"first_stored": None, "last_stored": None}]
+    without = facts(brokers=[timeless], groups=groups)
+    drawn = page.render(without, page.Pictures(timedelta(minutes=1), [], pictures().sizes), ABOUT)
+    assert "No message has a store time" in drawn
+    assert "1 messages" in to_text(without, report.SHOWN)
 
 
 # ------------------------------------------------------------------------------------------------------ without Spark

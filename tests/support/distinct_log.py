@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
-from support.uniform_log import UniformLog, uniform_log
+from support.uniform_log import PHYSICAL_OFFSET_AT, TEMPLATES, uniform_log
 
 _KEY = b"UNIQ_KEY\x01"
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_PIECE = 256 << 20
 
 
-def distinct_log(size: int, *, message_bytes: int = 1000) -> UniformLog:
-    """At most ``size`` bytes of records whose UNIQ_KEY ends in the record's number, 16 hexadecimal digits of it."""
+def write_distinct_log(segment: Path, size: int, *, message_bytes: int = 1000) -> int:
+    """Writes one segment of nearly ``size`` bytes of records, returns how many there are.
+
+    The second half of a record's UNIQ_KEY is its number, in hexadecimal digits. The file is a GB or a whole multiple
+    long, zeros behind the records.
+    """
+    written = messages = 0
+    with segment.open("wb") as file:
+        while size - written >= 2 * TEMPLATES * message_bytes:
+            data, count = _piece(min(_PIECE, size - written), message_bytes, written, messages)
+            file.write(data.data)
+            written, messages = written + len(data), messages + count
+        file.truncate(-(-written // (1 << 30)) * (1 << 30))
+    return messages
+
+
+def _piece(
+    size: int, message_bytes: int, base: int, first: int
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], int]:
+    """Returns records for the log offsets from ``base`` on, the first of them with the number ``first``."""
     log = uniform_log(size, message_bytes=message_bytes)
     data = np.frombuffer(bytearray(log.data), np.uint8)
-    first, starts = 0, []
-    for _ in range(min(log.messages, 320)):
-        starts.append(log.data.index(_KEY, first) + len(_KEY))
-        first = starts[-1]
-    pattern = len(log.data) // (log.messages // 320)
-    places = (np.arange(log.messages // 320)[:, np.newaxis] * pattern + np.array(starts)).ravel()
-    numbers = np.arange(log.messages, dtype=np.uint64)
+    copies = log.messages // TEMPLATES
+    pattern = len(data) // copies
+    records, keys, at = [], [], 0
+    while at < pattern:
+        records.append(at)
+        keys.append(log.data.index(_KEY, at) + len(_KEY) + 16)
+        at += int.from_bytes(log.data[at : at + 4], "big")
+    repeats = np.arange(copies)[:, np.newaxis] * pattern
+    places, starts = (repeats + np.array(keys)).ravel(), (repeats + np.array(records)).ravel()
+    numbers = np.arange(first, first + log.messages)
     for digit in range(16):
-        nibble = (numbers >> np.uint64(4 * (15 - digit))) & np.uint64(15)
-        data[places + 16 + digit] = _HEX[nibble]
-    return UniformLog(data.tobytes(), log.messages, log.topics, log.queues)
+        data[places + digit] = _HEX[(numbers >> 4 * (15 - digit)) & 15]
+    offsets = (starts + base).astype(">i8").view(np.uint8).reshape(-1, 8)
+    for byte in range(8):
+        data[starts + PHYSICAL_OFFSET_AT + byte] = offsets[:, byte]
+    return data, log.messages
