@@ -3,7 +3,8 @@
     where did the last load end? -> scan from there, prove the chain -> rows of the proven ranges -> one commit
 
 A load may run twice, beside another one, or be killed: the table holds each record once, because rows and how far they
-reach are one commit, which fails when another one was faster (``jobs.commits``). The log may belong to a running broker: its end is fixed by the scan.
+reach are one commit, which fails when another one was faster (``jobs.commits``). The log may belong to a running
+broker: its end is fixed by the scan.
 """
 
 from __future__ import annotations
