@@ -173,7 +173,7 @@ def test_a_repair_is_overtaken(
                 load_here(tmp_path)
             return mapper(*given)
 
-        patch.setattr(load, "row_reader", reader)
+        patch.setattr(loading, "row_reader", reader)
         report = load_here(tmp_path, repair_from=log.records[2000].offset)
     assert others
     assert report["rows"] == 4000
