@@ -56,6 +56,7 @@ def survey(store: OpenedStore, options: InspectOptions, runner: Runner) -> LogRe
         split_size=options.split_size or DEFAULT_SPLIT_SIZE,
         until=store.until(options.until_offset),
         on_damage=options.on_damage,
+        keep_crc_failures=options.keep_crc_failures,
     )
 
 

@@ -1,44 +1,51 @@
 """The runbook: every command of README's section "Recovery" is run, in its order, on a store that has the symptom.
 
 Under each heading the commands run as they stand there: paths, topic, key and offset of the examples are replaced by
-those of a store that a real broker wrote, ``./spark-submit.sh`` by this Python. A comment ``# exit N`` is the expected
-exit code, none means 0. A heading without a prepared symptom fails, and so does a symptom without its heading.
+those of a store that a real broker wrote, ``./spark-submit.sh`` by this Python; the commands of one heading have Spark,
+those of the others the same code without its JVM. A comment ``# exit N`` is the expected exit code, none means 0. A
+heading without a prepared symptom fails, and so does a symptom without its heading.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import golden
-from support.drilling import overwrite, run_job, wipe
+from support.drilling import overwrite, wipe
+from support.verifying import verify_here
 
-pytestmark = pytest.mark.spark
+from jobs import command_line, inspection, query, rebuild, session, verify
+from jobs.running import LocalRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "
+WITH_SPARK = "The broker does not start"
 _TIMEOUT = 240
 
 
 @dataclass(frozen=True)
 class Case:
-    """A store with a symptom (``words``: what replaces the examples' own), and what must hold in the end."""
+    """A store with a symptom, its settings, and what replaces the examples' own words."""
 
     root: Path
     words: Mapping[str, str]
-    conf: Path
+    settings: Mapping[str, Any]
 
-    @property
-    def healed(self) -> bool:
+    def is_healed(self, **more: Any) -> bool:
         """Whether ``verify`` finds nothing any more."""
-        return run_job("verify", "--store", self.root, "--broker-conf", self.conf).code == 0
+        found = verify_here(self.root, self.settings, **more)
+        return not found.verdicts.counts
 
 
 def section(text: str) -> dict[str, list[str]]:
@@ -131,25 +138,39 @@ def prepare(heading: str, work: Path) -> Case:
         "/data/rebuilt": str(work / "rebuilt"),
         "/data/replica/store": str(work / "replica"),
         "/data/salvage.json": str(work / "salvage.json"),
+        "/data/repaired-commitlog": str(work / "repaired-commitlog"),
+        "/data/repaired": str(work / "repaired"),
         "TopicTest:3": f"{queue.parent.name}:{queue.name}",
         "--topic TopicTest --key order-4711": f"--topic '{key['topic']}' --key '{key['key']}'",
         "1073741824": str(store.entry["log"]["end_offset"]),
     }
     spoil(root)
-    return Case(root, words, conf)
+    return Case(root, words, store.settings)
 
 
-def run(line: str, words: Mapping[str, str]) -> tuple[int, int, str]:
-    """The exit code that a line has, the one it should have, and what it said."""
+def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, int]:
+    """The exit code that a line has, and the one it should have."""
     command, _, comment = line.partition("#")
     for word, real in words.items():
         command = command.replace(word, real)
     assert not re.search(r"/data/|/etc/|TopicTest|order-4711", command), f"an example without its place: {line}"
-    if command.startswith(ENTRY):
-        command = f"'{sys.executable}' -m jobs {command[len(ENTRY) :]}"
     expected = re.search(r"exit (\d+)", comment)
-    ran = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
-    return ran.returncode, int(expected[1]) if expected else 0, ran.stdout + ran.stderr
+    if command.startswith(ENTRY) and not with_spark:
+        code = command_line.main(shlex.split(command[len(ENTRY) :]))
+    else:
+        if command.startswith(ENTRY):
+            command = f"'{sys.executable}' -m jobs {command[len(ENTRY) :]}"
+        code = subprocess.run(command, shell=True, cwd=ROOT, check=False, timeout=_TIMEOUT).returncode
+    return code, int(expected[1]) if expected else 0
+
+
+@pytest.fixture
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job runs as it does, with all tasks in this process."""
+    monkeypatch.setattr(session, "spark_context", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(session, "watching", lambda *_: contextlib.nullcontext())
+    for job in (inspection, query, rebuild, verify):
+        monkeypatch.setattr(job, "SparkRunner", lambda _: LocalRunner())
 
 
 COMMANDS = section((ROOT / "README.md").read_text(encoding="utf-8"))
@@ -159,20 +180,32 @@ def test_every_heading_has_its_symptom() -> None:
     assert list(COMMANDS) == list(SYMPTOMS)
 
 
-@pytest.mark.parametrize("heading", SYMPTOMS)
-def test_the_commands_do_what_they_say(heading: str, tmp_path: Path) -> None:
-    case = prepare(heading, tmp_path)
+@pytest.mark.spark
+def test_with_spark_the_commands_do_what_they_say(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    check(WITH_SPARK, tmp_path, capfd, with_spark=True)
+
+
+@pytest.mark.parametrize("heading", [heading for heading in SYMPTOMS if heading != WITH_SPARK])
+@pytest.mark.usefixtures("no_jvm")
+def test_the_commands_do_what_they_say(heading: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    check(heading, tmp_path, capfd, with_spark=False)
+
+
+def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_spark: bool) -> None:
+    case = prepare(heading, work)
     before = log(case.root)
     for line in COMMANDS[heading]:
-        code, expected, said = run(line, case.words)
-        assert code == expected, f"{line}\n{said}"
+        code, expected = run(line, case.words, with_spark=with_spark)
+        assert code == expected, f"{line}\n{capfd.readouterr()}"
     assert log(case.root) == before, "nothing here changes the log"
-    assert case.healed or not SYMPTOMS[heading][2]
+    assert not SYMPTOMS[heading][2] or case.is_healed()
     if heading == "The disk is damaged":
-        report = json.loads((tmp_path / "salvage.json").read_text(encoding="utf-8"))
+        report = json.loads((work / "salvage.json").read_text(encoding="utf-8"))
         assert report["damaged_ranges"]
         assert report["lost_messages"] > 0
+        assert report["repaired_segments"]
         assert (case.root / "consumequeue").is_dir()
+        assert case.is_healed(commitlog=(str(work / "repaired-commitlog"),))
     if heading == "The way back":
         assert (case.root / "abort").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,20 @@ def test_records_from_an_offset(store: GoldenStore) -> None:
     assert [row for row in rows if (row["topic"], row["queue_id"]) == (topic, rows[0]["queue_id"])] == list(
         inspection.records_from(opened, one_queue)
     )
+
+
+def test_records_kept_in_spite_of_their_bodies(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = golden.unpack(store, tmp_path)
+    first = next(at for at in offsets_of(root, store) if at > 0)
+    log = root / "commitlog" / f"{0:020d}"
+    content = bytearray(log.read_bytes())
+    content[first + 90] ^= 1
+    log.write_bytes(content)
+    sizes = tuple((name, str(store.settings[name])) for name in ("maxHashSlotNum", "maxIndexNum"))
+    options = InspectOptions(store=str(root), settings=sizes, on_damage="salvage", keep_crc_failures=True)
+    reading = inspection.survey(open_store(options), options, LocalRunner())
+    assert reading.damaged == []
+    assert [item.begin for item in reading.kept] == [first]
+    without = inspection.survey(open_store(options), replace(options, keep_crc_failures=False), LocalRunner())
+    assert [item.begin for item in without.damaged] == [first]
