@@ -130,7 +130,7 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
         names = {name: code for code, name in enumerate(dict.fromkeys([*topics, *light.names]))}
         # A stable sort by row keeps a record's own queue before its light ones.
         order = np.argsort(np.concatenate([rows, light.rows]), kind="stable")
-        light_codes = np.array([names[name] for name in light.names], np.int32)
+        light_codes = np.array([names[name] for name in light.names], np.int32)[light.name_codes]
         topics, topic_codes = list(names), np.concatenate([topic_codes, light_codes])[order]
         queue_ids = np.concatenate([queue_ids, light.queue_ids])[order]
         queue_offsets = np.concatenate([queue_offsets, light.queue_offsets])[order]
