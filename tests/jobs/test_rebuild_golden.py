@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import struct
@@ -17,7 +18,7 @@ from support.golden import GoldenStore
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 from support.verifying import verify_here
 
-from jobs import publish, restore
+from jobs import publish, rebuild, rebuilding, restore
 from jobs.config import PublishOptions, RestoreOptions
 from jobs.opening import open_store
 from jobs.reporting import Reporter
@@ -140,6 +141,44 @@ def test_what_is_extended_can_be_published_and_verified(tmp_path: Path) -> None:
     restore.run(RestoreOptions(store=str(root)), quiet)
     assert extended(root) == extended(golden.unpack(store))
     assert [part["part"] for part in parts_not_rebuilt(str(root), extended=True)] == ["consumequeue_ext"]
+
+
+def test_the_place_of_a_lost_message_leads_to_its_neighbours_unit(tmp_path: Path) -> None:
+    (store,) = golden.stores("cq-ext-5.3.3")
+    root = Path(shutil.copytree(golden.unpack(store), tmp_path / "store"))
+    before = extended(root)
+    (queue, units) = max(before.items(), key=lambda item: len(item[1]))
+    lost = [units[5], units[6], units[-3]]
+    for offset, size, *_ in lost:
+        segment = max(path for path in (root / "commitlog").iterdir() if int(path.name) <= offset)
+        with segment.open("r+b") as file:
+            file.seek(offset - int(segment.name))
+            file.write(bytes(size))
+    built = rebuild_here(root, tmp_path / "work", store.settings, on_damage="salvage")
+    after = extended(Path(built.directory))
+    assert after[queue] == [*units[:5], units[7], units[7], *units[7:-3], units[-2], *units[-2:]]
+    assert {name: found for name, found in after.items() if name != queue} == {
+        name: found for name, found in before.items() if name != queue
+    }
+
+
+def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None:
+    (store,) = golden.stores("cq-ext-5.3.3")
+    root = Path(shutil.copytree(golden.unpack(store), tmp_path / "store"))
+    parts = {
+        "compaction/compactionLog/T/0/0": "compaction", "timerwheel": "timerwheel", "timerlog/0": "timerlog",
+        "kvStore/000009.sst": "kvStore", "consumequeue_rocksdb/000009.sst": "consumequeue_rocksdb",
+        "rocksdbstore/000009.sst": "rocksdbstore", "consumequeue/CURRENT": "consumequeue/CURRENT",
+    }  # fmt: skip
+    for path in parts:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(b"x")
+    options = options_for(root, tmp_path / "out", store.settings, broker_version="5.3")
+    opened = open_store(options)
+    built = rebuilding.rebuild(options, opened, str(tmp_path / "work"), LocalRunner())
+    report = json.loads(rebuild._report(options, opened, built, [], 0.0).to_json())
+    assert {part["part"] for part in report["not_rebuilt"]} == {"consumequeue_ext", *parts.values()}
+    assert report["consume_queue_ext_files"] > 0
 
 
 def test_extended_files_are_as_long_as_the_stores_own(tmp_path: Path) -> None:
