@@ -128,13 +128,13 @@ def is_of_group(directory: str) -> bool:
 
 def framing_of(head: bytes, base: int) -> Framing | None:
     """Returns how a segment is framed that begins with these bytes at offset ``base``; None where they do not tell."""
-    if len(head) < HEAD_SIZE or not any(head[:8]):
+    if len(head) < HEAD_SIZE:
         return None
     magic, _ = _MAGIC_AND_SIZE.unpack_from(head)
     place = int.from_bytes(head[POS_POSITION : POS_POSITION + 8], "big", signed=True)
     if head[4:8] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES, m.MAGIC_BLANK.to_bytes(4, "big", signed=True)):
         return PLAIN
-    return ENTRIES if magic == BLANK_MAGIC or (magic == ENTRY_MAGIC and place == base) else PLAIN
+    return ENTRIES if magic == ENTRY_MAGIC and place == base else None
 
 
 def committed_index(checkpoint: str) -> int | None:

@@ -208,6 +208,13 @@ def test_a_member_that_began_in_the_middle_of_a_file_is_no_empty_log(tmp_path: P
     assert (reading.records, [(item.begin, item.end) for item in reading.damaged]) == (12, [(0, begin)])
 
 
+def test_a_log_whose_first_head_is_damaged_is_still_one_of_entries(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 59)
+    damage(root, 0, b"\xff" * 48)
+    assert read(root, on_damage="salvage").records == 59
+
+
 def test_a_message_whose_body_alone_is_damaged_can_be_kept(tmp_path: Path) -> None:
     log = a_log()
     for number in (30, 59):
