@@ -278,15 +278,13 @@ def _reading(
 def _check_tiling(reading: LogReading) -> None:
     """Every byte from the log's begin to its end is a record, a ghost, a blank, damaged or stale, exactly once."""
     for scan in reading.scans:
-        own = scan.chain_bytes
+        own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.ghosts)
         if scan.report.start is None or scan.report.end - scan.report.start != own:
             raise TotalsDisagree(
                 "the records of a split do not tile it", offset=scan.report.start, found=own, expected=scan.report.end
             )
-    damaged_ghosts = sum(size for scan in reading.scans for _, size in scan.ghosts) - sum(
-        size for _, size in reading.ghosts
-    )
-    total = sum(scan.chain_bytes for scan in reading.scans) - damaged_ghosts + reading.blank_bytes
+    total = reading.record_bytes + sum(size for _, size in reading.ghosts) + reading.blank_bytes
+    total += sum(scan.head_bytes for scan in reading.scans)
     total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
     if total != reading.end - reading.begin:
         raise TotalsDisagree("the records do not tile the log", found=total, expected=reading.end - reading.begin)

@@ -182,10 +182,9 @@ class SplitScan:
     """Which kernels read it, ``numba`` or ``numpy``; nothing where there was no record."""
 
     @property
-    def chain_bytes(self) -> int:
-        """Bytes of everything in the chain: records, ghosts, and what frames them."""
-        heads = self.report.split.segment.framing.head_size * (self.records + len(self.ghosts))
-        return self.record_bytes + sum(size for _, size in self.ghosts) + heads
+    def head_bytes(self) -> int:
+        """Bytes in front of the records that are none of theirs: the heads of DLedger entries."""
+        return self.report.split.segment.framing.head_size * self.records
 
 
 def scan_split(split: Split, task: ScanTask) -> SplitScan:
