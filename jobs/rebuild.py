@@ -49,6 +49,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         with reporter.progress("rebuild", size) as progress, session.watching(context, progress):
             make = export if options.only == ROCKSDB else rebuild
             runner, made = SparkRunner(context), None if renamed else output
+            runner.stages["start of Spark"] = round(time.monotonic() - begun, 3)
             built: Built | Exported = make(options, store, staging, runner, made=made)
         repaired: list[str] = []
         if not options.dry_run:
@@ -56,7 +57,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
                 repaired = repair_log(built.reading, repaired_log)
             if renamed:
                 files.rename(built.directory, output)
-    return _report(options, store, built, repaired, time.monotonic() - begun)
+    return _report(options, store, built, repaired, runner.stages, time.monotonic() - begun)
 
 
 def _refuse_output(output: str, store: OpenedStore) -> None:
@@ -103,7 +104,12 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
 
 
 def _report(
-    options: RebuildOptions, store: OpenedStore, built: Built | Exported, repaired: list[str], seconds: float
+    options: RebuildOptions,
+    store: OpenedStore,
+    built: Built | Exported,
+    repaired: list[str],
+    stages: dict[str, float],
+    seconds: float,
 ) -> Report:
     reading = built.reading
     counted = _counted(built)
@@ -114,6 +120,7 @@ def _report(
         store=store.root,
         **reading.facts(),
         seconds=round(seconds, 3),
+        stages=stages,
         **counted,
         output=None if options.dry_run else files.absolute(options.output),
         repaired_segments=repaired,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -36,11 +37,15 @@ class SparkRunner:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
+        self.stages: dict[str, float] = {}
+        """Seconds of what was run, by its name."""
 
     def map(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
         if not items:
             return []
         steps: Any = task
+        begun = time.monotonic()
         self._context.setJobDescription(what)
         rows: Any = self._context.parallelize(items, min(len(items), MOST_TASKS)).mapPartitions(steps).collect()
+        self.stages[what] = round(self.stages.get(what, 0.0) + time.monotonic() - begun, 3)
         return list(rows)

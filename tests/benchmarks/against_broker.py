@@ -39,16 +39,25 @@ class Result:
     broker_process: float
     broker_recovery: float
     ours: dict[str, float]
+    stages: dict[str, dict[str, float]]
+    """Where our seconds go, by kernels; what no stage of Spark took is the driver's."""
 
     def lines(self) -> list[str]:
         rows = [("broker, whole process", self.broker_process), ("broker, recovery alone", self.broker_recovery)]
         rows += [(f"rebuild, {kernels}", seconds) for kernels, seconds in self.ours.items()]
         head = f"{self.log_bytes / 1e9:.1f} GB, {self.messages:,} messages, {3 * self.messages:,} index entries"
-        return [head, f"{'':24}    seconds  us a message  x broker's process  x its recovery"] + [
-            f"{name:24} {seconds:10.2f} {seconds / self.messages * 1e6:13.2f} "
-            f"{self.broker_process / seconds:19.2f} {self.broker_recovery / seconds:15.2f}"
-            for name, seconds in rows
-        ]
+        return (
+            [head, f"{'':24}    seconds  us a message  x broker's process  x its recovery"]
+            + [
+                f"{name:24} {seconds:10.2f} {seconds / self.messages * 1e6:13.2f} "
+                f"{self.broker_process / seconds:19.2f} {self.broker_recovery / seconds:15.2f}"
+                for name, seconds in rows
+            ]
+            + [
+                f"  {kernels:8} " + ", ".join(f"{what} {s:.2f}" for what, s in self.stages[kernels].items())
+                for kernels in self.ours
+            ]
+        )
 
 
 def measure(
@@ -69,7 +78,7 @@ def measure(
         _warm(segment)
     recovered, built = directory / "recovered", directory / "built"
     timings: list[Timing] = []
-    ours: dict[str, list[float]] = {name: [] for name in kernels}
+    ours: dict[str, list[tuple[float, dict[str, float]]]] = {name: [] for name in kernels}
     for number in range(rounds):
         shutil.rmtree(recovered, ignore_errors=True)
         timings.append(broker.bench_recover(store, recovered))
@@ -84,7 +93,8 @@ def measure(
         messages=timings[0].messages,
         broker_process=min(timing.process_seconds for timing in timings),
         broker_recovery=min(timing.seconds for timing in timings),
-        ours={name: min(seconds) for name, seconds in ours.items()},
+        ours={name: min(runs)[0] for name, runs in ours.items()},
+        stages={name: min(runs)[1] for name, runs in ours.items()},
     )
 
 
@@ -95,13 +105,23 @@ def _warm(segment: Path) -> None:
             pass
 
 
-def _rebuild(store: Path, output: Path, kernels: str, release: str) -> float:
+def _rebuild(store: Path, output: Path, kernels: str, release: str) -> tuple[float, dict[str, float]]:
+    """Returns the seconds of a whole process, and those of its stages, largest first."""
     command = [str(ROOT / "spark-submit.sh"), "rebuild", "--store", str(store), "--output", str(output), "--quiet"]
     environment = {**os.environ, "ROCKETMQ_STORE_SPARK_KERNELS": kernels}
     begun = time.monotonic()
     version = release.rpartition(".")[0]
-    subprocess.run([*command, "--broker-version", version], env=environment, check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - begun
+    ran = subprocess.run(
+        [*command, "--json", "--broker-version", version], env=environment, check=True, stdout=subprocess.PIPE
+    )
+    seconds = time.monotonic() - begun
+    report = json.loads(ran.stdout)
+    stages = {
+        **report["stages"],
+        "the driver between stages": report["seconds"] - sum(report["stages"].values()),
+        "start of Python, end of Spark": seconds - report["seconds"],
+    }
+    return seconds, dict(sorted(stages.items(), key=lambda stage: -stage[1]))
 
 
 def compare(recovered: Path, built: Path) -> None:
