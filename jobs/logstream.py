@@ -105,8 +105,8 @@ class LogStreamReader(DataSourceStreamReader):
                 path=store.root, found=first.base, expected=begin,
                 advice="a stream with a new checkpoint begins where the log does",
             )  # fmt: skip
-        asked = self._options.until_offset
-        until = min(until, last.end if asked is None else asked)
+        bound = store.committed if self._options.until_offset is None else self._options.until_offset
+        until = min(until, last.end if bound is None else bound)
         if until <= begin:
             return None
         reading = self._scan(store, replace(self._options, until_offset=until), begin)

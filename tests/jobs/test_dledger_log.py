@@ -19,16 +19,20 @@ from support.verifying import verify_here
 from jobs import command_line, datasource, inspection, opening, publish, query
 from jobs.config import InspectOptions, LogOptions, PublishOptions, QueryOptions
 from jobs.logscan import LogReading, scan_log
+from jobs.logstream import LogStreamReader
 from jobs.offline import OfflineStore
 from jobs.reporting import Report, Reporter
 from jobs.running import LocalRunner
 from storeformat import consumequeue as cq
+from storeformat.dispatch import DispatchRules
 from storeformat.dledger import EntryFraming
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused, WrongSettings
 from storeformat.framing import PLAIN
 from storeformat.layout import find_segments
 from storeformat.records import DecodeRules
 from storeformat.storeparts import parts_not_rebuilt
+from udfs.datasource import StretchReader
+from udfs.rows import RowRules
 from udfs.scan import ScanTask
 
 SIZE = 4096
@@ -127,6 +131,22 @@ def test_a_table_is_read_up_to_what_is_committed(tmp_path: Path) -> None:
     parts = datasource.stretches(store, LogOptions(store=str(root), split_size=500))
     assert sum(part.records or 0 for part in parts) == 11
     assert max(part.split.stop for part in parts) == store.committed < SIZE
+
+
+def test_a_stream_waits_for_what_is_not_committed(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 10)
+    reader = StretchReader((), RowRules(DispatchRules(())), DecodeRules())
+    stream = LogStreamReader(
+        LogOptions(store=str(root)),
+        reader,
+        lambda store, options, begin: datasource.scan(store, options, on_damage="fail", begin=begin),
+    )
+    first = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert first == {"offset": log.records[10].end}
+    assert stream.latestOffset(first, stream.getDefaultReadLimit()) == first
+    (root / "dledger-n0" / "checkpoint").write_text("committedIndex=59\n")
+    assert stream.latestOffset(first, stream.getDefaultReadLimit()) == {"offset": log.end_offset}
 
 
 def test_without_a_checkpoint_all_counts_and_the_report_says_so(tmp_path: Path) -> None:
