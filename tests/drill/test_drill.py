@@ -38,6 +38,7 @@ from support.drilling import (
     places,
     queue_files,
     run_job,
+    run_job_with_spark,
     unique_keys,
 )
 
@@ -72,7 +73,9 @@ class Served:
 def published(crashed: Crashed) -> Path:
     """The store after rebuild and publish, not started; and ``twin``, a copy of it."""
     store, output = crashed.store, crashed.scratch / "rebuilt"
-    rebuilt = run_job("rebuild", "--store", store, "--output", output, "--broker-conf", crashed.site.broker_conf(store))
+    rebuilt = run_job_with_spark(
+        "rebuild", "--store", store, "--output", output, "--broker-conf", crashed.site.broker_conf(store)
+    )
     assert (rebuilt.code, rebuilt.report["status"]) == (0, "ok"), rebuilt.said
     refused = run_job("publish", "--store", store, "--from", output)
     assert (refused.code, "after-crash" in refused.said) == (2, True), refused.said

@@ -8,7 +8,6 @@ heading without a prepared symptom fails, and so does a symptom without its head
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shlex
@@ -22,11 +21,10 @@ from typing import Any
 
 import pytest
 from support import golden
-from support.drilling import overwrite, wipe
+from support.drilling import jobs_without_spark, overwrite, wipe
 from support.verifying import verify_here
 
-from jobs import command_line, inspection, query, rebuild, session, verify
-from jobs.running import LocalRunner
+from jobs import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "
@@ -156,21 +154,13 @@ def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, 
     assert not re.search(r"/data/|/etc/|TopicTest|order-4711", command), f"an example without its place: {line}"
     expected = re.search(r"exit (\d+)", comment)
     if command.startswith(ENTRY) and not with_spark:
-        code = command_line.main(shlex.split(command[len(ENTRY) :]))
+        with jobs_without_spark():
+            code = command_line.main(shlex.split(command[len(ENTRY) :]))
     else:
         if command.startswith(ENTRY):
             command = f"'{sys.executable}' -m jobs {command[len(ENTRY) :]}"
         code = subprocess.run(command, shell=True, cwd=ROOT, check=False, timeout=_TIMEOUT).returncode
     return code, int(expected[1]) if expected else 0
-
-
-@pytest.fixture
-def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every job runs as it does, with all tasks in this process."""
-    monkeypatch.setattr(session, "spark_context", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(session, "watching", lambda *_: contextlib.nullcontext())
-    for job in (inspection, query, rebuild, verify):
-        monkeypatch.setattr(job, "SparkRunner", lambda _: LocalRunner())
 
 
 COMMANDS = section((ROOT / "README.md").read_text(encoding="utf-8"))
@@ -186,7 +176,6 @@ def test_with_spark_the_commands_do_what_they_say(tmp_path: Path, capfd: pytest.
 
 
 @pytest.mark.parametrize("heading", [heading for heading in SYMPTOMS if heading != WITH_SPARK])
-@pytest.mark.usefixtures("no_jvm")
 def test_the_commands_do_what_they_say(heading: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     check(heading, tmp_path, capfd, with_spark=False)
 

@@ -7,19 +7,25 @@ is tried.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.real_broker import BrokerSite
+
+from jobs import command_line, inspection, launch, query, rebuild, session, verify
+from jobs.running import LocalRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("consumequeue", "index", "checkpoint")
@@ -99,11 +105,31 @@ def crash(site: BrokerSite) -> Crashed:
 
 
 def run_job(*arguments: object) -> Done:
+    """Runs a command line in this process, with all tasks in it, too."""
+    said, shown = io.StringIO(), io.StringIO()
+    with jobs_without_spark(), contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
+        code = command_line.main([*map(str, arguments), "--json"])
+    return Done(code, json.loads(shown.getvalue()), said.getvalue())
+
+
+def run_job_with_spark(*arguments: object) -> Done:
     """Runs the command line as a user does, in a process of its own."""
     line = [sys.executable, "-m", "jobs", *map(str, arguments), "--json"]
     ran = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
     assert ran.stdout.strip(), f"{line} said nothing on stdout: {ran.stderr[-3000:]}"
     return Done(ran.returncode, json.loads(ran.stdout), ran.stderr)
+
+
+@contextlib.contextmanager
+def jobs_without_spark() -> Iterator[None]:
+    """Within it every job runs as it does, but no JVM starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "prepare", lambda *_, **__: None)
+        patch.setattr(session, "spark_context", lambda *_, **__: contextlib.nullcontext())
+        patch.setattr(session, "watching", lambda *_: contextlib.nullcontext())
+        for job in (inspection, query, rebuild, verify):
+            patch.setattr(job, "SparkRunner", lambda _: LocalRunner())
+        yield
 
 
 def wipe(store: Path) -> None:
