@@ -90,12 +90,31 @@ def test_a_broker_serves_all_survivors_of_a_repaired_log(written: list[Store], t
         assert len(alive) < len(served(theirs))
 
 
+def with_a_damaged_offset(store: Store, root: Path) -> Path:
+    """A copy of the log in which the second record of the last segment claims to lie at 0."""
+    shutil.copytree(store.root / "commitlog", root / "commitlog")
+    segment = max(path for path in (root / "commitlog").iterdir() if any(path.read_bytes()[:8]))
+    content = bytearray(segment.read_bytes())
+    at = int.from_bytes(content[:4], "big") + 28
+    content[at : at + 8] = bytes(8)
+    segment.write_bytes(content)
+    return root
+
+
 def test_left_alone_a_broker_deletes_what_survived(written: list[Store], tmp_path: Path) -> None:
-    """Why the log must be repaired first: after a crash the broker reads its log, and ends it at the damage."""
+    """Why the log must be repaired first: after a crash the broker reads its log, and ends it at the damage; but where
+    only a record's own offset is damaged it goes on, and so does ``stop``.
+    """
     store = written[0]
-    root = damaged_copy(store, tmp_path / "root")
-    shutil.copy(store.root / "store.json", root / "store.json")
-    (root / "abort").touch()
-    (opened,) = RealStore(store.release).open([root], ask=False)
-    assert opened.store.end_offset < SEGMENT < store.end_offset
-    assert not (root / "commitlog" / f"{SEGMENT:020d}").exists()
+    damaged, misplaced = damaged_copy(store, tmp_path / "damaged"), with_a_damaged_offset(store, tmp_path / "misplaced")
+    read = {}
+    for root in (damaged, misplaced):
+        options = {"broker_version": rules_of_release(store.release), "on_damage": "stop"}
+        read[root] = rebuild_here(root, tmp_path / f"{root.name}-work", store.settings, **options).reading
+        shutil.copy(store.root / "store.json", root / "store.json")
+        (root / "abort").touch()
+    opened = RealStore(store.release).open([damaged, misplaced], ask=False)
+    assert [one.store.end_offset for one in opened] == [read[damaged].end, read[misplaced].end]
+    assert read[damaged].end < SEGMENT < store.end_offset == read[misplaced].end
+    assert not (damaged / "commitlog" / f"{SEGMENT:020d}").exists()
+    assert len(read[misplaced].damaged) == 1
