@@ -192,16 +192,22 @@ def files_of(store: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str
 
 
 def await_offsets(store: Path, committed: Mapping[str, int]) -> None:
-    """Waits until the group's offsets are on disk. The broker writes integer keys without quotes."""
+    """Waits until the offsets of the group, and of what delivers delayed messages, are on disk."""
+    _await_numbers(store, "consumerOffset.json", '"Normal@readers":{', committed)
+    _await_numbers(store, "delayOffset.json", '"offsetTable":{', {"1": DELIVERED})
+
+
+def _await_numbers(store: Path, name: str, head: str, numbers: Mapping[str, int]) -> None:
+    """Waits until a table of the broker's configuration has these. It writes integer keys without quotes."""
     deadline = time.monotonic() + 20
-    wanted = {f"{queue}:{offset}" for queue, offset in committed.items()}
+    wanted = {f"{key}:{offset}" for key, offset in numbers.items()}
     found: set[str] = set()
     while not wanted <= found:
-        assert time.monotonic() < deadline, f"offsets are not persisted: {wanted}, found {found}"
+        assert time.monotonic() < deadline, f"{name} is not persisted: {wanted}, found {found}"
         time.sleep(0.1)
-        path = store / "config" / "consumerOffset.json"
+        path = store / "config" / name
         text = "".join(path.read_text(encoding="utf-8").split()) if path.exists() else ""
-        _, _, table = text.partition('"Normal@readers":{')
+        _, _, table = text.partition(head)
         found = set(table.partition("}")[0].replace('"', "").split(","))
 
 

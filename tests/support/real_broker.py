@@ -41,6 +41,7 @@ SETTINGS: Mapping[str, Any] = {
     "enableCompaction": False,
     # offsets and the ends of transactions reach the disk at once, and no transaction is asked for again
     "flushConsumerOffsetInterval": 300,
+    "flushDelayOffsetInterval": 300,
     "registerNameServerPeriod": 10_000,
     "transactionOpBatchInterval": 200,
     "transactionTimeOut": 3_600_000,
