@@ -69,7 +69,7 @@ class WritePairs:
         """Writes a table as one Parquet file and returns its row, counted in the bytes on storage."""
         target = files.join(self.output, path)
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
+        pq.write_table(table, sink, compression="zstd", use_dictionary=["family", "topic", "queue_id"])
         draft = files.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
             writer.write(memoryview(sink.getvalue()))
@@ -88,8 +88,8 @@ def _unit_pairs(part: UnitSlice, readers: Readers) -> pa.Table:
     keys = rocksdbqueue.unit_keys(part.topic.encode(), part.queue_id, offsets)
     values = rocksdbqueue.unit_values(units, times)
     columns = {
-        "family": [rocksdbqueue.DEFAULT_FAMILY] * part.count,
-        "topic": [part.topic] * part.count,
+        "family": pa.repeat(rocksdbqueue.DEFAULT_FAMILY, part.count),
+        "topic": pa.repeat(part.topic, part.count),
         "queue_id": np.full(part.count, part.queue_id, np.int32),
         "queue_offset": offsets,
         "key": _rows_of_bytes(keys.tobytes(), keys.shape[1]),
