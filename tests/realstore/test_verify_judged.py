@@ -5,18 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.real_store import RELEASES, RealStore, Store, wiped_copy
+from support.real_store import FEATURES, RELEASES, RealStore, Store, wiped_copy
 from support.rebuilding import rules_of_release
 from support.verifying import verify_here
 
 pytestmark = pytest.mark.realstore
-
-FEATURES = {
-    "4.9.8": ("lmq", "cq_ext"),
-    "5.1.4": ("lmq", "cq_ext", "long_topics", "batch_cq"),
-    "5.3.3": ("lmq", "cq_ext", "long_topics", "batch_cq", "property_crc"),
-    "5.5.0": ("lmq", "cq_ext", "long_topics", "batch_cq", "property_crc"),
-}
 
 
 def complaints(release: str, stores: list[Store], *expected: str) -> list[str]:
