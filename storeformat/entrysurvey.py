@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from storeformat import message as m
 from storeformat.commitlog import BlockWindow, ChainWalk, Sight, Split, sight_of
 from storeformat.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
 from storeformat.errors import RecordDefect
@@ -47,7 +48,7 @@ class _EntrySurveyor:
         while ended == ChainEnd.DEFECT and position < self._limit:
             survivor = self._next_survivor(position + 1)
             if survivor is None:
-                self._lose_rest(position, defect)
+                position, ended = self._lose_rest(position, defect)
                 break
             begin, number = survivor
             self._lose(position, begin, defect, number)
@@ -107,19 +108,35 @@ class _EntrySurveyor:
         block, fault = decode(data, begin, np.array([HEAD_SIZE], np.int64), _WITHOUT_CRC)
         return sight_of(block) if fault is None else None
 
-    def _lose_rest(self, position: int, defect: RecordDefect) -> None:
-        """Everything up to the limit is lost, or never was there."""
+    def _lose_rest(self, position: int, defect: RecordDefect) -> tuple[int, ChainEnd]:
+        """Everything up to the limit, or to a sound BLANK, is lost or never was there; returns where that begins, and
+        whether it is a BLANK.
+        """
         zeros = zeros_from(self._window, position, self._limit)
         if zeros > position:
-            self._window.load(position, min(HEAD_SIZE, self._limit - position))
-            head = self._window.bytes[:HEAD_SIZE].tobytes()
-            magic, size = (int.from_bytes(head[at : at + 4], "big", signed=True) for at in (0, 4))
+            magic, size = self._magic_and_size(position)
             if magic == BLANK_MAGIC or size == self._segment.end - position:
                 self._gaps.append(Gap(position, self._limit, Finding.BLANK, defect))
-                return
-            zeros = self._lose_tail(position, zeros, size, defect)
+                return self._limit, ChainEnd.DEFECT
+            blank = self._closing_blank(position, zeros)
+            zeros = self._lose_tail(position, zeros if blank is None else blank, size, defect)
+            if blank is not None:
+                return blank, ChainEnd.BLANK
         if zeros < self._limit:
             self._gaps.append(Gap(zeros, self._limit, Finding.ZEROS, defect))
+        return self._limit, ChainEnd.DEFECT
+
+    def _closing_blank(self, begin: int, zeros: int) -> int | None:
+        """Returns where in [begin, zeros) a BLANK begins that closes the segment; behind its size there are zeros."""
+        for at in range(max(begin, zeros - m.BLANK_SIZE), min(zeros, self._limit - m.BLANK_SIZE + 1)):
+            if self._magic_and_size(at) == (BLANK_MAGIC, self._segment.end - at):
+                return at
+        return None
+
+    def _magic_and_size(self, position: int) -> tuple[int, int]:
+        self._window.load(position, min(m.BLANK_SIZE, self._limit - position))
+        head = self._window.bytes[: m.BLANK_SIZE].tobytes()
+        return int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:], "big", signed=True)
 
     def _lose_tail(self, position: int, zeros: int, size: int, defect: RecordDefect) -> int:
         """Names the bytes from ``position`` to where the zeros begin: a message, leftovers, or just bytes; returns the

@@ -215,6 +215,18 @@ def test_a_log_that_breaks_off_before_what_is_committed_is_damaged(tmp_path: Pat
     assert "entry 70 is committed" in opened(root, on_damage="stop").notes[-1]
 
 
+@pytest.mark.parametrize("split_size", [200, 1 << 30])
+@pytest.mark.parametrize("field", [4, 24, 138])
+def test_the_last_entry_before_a_blank_is_one_lost_message(tmp_path: Path, split_size: int, field: int) -> None:
+    log = a_log()
+    root = log.write(tmp_path / "store", 59)
+    lost = max((placed for placed in log.records if placed.offset < SIZE), key=lambda placed: placed.offset)
+    damage(root, lost.offset - HEAD.size + field, b"\x7f\x7f\x7f\x7f")
+    reading = read(root, split_size, "salvage")
+    assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset - HEAD.size, lost.end)]
+    assert (reading.records, reading.facts()["lost_messages"], reading.facts()["lost_messages_at_least"]) == (59, 1, 1)
+
+
 def test_a_member_that_began_in_the_middle_of_a_file_is_no_empty_log(tmp_path: Path) -> None:
     """So does one that lagged behind its leader's first entry. The bytes before look like lost pages."""
     log = a_log(15)
