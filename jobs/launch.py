@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import shlex
 import sys
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.session to show all that Spark says
 ONE_MACHINE = "ROCKETMQ_STORE_SPARK_ONE_MACHINE"
+WORKER_ENVIRONMENT = "ROCKETMQ_STORE_SPARK_WORKER_ENVIRONMENT"  # JSON; there where workers can be started early
+WORKER_DAEMON = "udfs.worker_daemon"
 PACKAGES = ("jobs", "storeformat", "udfs")
 
 # org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
@@ -46,6 +49,9 @@ SETTING_OF_OPTION = {
     "--packages": "spark.jars.packages",
     "--jars": "spark.jars",
 }
+
+# Jobs that run tasks in Python.
+WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
 
 # Jobs whose work is Python's: a JVM that never leaves its fast compiler starts sooner and leaves the cores to them.
 BUSY_JVM = frozenset({"load", "report", "demo"})
@@ -140,7 +146,7 @@ def prepare(
                 settings[name] = "127.0.0.1"
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         if "spark.python.daemon.module" not in chosen:
-            settings["spark.python.daemon.module"] = "udfs.worker_daemon"
+            settings["spark.python.daemon.module"] = WORKER_DAEMON
     else:
         extra += ["--py-files", ",".join([*values_of(options, "--py-files"), str(application_zip())])]
     # What spark-submit does with a Python program; it does not know that there is one.
@@ -152,6 +158,9 @@ def prepare(
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ[DEBUG] = "1" if debug else "0"
+    os.environ.pop(WORKER_ENVIRONMENT, None)
+    if job in WITH_WORKERS and settings.get("spark.python.daemon.module") == WORKER_DAEMON:
+        os.environ[WORKER_ENVIRONMENT] = json.dumps(worker_environment(settings | chosen))
     os.environ[ONE_MACHINE] = "1" if master.startswith("local") else "0"
     command = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")] + [*options, *extra]
     if chosen.get("spark.submit.deployMode") == "cluster":
@@ -162,6 +171,13 @@ def prepare(
         filter(None, (*jvm_flags(job, debug), os.environ.get("SPARK_SUBMIT_OPTS")))
     )
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*command, "pyspark-shell"])
+
+
+def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Spark will add to the environment of Python workers."""
+    prefix = "spark.executorEnv."
+    asked = {name[len(prefix) :]: value for name, value in settings.items() if name.startswith(prefix)}
+    return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": settings.get("spark.task.cpus", "1"), **asked}
 
 
 def is_local(master: str) -> bool:

@@ -8,8 +8,10 @@ files cleans them up *outside* of the block, when no task can write any more.
 from __future__ import annotations
 
 import builtins
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +20,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from jobs import launch
 from jobs.reporting import Progress
 from storeformat import errors
+from udfs.worker_daemon import EARLY as EARLY_DAEMON
 
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
@@ -109,17 +113,51 @@ def start_jvm() -> Any:
     if "PYSPARK_SUBMIT_ARGS" not in os.environ:
         launch.prepare()
     said, output = os.pipe()
+    early = start_early_daemon(output)
     ending = threading.Event()
     pump = threading.Thread(target=forward, args=(os.fdopen(said, "rb"), ending), name="spark's stderr", daemon=True)
     pump.start()
     try:
         gateway: Any = launch_gateway(popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:
+        end_early_daemon(early)
         raise errors.DependencyMissing("Spark's JVM did not start", advice="--debug shows what it said") from error
     finally:
         os.close(output)
-    gateway.pump, gateway.ending = pump, ending
+    gateway.pump, gateway.ending, gateway.early = pump, ending, early
     return gateway
+
+
+def start_early_daemon(output: int) -> subprocess.Popen[bytes] | None:
+    """Return the process that Python workers will be forked from, which imports while the JVM starts; None where they
+    come from elsewhere.
+    """
+    os.environ.pop(EARLY_DAEMON, None)
+    if launch.WORKER_ENVIRONMENT not in os.environ or os.environ["PYSPARK_PYTHON"] != sys.executable:
+        return None
+    path = str(Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-"), "early"))
+    os.environ[EARLY_DAEMON] = path
+    return subprocess.Popen(
+        [sys.executable, "-m", launch.WORKER_DAEMON, "--early"],
+        env={**os.environ, **json.loads(os.environ[launch.WORKER_ENVIRONMENT])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=output,
+    )
+
+
+def end_early_daemon(early: subprocess.Popen[bytes] | None) -> None:
+    """Return when that process has gone; it goes when Spark has gone, or nobody took it."""
+    directory = os.environ.pop(EARLY_DAEMON, None)
+    if early is not None and early.stdin is not None:
+        early.stdin.close()
+        try:
+            early.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            early.kill()
+            early.wait()
+    if directory is not None:
+        shutil.rmtree(Path(directory).parent, ignore_errors=True)
 
 
 def forward(source: BinaryIO, ending: threading.Event) -> None:
@@ -169,7 +207,7 @@ def end_jvm(gateway: Any, *, at_work: bool) -> None:
         server_ends = threading.Thread(target=server.shutdown, name="accumulators end", daemon=True)
         server_ends.start()
     gateway.proc.stdin.close()
-    workers: set[int] = set()
+    workers: set[int] = {gateway.early.pid} if gateway.early and at_work else set()
     patience = time.monotonic() + 300  # making the class archive takes a minute on a busy machine
     while gateway.proc.poll() is None:
         if at_work:  # the JVM may start more of them while it ends
@@ -181,6 +219,7 @@ def end_jvm(gateway: Any, *, at_work: bool) -> None:
         for kill in (os.kill, os.killpg):  # itself, and the group that it leads
             with suppress(ProcessLookupError, PermissionError):
                 kill(daemon, signal.SIGKILL)
+    end_early_daemon(gateway.early)
     gateway.shutdown()
     if server:
         server_ends.join(timeout=5)

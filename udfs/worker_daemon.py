@@ -3,18 +3,133 @@
 Spark starts ``pyspark.daemon``, which imports next to nothing, and every worker then imports numpy, pyarrow and the
 compiled kernels anew. Here it happens once, and workers share the memory. Set by ``spark.python.daemon.module``; only
 where this package can be imported when Spark starts it.
+
+It happens early, too. The imports take as long as the start of the JVM, so the driver starts this module beside the JVM
+(with the name of a socket to listen on), and when Spark starts it in its turn, that one hands its place over:
+
+=============================  =====================================================================================
+what goes over the socket      and why
+=============================  =====================================================================================
+stdin, stdout, stderr          Spark's pipes: the daemon tells its own socket there, and ends when stdin does
+JSON, one line                 arguments, directory and environment that Spark gave
+``y`` or ``n``, back           ``n`` where the environment holds what must be there when a process starts
+=============================  =====================================================================================
+
+The one that Spark knows then waits until the other has gone. Whatever goes wrong, it imports and serves by itself.
 """
 
 from __future__ import annotations
 
-import gc
+import contextlib
+import json
+import os
+import select
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from pyspark.daemon import manager
+EARLY = "ROCKETMQ_STORE_SPARK_EARLY_DAEMON"
+"""Name of the environment variable with the path of the socket."""
 
-from storeformat.kernels import active
-from udfs import build, scan  # noqa: F401  (for the workers)
+_AT_START = ("GLIBC_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHONHASHSEED", "PYTHONSAFEPATH", "ROCKETMQ_")
+_PATIENCE = 30
 
-if __name__ == "__main__":
+
+def at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that a process, or what it imports, reads once."""
+    return {name: value for name, value in environment.items() if name.startswith(_AT_START) and name != EARLY}
+
+
+def serve() -> None:
+    """Imports what tasks need and forks workers until Spark ends."""
+    manager = _prepared()
+    manager()
+
+
+def _prepared() -> Callable[[], None]:
+    import gc  # noqa: PLC0415  (this module must cost nothing to one that only hands over)
+
+    from pyspark.daemon import manager  # noqa: PLC0415
+
+    from storeformat.kernels import active  # noqa: PLC0415
+    from udfs import build, scan  # noqa: F401, PLC0415  (for the workers)
+
     active()
     gc.freeze()  # what is here now stays: collections in the workers need not touch (and so copy) its pages
+    return manager
+
+
+def wait_for_place(path: str) -> None:
+    """Imports, and takes the place that is handed over at ``path``; ends when stdin does, or without a word."""
+    os.setpgid(0, 0)
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path)
+            listening.listen(1)
+            manager = _prepared()
+            if 0 in [handle for handle, _ in _polled(0, listening.fileno())]:
+                return
+            connection, _ = listening.accept()
+    finally:
+        shutil.rmtree(Path(path).parent, ignore_errors=True)
+    connection.settimeout(_PATIENCE)
+    data, handles, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    while not data.endswith(b"\n"):
+        data += connection.recv(1 << 16)
+    given = json.loads(data)
+    if at_start(given["environment"]) != at_start(os.environ):
+        connection.sendall(b"n")
+        return
+    connection.sendall(b"y")
+    for number, handle in enumerate(handles):
+        os.dup2(handle, number)
+        os.close(handle)
+    os.chdir(given["directory"])
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    sys.argv = given["arguments"]
     manager()
+
+
+def _polled(*handles: int) -> list[tuple[int, int]]:
+    poller = select.poll()
+    for handle in handles:
+        poller.register(handle, select.POLLIN)
+    return poller.poll()
+
+
+def hand_over(path: str) -> bool:
+    """Returns whether another process has taken this one's place; then its work is over, too."""
+    given = {"arguments": sys.argv, "directory": str(Path.cwd()), "environment": dict(os.environ)}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_PATIENCE)
+        try:
+            connection.connect(path)
+            socket.send_fds(connection, [b" "], [0, 1, 2])
+            connection.sendall(json.dumps(given).encode() + b"\n")
+            if connection.recv(1) != b"y":
+                return False
+        except OSError:
+            return False
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):  # the pipes are the other's now, and must end with it
+            os.dup2(nothing, number)
+        connection.settimeout(None)
+        with contextlib.suppress(OSError):
+            connection.recv(1)
+    return True
+
+
+def main() -> None:
+    """Waits for a place, hands it over, or fills it."""
+    early = os.environ.get(EARLY)
+    if sys.argv[1:] == ["--early"] and early:
+        wait_for_place(early)
+    elif not (early and hand_over(early)):
+        serve()
+
+
+if __name__ == "__main__":
+    main()

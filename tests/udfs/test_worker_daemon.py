@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+from udfs.worker_daemon import EARLY
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def what_a_worker_has(rows: Iterator[int]) -> Iterator[tuple[str, bool]]:
@@ -18,6 +23,7 @@ def what_a_worker_has(rows: Iterator[int]) -> Iterator[tuple[str, bool]]:
         yield Path("/proc/self/cmdline").read_text().replace("\0", " "), "udfs.scan" in sys.modules
 
 
+@pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
 def test_workers_are_born_with_our_modules(spark: SparkSession) -> None:
     found = spark.sparkContext.parallelize(range(4), 2).mapPartitions(what_a_worker_has).collect()
@@ -25,3 +31,73 @@ def test_workers_are_born_with_our_modules(spark: SparkSession) -> None:
     for command, imported in found:
         assert "udfs.worker_daemon" in command
         assert imported
+
+
+class Daemon:
+    """This module as Spark starts it, or beside the JVM."""
+
+    def __init__(self, work: Path, *arguments: str, **settings: str) -> None:
+        environment = {
+            **os.environ, "PYTHONPATH": str(ROOT), EARLY: str(work / "place" / "early"), "SPARK_REUSE_WORKER": "1",
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(work), **settings,
+        }  # fmt: skip
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "udfs.worker_daemon", *arguments],
+            env=environment, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        assert self.process.stdin is not None
+        self.said, self.told = self.process.stdout, self.process.stdin
+
+    def parent_of_a_worker(self) -> int:
+        """Has a worker forked, as Spark does, and returns who forked it."""
+        path = self.said.read(int.from_bytes(self.said.read(4), "big")).decode()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            worker = int.from_bytes(connection.recv(4), "big")
+            return int(Path(f"/proc/{worker}/stat").read_text().rpartition(") ")[2].split()[1])
+
+    def end(self) -> None:
+        """Ends it as the end of Spark does."""
+        self.told.close()
+        self.said.close()
+        self.process.wait(timeout=30)
+
+
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory whose name is short enough for a socket."""
+    work = tmp_path_factory.mktemp("d")
+    (work / "place").mkdir()
+    return work
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+class TestEarly:
+    def test_it_takes_the_place_of_the_one_that_spark_starts(self, place: Path) -> None:
+        early = Daemon(place, "--early")
+        while not (place / "place" / "early").exists():
+            assert early.process.poll() is None
+        late = Daemon(place, "pyspark.worker", ONLY_SPARK_KNOWS="1")
+        assert late.parent_of_a_worker() == early.process.pid
+        assert not (place / "place").exists()
+        late.end()
+        early.end()
+
+    def test_it_does_not_where_its_memory_is_managed_otherwise(self, place: Path) -> None:
+        early = Daemon(place, "--early")
+        while not (place / "place" / "early").exists():
+            assert early.process.poll() is None
+        late = Daemon(place, MALLOC_ARENA_MAX="1")
+        assert late.parent_of_a_worker() == late.process.pid
+        late.end()
+        early.end()
+
+    def test_it_ends_with_the_driver(self, place: Path) -> None:
+        Daemon(place, "--early").end()
+        assert not (place / "place").exists()
+
+    def test_nobody_is_there(self, place: Path) -> None:
+        late = Daemon(place)
+        assert late.parent_of_a_worker() == late.process.pid
+        late.end()
