@@ -47,9 +47,11 @@ _WHEN_PLAIN = {
 
 _CONFLICTS = (
     "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_TABLE_ALREADY_EXISTS",
-    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND",
 )  # fmt: skip
-"""Delta's error classes of commits that lost a race. Its Python exceptions do not cover all of them."""
+"""Delta's error classes of commits that lost a race, the last two of a table that another load is just making. Its
+Python exceptions do not cover all of them.
+"""
 
 _TROUBLE = (
     "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed",

@@ -81,7 +81,7 @@ def test_every_row_of_real_stores(spark: SparkSession, tmp_path: Path) -> None:
             broker_version=rules_of_release(store.version), split_size=20_000, time_zone=zone,
         )  # fmt: skip
         segments, broker = broker_model.read_segments(root), BrokerSettings.of(store.version, store.settings)
-        rows = messages_model.rows(segments, broker, until=store.end_offset, zone=zone)
+        rows = list(messages_model.rows(segments, broker, until=store.end_offset, zone=zone))
         expected += [{"cluster": "c", "broker": store.name, **row} for row in rows]
         report = load.run(options, Reporter(quiet=True))
         assert (report["rows"], report["to_offset"], report["skipped"]) == (len(rows), store.end_offset, False)
