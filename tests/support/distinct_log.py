@@ -15,8 +15,8 @@ _PIECE = 256 << 20
 def write_distinct_log(segment: Path, size: int, *, message_bytes: int = 1000) -> int:
     """Writes one segment of nearly ``size`` bytes of records, returns how many there are.
 
-    The second half of a record's UNIQ_KEY is its number, in hexadecimal digits. The file is a GB or a whole multiple
-    long, zeros behind the records.
+    The second half of a record's UNIQ_KEY is its number, in hexadecimal digits. Zeros lie behind the records,
+    as in a segment that is being written.
     """
     written = messages = 0
     with segment.open("wb") as file:
@@ -24,7 +24,7 @@ def write_distinct_log(segment: Path, size: int, *, message_bytes: int = 1000) -
             data, count = _piece(min(_PIECE, size - written), message_bytes, written, messages)
             file.write(data.data)
             written, messages = written + len(data), messages + count
-        file.truncate(-(-written // (1 << 30)) * (1 << 30))
+        file.truncate(min(written + (100 << 20), (1 << 31) - 1))
     return messages
 
 
