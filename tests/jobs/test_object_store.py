@@ -221,6 +221,23 @@ class TestTrouble:
         assert "AWS_ACCESS_KEY_ID" in failure.value.advice
 
 
+def test_endpoint_and_keys_from_the_environment(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {
+        "AWS_ENDPOINT_URL": f"http://{bucket.endpoint}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    for scheme in ("s3", "s3a"):
+        files.write_bytes(f"{scheme}://{bucket.name}/by/{scheme}", b"there")
+    assert bucket.names("by") == ["s3", "s3a"]
+    assert files.tree_sizes(f"s3://{bucket.name}/by") == {"s3": 5, "s3a": 5}
+    files.remove_tree(f"s3a://{bucket.name}/by")
+    assert files.tree_sizes(f"s3://{bucket.name}/by") == {}
+
+
 class TestPaths:
     def test_settings_stay_at_the_end(self) -> None:
         uri = "s3://b/a/c?region=x/y"
