@@ -149,9 +149,8 @@ def test_the_broker_takes_the_files_for_its_own(judged: Judged, tmp_path: Path) 
         assert opened.store.end_offset == opened.store.loaded_end_offset
         assert differing(files, derived(root)) == [], f"{judged.release}: {root}: a clean start changed files"
 
-    both = broker.open([*originals, *roots], put=True)
-    opened = both[len(originals) :]
-    for theirs, ours in zip(both, opened, strict=False):
+    opened = broker.open(roots, put=True)
+    for theirs, ours in zip(broker.open(originals, put=True), opened, strict=True):
         assert ours.store.end_offset == theirs.store.end_offset
         assert served(ours) == served(theirs)
         assert ours.answers == theirs.answers
