@@ -94,7 +94,8 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
     for width in widths:
         body_at, length, total = _sum_of_parts(data, head, room, width)
         if total is not None and total == said:
-            return Frame(said, body_at + length, certified=certified)
+            is_body = certified or _crc(data, body_at, length) == crc
+            return Frame(said, body_at + length if is_body else 0, certified=certified)
         if total is not None:
             sums.append(total)
         if 0 < length <= room - body_at - width - 2 and _crc(data, body_at, length) == crc:

@@ -146,7 +146,7 @@ class _Surveyor:
             return None
         frame = self._frame(position)
         if frame.size is not None and self._window.certifies_inside(
-            position + frame.body_end, position + frame.size, self._limit
+            position + max(frame.body_end, 1), position + frame.size, self._limit
         ):
             frame = replace(frame, size=None)  # no topic and no properties hold a record: this one ends before it
         if frame.size is not None and not self._leads_into_another_life(position + frame.size):

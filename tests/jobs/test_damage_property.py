@@ -48,6 +48,7 @@ def assert_nothing_failed(tally: Tally) -> None:
     assert failures == dict.fromkeys(failures, 0), tally.examples
     assert tally.counts["alive"] > 5 * tally.trials
     assert tally.counts["undecided"] * 500 < tally.counts["alive"]
+    assert tally.counts["misled"] * 100_000 < tally.counts["alive"]
 
 
 def test_a_hundred_thousand_damages() -> None:

@@ -6,7 +6,8 @@ what is known of the log:
 ========  ==============================================================================================================
 wrong     a record that was never written there, or whose checked bytes are not the ones that were
 missed    a record whose bytes are all still in place, and which did not come out (``undecided``: it is named as one
-          of which nobody can tell whether it is a message or a copy in a lost one's body)
+          of which nobody can tell whether it is a message or a copy in a lost one's body; ``misled``: a record near
+          it, in the same segment, came out with a damaged queue, queue offset or time, and contradicts it)
 uncounted a message that is gone between two survivors of its queue and that the report does not name
 ========  ==============================================================================================================
 
@@ -50,6 +51,8 @@ from udfs.scan import ScanTask, SplitScan
 SEGMENT = 4096
 TOPICS = ("A", "TopicPay", "stock-level_2")
 KINDS = ("flip", "flip", "zero", "random", "size", "swap", "duplicate", "zero_tail", "old_generation")
+_CLAIMS = (slice(12, 16), slice(20, 28), slice(56, 64))
+"""QUEUEID, QUEUEOFFSET and STORETIMESTAMP of a record with short hosts."""
 _CRC_TAIL = 21
 """``__CRC32#`` with its value, and the separator before it."""
 
@@ -359,6 +362,8 @@ class Trial:
                     continue
                 if any(begin <= placed.offset < end for begin, end in undecided):
                     tally.counts["undecided"] += 1
+                elif any(self._is_false_witness(base, data, at) for at in came_out):
+                    tally.counts["misled"] += 1
                 elif tally.counts["forged"] + tally.counts["copies"] == forged:
                     tally.fail("missed", f"{name} {placed.offset} {placed.message.queue} {placed.message.queue_offset}")
         return came_out
@@ -387,6 +392,14 @@ class Trial:
         """Whether nothing that has a check tells a record's bytes from others."""
         hidden = now[-_CRC_TAIL:] != then[-_CRC_TAIL:] or not self.shape.property_crc
         return now == then or (hidden and _body(now) in (b"", _body(then)))
+
+    def _is_false_witness(self, base: int, data: bytes, at: int) -> bool:
+        """Whether a record that came out says another place in a queue, or another time, than it was written with."""
+        placed = self.truth.get(at)
+        if placed is None:
+            return False
+        now, then = (segment[at - base : placed.end - base] for segment in (data, self.sound[base]))
+        return any(now[part] != then[part] for part in _CLAIMS) or _topic(now) != _topic(then)
 
     def _copy_of_what(self, record: bytes, at: int) -> tuple[bytes, int, int] | None:
         """The place in a queue that a copy out of a lost body claims; None if the record is no copy."""
@@ -430,3 +443,8 @@ def _queue(placed: Placed) -> tuple[bytes, int]:
 def _body(record: bytes) -> bytes:
     (length,) = struct.unpack_from(">i", record, 84)
     return record[88 : 88 + max(length, 0)]
+
+
+def _topic(record: bytes) -> bytes:
+    at = 88 + len(_body(record))
+    return record[at : at + 1 + record[at]] if at < len(record) else b""
