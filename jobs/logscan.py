@@ -223,6 +223,7 @@ def _salvaged(known: damage.Evidence, saved: damage.Salvaged, tail: damage.Tail,
     if tail.damage is None and tail.garbage_end > tail.offset:
         stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one"))
     end = max([tail.offset, *(scan.report.end for scan in scans if scan.records), *(blank[1] for blank in blanks)])
+    end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
     lost = []
     segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all
     for gap in saved.gaps:
@@ -232,7 +233,6 @@ def _salvaged(known: damage.Evidence, saved: damage.Salvaged, tail: damage.Tail,
             reach = min(gap.begin + m.BLANK_SIZE, gap.end)
             damaged.append(Range(gap.begin, reach, f"the BLANK of a segment; {describe(gap.defect)}", False))
             blanks.append((reach, gap.end))
-            end = max(end, gap.end)
         elif gap.finding != Finding.ZEROS or gap.begin < end:
             certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
             damaged.append(Range(gap.begin, gap.end, _reason(gap), certain))

@@ -116,6 +116,18 @@ def test_a_segment_that_was_moved_is_stepped_over_by_stop_alone() -> None:
     assert reading.damaged
 
 
+def test_zeros_before_a_segment_of_which_the_blank_is_damaged_are_lost_pages() -> None:
+    log = LogBuilder(SIZE)
+    record = log.message(body=b"x" * 100)
+    log.blank()
+    log.blank()
+    tail = record.end, bytes(SIZE - record.end)
+    reading = read(log, "salvage", (record.offset + 84, struct.pack(">i", 7)), tail, (SIZE, struct.pack(">i", 9)))
+    named = [(item.begin, item.end) for item in reading.damaged]
+    assert named == [(0, record.end), (record.end, SIZE), (SIZE, SIZE + 8)]
+    assert (reading.end, reading.blank_bytes) == (2 * SIZE, SIZE - 8)
+
+
 # ------------------------------------------------------------------------------------------------ a topic created anew
 def a_topic_created_anew(more: int) -> tuple[LogBuilder, list[Placed]]:
     """A queue of eight messages, and of ``more`` in its second life, with messages of another topic between all."""
