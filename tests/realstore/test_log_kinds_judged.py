@@ -106,6 +106,8 @@ def test_verify_finds_nothing_wrong(judged: Judged) -> None:
 @pytest.mark.slow
 def test_files_are_those_that_the_broker_recovers(judged: Judged, tmp_path: Path) -> None:
     """Of a log that begins with entries: a broker never goes back into the old log before them."""
+    if judged.release == "5.1.4":
+        pytest.skip("5.1.4 does not dispatch entries again when it starts: what is lost stays lost")
     pairs = list(zip(judged.stores, judged.rebuilt, strict=True))[:ENTRIES:2]
     copies = [wiped_copy(store.root, tmp_path / store.root.name) for store, _ in pairs]
     for recovered, (_, rebuilt) in zip(RealStore(judged.release).recover(copies), pairs, strict=True):
