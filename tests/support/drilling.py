@@ -120,6 +120,13 @@ def run_job_with_spark(*arguments: object) -> Done:
     return Done(ran.returncode, json.loads(ran.stdout), ran.stderr)
 
 
+class _RunnerHere(LocalRunner):
+    """Stands for a ``SparkRunner``."""
+
+    def __init__(self, context: None) -> None:
+        self.stages: dict[str, float] = {}
+
+
 @contextlib.contextmanager
 def jobs_without_spark() -> Iterator[None]:
     """Within it every job runs as it does, but no JVM starts."""
@@ -128,7 +135,7 @@ def jobs_without_spark() -> Iterator[None]:
         patch.setattr(session, "spark_context", lambda *_, **__: contextlib.nullcontext())
         patch.setattr(session, "watching", lambda *_: contextlib.nullcontext())
         for job in (inspection, query, rebuild, verify):
-            patch.setattr(job, "SparkRunner", lambda _: LocalRunner())
+            patch.setattr(job, "SparkRunner", _RunnerHere)
         yield
 
 
