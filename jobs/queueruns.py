@@ -9,7 +9,8 @@ import numpy as np
 
 from storeformat.dispatch import topic_names
 from storeformat.kernels import Int64s
-from udfs.scan import Runs, SplitScan
+from udfs.runs import Runs
+from udfs.scan import SplitScan
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from storeformat.errors import TotalsDisagree
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import store_timestamp_at
 from udfs.readers import Readers
-from udfs.scan import ENTRY
+from udfs.runs import ENTRY
 
 _READ_CHUNK = indexfile.ENTRY_SIZE * (1 << 16)
 _ENTRIES_AT_A_TIME = 1 << 16

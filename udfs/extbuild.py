@@ -13,7 +13,7 @@ from storeformat import consumequeue, consumequeueext, files
 from storeformat.errors import TotalsDisagree
 from udfs.build import FileRow, update_zeros
 from udfs.readers import Readers
-from udfs.scan import TIME
+from udfs.runs import TIME
 
 _UNITS_AT_A_TIME = 1 << 16
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from storeformat import consumequeue, files, rocksdbqueue
 from udfs.build import FileRow
 from udfs.readers import Readers
-from udfs.scan import TIME
+from udfs.runs import TIME
 
 SCHEMA = pa.schema(
     [

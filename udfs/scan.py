@@ -1,17 +1,8 @@
 """Commit-log splits -> packed runs, inside a Spark task.
 
-A scan walks the chain of one split block by block and leaves these files in the staging directory, in layouts for no
-reader but those beside this module:
-
-=============  ============================================================================================
-``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
-               with consecutive queue offsets, in log order
-``*.times``    the store time (``TIME``) of the record of each unit, in the order of the units; where asked for
-``*.entries``  index entries in the broker's order of ``putKey``: ``ENTRY`` rows
-=============  ============================================================================================
-
-Only a summary goes back to the driver: what the chain was, and one row a run. Memory is bounded by a block and
-``_FLUSH_UNITS`` units.
+A scan walks the chain of one split block by block and leaves the units and entries of its records in the staging
+directory (``udfs.runs``, ``udfs.batchruns``). Only a summary goes back to the driver: what the chain was, and one row a
+run. Memory is bounded by a block and what a writer of runs collects.
 """
 
 from __future__ import annotations
@@ -20,7 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +29,9 @@ from storeformat.commitlog import (
     sight_at,
     sight_of,
 )
-from storeformat.consumequeue import pack_units
 from storeformat.dispatch import (
     BatchUnits,
     DispatchRules,
-    QueueUnits,
     batch_units,
     from_tags,
     index_entries,
@@ -50,27 +39,16 @@ from storeformat.dispatch import (
 )
 from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.framing import ChainEnd
-from storeformat.kernels import Int32s, Int64s, active
+from storeformat.kernels import Int32s, active
 from storeformat.records import DecodeRules, RecordBlock
 from storeformat.repair import is_filler
 from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
+from udfs.runs import EntryWriter, Runs, RunWriter, select_units
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-ENTRY = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
-TIME = np.dtype("<i8")
-TAG_MARK = -(1 << 31)
-"""Set in the key hash of a staged entry that comes from TAGS, where that is asked for; stored hashes are never
-negative.
-"""
-
-_FLUSH_UNITS = 1 << 19
-_SHORT_GROUPS = 1 << 16
 _MOST_SIGHTS = 1_000
-_UNIT_COLUMNS = (
-    "topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps", "light",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,31 +90,6 @@ class ScanTask:
             raise WriteFailed("not every machine of the cluster sees this directory", path=self.staging)
         for split in splits:
             yield scan_split(split, self)
-
-
-@dataclass(frozen=True)
-class Runs:
-    """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from
-    ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` and
-    ``last_offsets`` are where the first and the last one's record lie in the log. Of a ``light`` run the queue is not
-    the records' own.
-    """
-
-    topic_codes: Int32s
-    queue_ids: Int32s
-    first_queue_offsets: Int64s
-    counts: Int64s
-    begins: Int64s
-    first_offsets: Int64s
-    last_offsets: Int64s
-    light: npt.NDArray[np.bool_]
-
-    @staticmethod
-    def concatenate(parts: list[Runs]) -> Runs:
-        """Returns the rows of all parts."""
-        if not parts:
-            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "i8", "?")))
-        return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
@@ -201,7 +154,7 @@ def scan_split(split: Split, task: ScanTask) -> SplitScan:
             )
         walk = ChainWalk(window, split, start, task.decode_rules, task.block_size)
         first: Sight | None = None
-        with _RunWriter(task, split) as writer:
+        with _Dispatch(task, split) as writer:
             for block in walk:
                 first = first or sight_of(block)
                 writer.add(block)
@@ -250,22 +203,18 @@ def _next_sight(window: BlockWindow, position: int, split: Split, task: ScanTask
         position = found + 1
 
 
-class _RunWriter:
-    """Collects dispatched blocks and writes them as runs and entries; a context manager over the two staging files."""
+class _Dispatch:
+    """Dispatches blocks to the writers of the staging files, and adds up; a context manager over those files."""
 
     def __init__(self, task: ScanTask, split: Split) -> None:
         self._task = task
-        name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
-        self._paths = tuple(files.join(task.staging, f"{name}.{kind}") for kind in ("units", "entries", "times"))
-        self._batches = BatchRunWriter(files.join(task.staging, f"{name}.batches"))
-        self._units_file: files.FileWriter | None = None
-        self._entries_file: files.FileWriter | None = None
-        self._times_file: files.FileWriter | None = None
+        stem = files.join(task.staging, f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}")
+        multi = task.dispatch_rules.multi_dispatch is not None
+        self._units = RunWriter(stem if task.staging else "", with_times=task.with_times, mixed=multi)
+        self._entries = EntryWriter(f"{stem}.entries")
+        self._batches = BatchRunWriter(f"{stem}.batches")
         self._topics: dict[bytes, int] = {}
-        self._waiting: list[QueueUnits] = []
-        self._waiting_units = 0
-        self._runs: list[Runs] = []
-        self._totals = {"records": 0, "record_bytes": 0, "units": 0, "entries": 0, "unit_sum": 0, "entry_sum": 0}
+        self._totals = {"records": 0, "record_bytes": 0}
         self._ghosts: list[tuple[int, int]] = []
         self._ghost_sights: list[Sight] = []
         self._fillers: list[tuple[int, int]] = []
@@ -280,13 +229,11 @@ class _RunWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             if kind is None:
-                self._flush_units()
+                self._units.flush()
                 self._batches.flush()
         finally:
-            self._batches.close(kind, error)
-            for file in (self._units_file, self._entries_file, self._times_file):
-                if file is not None:
-                    file.__exit__(kind, error, None)
+            for writer in (self._units, self._entries, self._batches):
+                writer.close(kind, error)
 
     def add(self, block: RecordBlock) -> None:
         """Takes the records of one block."""
@@ -321,13 +268,9 @@ class _RunWriter:
             )
         if self._task.selection.queues:
             keep = self._task.selection.wanted(units.topics, units.topic_codes, units.queue_ids)
-            units = QueueUnits(units.topics, *(getattr(units, name)[keep] for name in _UNIT_COLUMNS))
+            units = select_units(units, keep)
         codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in units.topics], np.int32)
-        units = replace(units, topic_codes=codes[units.topic_codes])
-        self._waiting.append(units)
-        self._waiting_units += len(units.offsets)
-        if self._waiting_units >= _FLUSH_UNITS:
-            self._flush_units()
+        self._units.add(replace(units, topic_codes=codes[units.topic_codes]))
 
     def _add_batches(self, block: RecordBlock) -> None:
         units = batch_units(block, self._task.dispatch_rules)
@@ -339,69 +282,12 @@ class _RunWriter:
         codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in block.topics], np.int32)
         self._batches.add(replace(units, topic_codes=codes[units.topic_codes]))
 
-    def _flush_units(self) -> None:
-        if not self._waiting_units:
-            return
-        units = QueueUnits(
-            [], *(np.concatenate([getattr(part, name) for part in self._waiting]) for name in _UNIT_COLUMNS)
-        )
-        self._waiting, self._waiting_units = [], 0
-        order = _by_queue(units)
-        topic_codes, queue_ids = units.topic_codes[order], units.queue_ids[order]
-        queue_offsets, offsets = units.queue_offsets[order], units.offsets[order]
-        begins = np.ones(len(order), bool)
-        begins[1:] = (
-            (topic_codes[1:] != topic_codes[:-1])
-            | (queue_ids[1:] != queue_ids[:-1])
-            | (queue_offsets[1:] != queue_offsets[:-1] + 1)
-        )
-        light = units.light[order]
-        if self._task.dispatch_rules.multi_dispatch is not None:
-            begins[1:] |= light[1:] != light[:-1]
-        first = np.flatnonzero(begins)
-        written = self._totals["units"]
-        self._runs.append(
-            Runs(
-                topic_codes=topic_codes[first],
-                queue_ids=queue_ids[first],
-                first_queue_offsets=queue_offsets[first],
-                counts=np.diff(first, append=len(order)),
-                begins=first + written,
-                first_offsets=offsets[first],
-                last_offsets=offsets[np.append(first[1:], len(order)) - 1],
-                light=light[first],
-            )
-        )
-        if self._task.staging and self._task.with_times:
-            if self._times_file is None:
-                self._times_file = files.FileWriter(self._paths[2], stream=True)
-            self._times_file.write(units.store_timestamps[order].astype(TIME).view(np.uint8).data)
-        if self._task.staging:
-            if self._units_file is None:
-                self._units_file = files.FileWriter(self._paths[0], stream=True)
-            self._units_file.write(pack_units(offsets, units.sizes[order], units.tags_codes[order]).view(np.uint8).data)
-        self._totals["units"] += len(order)
-        self._totals["unit_sum"] += int(offsets.view(np.uint64).sum(dtype=np.uint64))
-
     def _add_entries(self, block: RecordBlock) -> None:
         entries = index_entries(block, self._task.dispatch_rules)
-        count = len(entries.offsets)
-        if not count:
-            return
-        rows = np.empty(count, ENTRY)
-        rows["key_hash"], rows["offset"], rows["store_timestamp"] = (
-            entries.key_hashes,
-            entries.offsets,
-            entries.store_timestamps,
-        )
-        if self._task.mark_tag_entries:
-            rows["key_hash"] |= np.where(from_tags(block, entries), np.int32(TAG_MARK), np.int32(0))
-        if self._entries_file is None:
-            self._entries_file = files.FileWriter(self._paths[1], stream=True)
-        self._entries_file.write(rows.view(np.uint8).data)
-        self._totals["entries"] += count
-        self._totals["entry_sum"] += int(entries.offsets.view(np.uint64).sum(dtype=np.uint64))
-        self._last["last_entry"] = int(entries.offsets[-1])
+        if len(entries.offsets):
+            tags = from_tags(block, entries) if self._task.mark_tag_entries else None
+            self._entries.add(entries, tags)
+            self._last["last_entry"] = int(entries.offsets[-1])
 
     def summary(self, report: ChainReport) -> SplitScan:
         """Returns what was written, with the report of its chain."""
@@ -415,17 +301,17 @@ class _RunWriter:
             ghost_sights=tuple(self._ghost_sights),
             fillers=tuple(self._fillers),
             topics=tuple(self._topics),
-            runs=Runs.concatenate(self._runs),
-            units=totals["units"],
-            entries=totals["entries"],
-            offset_sums=(totals["unit_sum"] % (1 << 64), totals["entry_sum"] % (1 << 64)),
+            runs=self._units.runs(),
+            units=self._units.units,
+            entries=self._entries.entries,
+            offset_sums=(self._units.offset_sum, self._entries.offset_sum),
             first_timestamp=first,
             last_timestamp=last,
             recent_timestamps=self._recent,
             latest_timestamp=self._latest,
-            units_path=self._paths[0] if self._units_file else "",
-            times_path=self._paths[2] if self._times_file else "",
-            entries_path=self._paths[1] if self._entries_file else "",
+            units_path=self._units.path,
+            times_path=self._units.times_path,
+            entries_path=self._entries.path,
             batch_runs=self._batches.runs(),
             batch_units=self._batches.units,
             batch_offset_sum=self._batches.offset_sum % (1 << 64),
@@ -433,17 +319,6 @@ class _RunWriter:
             kernels=sys.intern(active().__name__.rpartition(".")[2].removesuffix("_kernels")),
             **self._last,
         )
-
-
-def _by_queue(units: QueueUnits) -> Int64s:
-    """Returns the stable order by queue. Few queues fit 16 bits, which numpy sorts in linear time."""
-    width = int(units.queue_ids.max()) + 1
-    group: npt.NDArray[Any]
-    if (int(units.topic_codes.max()) + 1) * width <= _SHORT_GROUPS:
-        group = (units.topic_codes * width + units.queue_ids).astype(np.uint16)
-    else:
-        group = (units.topic_codes.astype(np.int64) << 32) | units.queue_ids
-    return np.argsort(group, kind="stable")
 
 
 def _fillers(block: RecordBlock) -> list[tuple[int, int]]:

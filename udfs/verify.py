@@ -22,7 +22,7 @@ from storeformat.queuecheck import Expectation, UnitComparison
 from storeformat.records import DecodeRules, decode
 from udfs.build import QueueFile, queue_slices
 from udfs.readers import Readers
-from udfs.scan import ENTRY
+from udfs.runs import ENTRY
 
 _ROWS_AT_A_TIME = 1 << 16
 

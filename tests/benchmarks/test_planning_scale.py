@@ -20,7 +20,8 @@ from jobs.logscan import sharing_names
 from storeformat.commitlog import ChainReport, Segment, follow_chain, plan_splits
 from storeformat.framing import ChainEnd
 from storeformat.layout import StoreLayout
-from udfs.scan import Runs, SplitScan
+from udfs.runs import Runs
+from udfs.scan import SplitScan
 
 pytestmark = pytest.mark.benchmark
 
@@ -46,6 +47,7 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
             counts=np.full(queues, 5),
             begins=5 * numbers,
             first_offsets=split.start + numbers,
+            last_offsets=split.start + numbers + 4 * queues,
             light=np.ones(queues, bool),
         )
         stem = f"/data/.rebuilt.0123456789ab.staging/runs/split-{split.number:06d}-0123456789ab"
