@@ -16,6 +16,7 @@ import json
 import os
 import shlex
 import sys
+import tempfile
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.session to show all that Spar
 ONE_MACHINE = "ROCKETMQ_STORE_SPARK_ONE_MACHINE"
 WORKER_ENVIRONMENT = "ROCKETMQ_STORE_SPARK_WORKER_ENVIRONMENT"  # JSON; there where workers can be started early
 WORKER_DAEMON = "udfs.worker_daemon"
+SOCKETS = "spark.python.unix.domain.socket"
+LONGEST_SOCKET_PATH = 103
+"""Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
 PACKAGES = ("jobs", "storeformat", "udfs")
 
 # org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
@@ -116,6 +120,15 @@ def user_settings(options: Sequence[str]) -> dict[str, str]:
     return settings
 
 
+def socket_settings(directory: str) -> dict[str, str]:
+    """Return where Spark and its Python processes meet: sockets in a directory for temporary files, or TCP where their
+    paths would be too long.
+    """
+    if len(os.fsencode(directory)) + len("/.00000000-0000-0000-0000-000000000000.sock") > LONGEST_SOCKET_PATH:
+        return {f"{SOCKETS}.enabled": "false"}
+    return {f"{SOCKETS}.dir": directory}
+
+
 def prepare(
     options: Sequence[str] = (),
     job_arguments: Sequence[str] = (),
@@ -144,6 +157,8 @@ def prepare(
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             if name not in chosen and "SPARK_LOCAL_IP" not in os.environ:
                 settings[name] = "127.0.0.1"
+        if not any(name.startswith(SOCKETS) for name in chosen):
+            settings |= socket_settings(tempfile.gettempdir())
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         if "spark.python.daemon.module" not in chosen:
             settings["spark.python.daemon.module"] = WORKER_DAEMON

@@ -136,6 +136,9 @@ def start_early_daemon(output: int) -> subprocess.Popen[bytes] | None:
     if launch.WORKER_ENVIRONMENT not in os.environ or os.environ["PYSPARK_PYTHON"] != sys.executable:
         return None
     path = str(Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-"), "early"))
+    if len(os.fsencode(path)) > launch.LONGEST_SOCKET_PATH:
+        shutil.rmtree(Path(path).parent)
+        return None
     os.environ[EARLY_DAEMON] = path
     return subprocess.Popen(
         [sys.executable, "-m", launch.WORKER_DAEMON, "--early"],

@@ -237,6 +237,7 @@ class TestEnvironment:
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "begun\n"
+            time.sleep(0.5)  # it may speak before the one that started it holds it
             process.terminate()
             assert process.wait(timeout=30) == 143
         assert processes_of(process.pid) == []
@@ -325,7 +326,7 @@ def test_a_signal_leaves_no_process_and_no_file(
     time.sleep(then)
     (os.killpg if whole_group else os.kill)(process.pid, number)
     said, complaint = process.communicate(timeout=60)
-    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), complaint
     if number != signal.SIGKILL:
         assert complaint.replace("started\n", "") == "interrupted; nothing was left behind\n"
         assert said == ""

@@ -60,14 +60,14 @@ class Runs:
 
 
 class RunWriter:
-    """Collects units of one split and writes them grouped into runs, to ``stem.units`` and ``stem.times``.
+    """Collects units of one split and writes them grouped into runs, to two files of a directory.
 
-    Without a ``stem`` runs are only summed up. ``mixed``: there may be light units among them, which are runs of their
-    own.
+    Without a ``directory`` runs are only summed up. ``mixed``: there may be light units, which are runs of their own.
     """
 
-    def __init__(self, stem: str, *, with_times: bool, mixed: bool) -> None:
-        self._stem = stem
+    def __init__(self, directory: str, name: str, *, with_times: bool, mixed: bool) -> None:
+        self._directory = directory
+        self._name = name
         self._with_times = with_times
         self._mixed = mixed
         self._file: files.FileWriter | None = None
@@ -129,18 +129,21 @@ class RunWriter:
                 light=light[first],
             )
         )
-        if self._stem:
+        if self._directory:
             self._write(units, order)
         self.units += len(order)
         self.offset_sum = (self.offset_sum + int(offsets.view(np.uint64).sum(dtype=np.uint64))) % (1 << 64)
 
     def _write(self, units: QueueUnits, order: Int64s) -> None:
         if self._with_times:
-            self._times_file = self._times_file or files.FileWriter(f"{self._stem}.times", stream=True)
+            self._times_file = self._times_file or self._begin("times")
             self._times_file.write(units.store_timestamps[order].astype(TIME).view(np.uint8).data)
-        self._file = self._file or files.FileWriter(f"{self._stem}.units", stream=True)
+        self._file = self._file or self._begin("units")
         packed = pack_units(units.offsets[order], units.sizes[order], units.tags_codes[order])
         self._file.write(packed.view(np.uint8).data)
+
+    def _begin(self, kind: str) -> files.FileWriter:
+        return files.FileWriter(files.join(self._directory, f"{self._name}.{kind}"), stream=True)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the files; after an exception they are removed."""

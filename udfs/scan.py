@@ -208,11 +208,11 @@ class _Dispatch:
 
     def __init__(self, task: ScanTask, split: Split) -> None:
         self._task = task
-        stem = files.join(task.staging, f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}")
+        name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
         multi = task.dispatch_rules.multi_dispatch is not None
-        self._units = RunWriter(stem if task.staging else "", with_times=task.with_times, mixed=multi)
-        self._entries = EntryWriter(f"{stem}.entries")
-        self._batches = BatchRunWriter(f"{stem}.batches")
+        self._units = RunWriter(task.staging, name, with_times=task.with_times, mixed=multi)
+        self._entries = EntryWriter(files.join(task.staging, f"{name}.entries"))
+        self._batches = BatchRunWriter(files.join(task.staging, f"{name}.batches"))
         self._topics: dict[bytes, int] = {}
         self._totals = {"records": 0, "record_bytes": 0}
         self._ghosts: list[tuple[int, int]] = []

@@ -192,6 +192,11 @@ class TestLaunch:
         assert launch.user_settings(other) == {"spark.a": "b c"}
         assert launch.user_settings([*other, "--load-spark-defaults"]) == {"spark.master": "yarn", "spark.a": "b c"}
 
+    def test_sockets_lie_where_their_paths_fit(self) -> None:
+        assert launch.socket_settings("/tmp") == {"spark.python.unix.domain.socket.dir": "/tmp"}
+        assert launch.socket_settings("/tmp/" + "x" * 55) == {f"{launch.SOCKETS}.dir": "/tmp/" + "x" * 55}
+        assert launch.socket_settings("/tmp/" + "x" * 56) == {"spark.python.unix.domain.socket.enabled": "false"}
+
     def test_executors_elsewhere_get_the_packages_as_a_zip(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

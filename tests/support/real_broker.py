@@ -56,6 +56,8 @@ BROKER, CLUSTER = "broker-a", "drill"
 _SOURCES = Path(__file__).resolve().parent.parent / "realstore" / "broker"
 _START_TIMEOUT = 60
 _STOP_TIMEOUT = 40
+_REGISTERED = "new broker registered"
+_FORGOTTEN = "remove from brokerLiveTable OK"
 _CLIENT_TIMEOUT = 150
 _HEAP = ("-Xms64m", "-Xmx384m")
 
@@ -177,38 +179,41 @@ class BrokerSite:
         assert self.broker is None, "one broker at a time"
         self._starts += 1
         conf = self.broker_conf(store)
+        known = self._name_server_said(_REGISTERED)
         self.broker = self._serve("org.apache.rocketmq.broker.BrokerStartup", conf, f"broker-{self._starts}")
         self.broker.await_words("boot success")
+        # Its first call may have failed on a busy machine; it calls again every ten seconds.
+        self._await_name_server(_REGISTERED, known + 1)
         return self.broker
 
     def kill(self) -> None:
         """kill -9 of the broker."""
         broker, self.broker = self.broker, None
         assert broker is not None
-        forgotten = self._forgotten()
+        forgotten = self._name_server_said(_FORGOTTEN)
         broker.kill()
-        self._await_forgotten(forgotten + 1)
+        # One that is back before the name server has noticed that it was gone would lose its routes.
+        self._await_name_server(_FORGOTTEN, forgotten + 1)
 
     def stop(self) -> None:
         """Shuts the broker down cleanly."""
         broker, self.broker = self.broker, None
         assert broker is not None
-        forgotten = self._forgotten()
+        forgotten = self._name_server_said(_FORGOTTEN)
         broker.stop()
-        self._await_forgotten(forgotten + 1)
+        # One that is back before the name server has noticed that it was gone would lose its routes.
+        self._await_name_server(_FORGOTTEN, forgotten + 1)
 
-    def _forgotten(self) -> int:
-        """How many brokers the name server has forgotten so far."""
+    def _name_server_said(self, words: str) -> int:
+        """How often some words are in what the name server logged of brokers."""
         logs = (self.scratch / "name-server").rglob("broker*.log")
-        texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
-        return sum(text.count("remove from brokerLiveTable OK") for text in texts)
+        return sum(path.read_text(encoding="utf-8", errors="replace").count(words) for path in logs)
 
-    def _await_forgotten(self, count: int) -> None:
-        """A broker that is back before the name server has noticed that it was gone would lose its routes."""
+    def _await_name_server(self, words: str, count: int) -> None:
         deadline = time.monotonic() + _STOP_TIMEOUT
-        while self._forgotten() < count:
+        while self._name_server_said(words) < count:
             if time.monotonic() > deadline:
-                raise BrokerFailed("the name server does not notice that the broker has gone")
+                raise BrokerFailed(f"the name server does not say {words!r} for the {count}th time")
             time.sleep(0.05)
 
     def store_log(self, start: int | None = None) -> str:
