@@ -19,7 +19,6 @@ pytestmark = pytest.mark.realstore
 
 SPLIT_SIZES = (1 << 10, 5_000, 64 << 10, 1 << 30)
 ENTRIES, SPREAD = 25, 6
-IN_EVERY_RUN = ("4.9.8",)
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,7 @@ def judge(release: str, directory: Path, seed: int) -> Judged:
     return Judged(release, stores, rebuilt)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(one, marks=() if one in IN_EVERY_RUN else pytest.mark.slow) for one in RELEASES],
-)
+@pytest.fixture(scope="module", params=RELEASES)
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
     directory = tmp_path_factory.mktemp(f"dledger-{request.param}")
     yield judge(request.param, directory, seed=60_000)
