@@ -40,6 +40,20 @@ class Exported:
     pairs: int
 
 
+@dataclass(frozen=True)
+class LiveRuns:
+    """All runs of a log, the ``numbers`` of those that count, and the first queue offset of each run."""
+
+    table: QueueRuns
+    numbers: Int64s
+    firsts: Int64s
+
+    def queues(self) -> list[Int64s]:
+        """Returns the numbers of the runs that count of each queue."""
+        edges = np.flatnonzero(np.diff(self.table.keys[self.numbers])) + 1
+        return np.split(self.numbers, edges) if len(self.numbers) else []
+
+
 def export(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Exported:
@@ -47,13 +61,14 @@ def export(
     place = Place.within(staging, made)
     plain = replace(store, batch_topics=frozenset())
     reading = scan_store(replace(options, only=("consumequeue",)), plain, place.runs, runner, with_times=True)
-    slices = plan_slices(reading)
+    live = live_runs(reading)
+    slices = plan_slices(reading, live)
     jobs = list(_cut(slices))
     rows: list[FileRow] = []
     if not options.dry_run:
         rows = runner.map("write RocksDB pairs", WritePairs(place.made, place.drafts), jobs)
         check_rows("RocksDB pairs", rows, {job.path: sum(part.count for part in job.slices) for job in jobs}, None)
-        pairs = end_pairs(*_ends(reading, slices))
+        pairs = end_pairs(*_ends(reading, live, slices))
         rows.append(WritePairs(place.made, place.drafts).write(files.join(ROCKSDB, "offset.parquet"), pairs))
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
@@ -61,14 +76,14 @@ def export(
     return Exported(place.made, reading, rows, queues, sum(part.count for part in slices) + 2 * queues + 1)
 
 
-def plan_slices(reading: LogReading) -> list[UnitSlice]:
+def plan_slices(reading: LogReading, live: LiveRuns) -> list[UnitSlice]:
     """Returns the units that stay, queue by queue and in order of queue offset: those of a queue's last life, and of
     several with one queue offset the last one.
     """
-    table, live, firsts = _live_runs(reading)
+    table, firsts = live.table, live.firsts
     paths = [(scan.units_path, scan.times_path) for scan in reading.scans]
     slices: list[UnitSlice] = []
-    for runs in _queues(table, live):
+    for runs in live.queues():
         key = int(table.keys[runs[0]])
         taken: list[tuple[int, int]] = []
         mine: list[UnitSlice] = []
@@ -82,18 +97,13 @@ def plan_slices(reading: LogReading) -> list[UnitSlice]:
     return slices
 
 
-def _live_runs(reading: LogReading) -> tuple[QueueRuns, Int64s, Int64s]:
-    """Returns all runs, the numbers of those that count, and the first queue offset of each."""
+def live_runs(reading: LogReading) -> LiveRuns:
+    """Returns the runs of every queue's last life."""
     table = all_runs(reading.scans)
     known = reading.losses.first_queue_offsets
     firsts = table.runs.first_queue_offsets if known is None else known
     plan = consumequeue.plan_queues(table.keys, firsts, table.runs.counts)
-    return table, np.flatnonzero(plan.in_last_life), firsts
-
-
-def _queues(table: QueueRuns, live: Int64s) -> list[Int64s]:
-    """Returns the numbers of the runs that count of each queue."""
-    return np.split(live, np.flatnonzero(np.diff(table.keys[live])) + 1) if len(live) else []
+    return LiveRuns(table, np.flatnonzero(plan.in_last_life), firsts)
 
 
 def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
@@ -133,17 +143,17 @@ def _path(number: int) -> str:
     return files.join(ROCKSDB, f"default-{number:06d}.parquet")
 
 
-def _ends(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
+def _ends(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
     """Returns first and last unit of every queue, and where the last record in a queue ends. The last unit is the last
     one written, not that of the highest queue offset.
     """
     first_of: dict[tuple[str, int], UnitSlice] = {}
     for part in slices:
         first_of.setdefault((part.topic, part.queue_id), part)
-    table, live, firsts = _live_runs(reading)
+    table, firsts = live.table, live.firsts
     ends, dispatched = [], 0
     with Readers() as readers:
-        for runs in _queues(table, live):
+        for runs in live.queues():
             key, run = int(table.keys[runs[0]]), int(runs[-1])
             queue = (table.names[key >> 32], key & 0xFFFFFFFF)
             if queue not in first_of:

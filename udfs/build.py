@@ -173,12 +173,9 @@ class BuildQueueFiles:
             for piece in consumequeue.file_pieces(self.file_size, job.pre_blanks, slices):
                 writer.write(piece)
             writer.finish(self.file_size)
-        # One unit more than was written: it must be empty. What lies behind was never touched.
+        # One unit more than was written: it must be empty.
         used = consumequeue.UNIT_SIZE * (job.pre_blanks + int(job.counts.sum()))
-        stored = memoryview(bytearray(min(used + consumequeue.UNIT_SIZE, self.file_size)))
-        with files.RangeReader(draft) as reader:
-            reader.read_into(0, stored)
-            size = reader.size
+        stored, size, sha256 = read_back(draft, used + consumequeue.UNIT_SIZE, self.file_size)
         units = consumequeue.parse_units(stored)
         mine = units[job.pre_blanks : consumequeue.written_units(units)]
         if bool(consumequeue.is_pre_blank(mine).any()) or size != self.file_size:
@@ -187,12 +184,10 @@ class BuildQueueFiles:
         if self.stamped_from:
             files.set_modified(draft, self._store_timestamp(last, readers))
         files.settle(draft, target)
-        digest = hashlib.sha256(stored)
-        update_zeros(digest, self.file_size - len(stored))
         return FileRow(
             path=job.path,
             size=self.file_size,
-            sha256=digest.hexdigest(),
+            sha256=sha256,
             count=len(mine),
             offset_sum=int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64)),
             first_offset=int(mine["phy_offset"][0]),
@@ -202,6 +197,19 @@ class BuildQueueFiles:
     def _store_timestamp(self, offset: int, readers: Readers) -> int:
         segment = next(segment for segment in self.stamped_from if segment.base <= offset < segment.end)
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
+
+
+def read_back(draft: str, used: int, file_size: int) -> tuple[memoryview, int, str]:
+    """Returns the first ``used`` bytes of a finished file, its length on storage, and the SHA-256 of the whole file:
+    what lies behind those bytes was never touched.
+    """
+    stored = memoryview(bytearray(min(used, file_size)))
+    with files.RangeReader(draft) as reader:
+        reader.read_into(0, stored)
+        size = reader.size
+    digest = hashlib.sha256(stored)
+    update_zeros(digest, file_size - len(stored))
+    return stored, size, digest.hexdigest()
 
 
 def update_zeros(digest: hashlib._Hash, count: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from storeformat import consumequeue, consumequeueext, files
 from storeformat.errors import TotalsDisagree
-from udfs.build import FileRow, update_zeros
+from udfs.build import FileRow, read_back
 from udfs.readers import Readers
 from udfs.runs import TIME
 
@@ -53,18 +52,13 @@ class BuildExtFiles:
             for piece in consumequeueext.file_pieces(_units(job, readers), closed=job.closed):
                 writer.write(piece)
             writer.finish(self.file_size)
-        # One unit more than was written: it must be none. What lies behind was never touched.
-        stored = memoryview(bytearray(min((count + 1) * consumequeueext.UNIT_SIZE, self.file_size)))
-        with files.RangeReader(draft) as reader:
-            reader.read_into(0, stored)
-            size = reader.size
+        # One unit more than was written: it must be none.
+        stored, size, sha256 = read_back(draft, (count + 1) * consumequeueext.UNIT_SIZE, self.file_size)
         if size != self.file_size:
             raise TotalsDisagree("an ext file has the wrong length", path=target, expected=self.file_size)
         files.settle(draft, target)
-        digest = hashlib.sha256(stored)
-        update_zeros(digest, self.file_size - len(stored))
         found = consumequeueext.written_units(stored)
-        return FileRow(job.path, self.file_size, digest.hexdigest(), found, 0, 0, 0)
+        return FileRow(job.path, self.file_size, sha256, found, 0, 0, 0)
 
 
 def _units(job: ExtQueueFile, readers: Readers) -> Iterator[npt.NDArray[np.void]]:

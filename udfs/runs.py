@@ -21,10 +21,10 @@ import numpy.typing as npt
 from storeformat import files
 from storeformat.consumequeue import pack_units
 from storeformat.dispatch import IndexEntries, QueueUnits
-from storeformat.indexalignment import TAG_MARK
+from storeformat.indexalignment import ROW, TAG_MARK
 from storeformat.kernels import Int32s, Int64s
 
-ENTRY = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
+ENTRY = ROW
 TIME = np.dtype("<i8")
 
 _FLUSH_UNITS = 1 << 19

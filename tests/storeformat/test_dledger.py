@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.entry_log import HEAD, EntryLogBuilder, encode_entry
+from support.in_memory import Bytes
 from support.store_builder import Message, encode_record
 
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split, search_certificate
@@ -21,16 +22,6 @@ from storeformat.resync import Broken, Finding, Survey
 
 SIZE = 8192
 RULES = DecodeRules()
-
-
-class Bytes:
-    """Reads a segment that is in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read_into(self, offset: int, target: memoryview) -> None:
-        target[:] = self.data[offset : offset + len(target)]
 
 
 def a_log(count: int = 20) -> EntryLogBuilder:

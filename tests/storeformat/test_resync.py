@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 
 import pytest
+from support.in_memory import Bytes
 from support.store_builder import BLANK, LogBuilder, Message, Placed, encode_record
 
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
@@ -18,16 +19,6 @@ from storeformat.survivors import Neighbours
 
 SIZE = 8192
 RULES = DecodeRules()
-
-
-class Bytes:
-    """Reads a segment that is in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read_into(self, offset: int, target: memoryview) -> None:
-        target[:] = self.data[offset : offset + len(target)]
 
 
 def a_log() -> tuple[LogBuilder, list[Placed]]:
