@@ -1,6 +1,6 @@
 """Proof by damage: no wrong message comes out of a damaged log, no whole one is missed, every lost one is counted.
 
-``support.damaging`` says what a trial does, what it counts, and what no reader of this format can do.
+``support.salvage_trials`` says what a trial does, what it counts, and what no reader of this format can do.
 """
 
 from __future__ import annotations
@@ -11,16 +11,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support import damaging, strategies
-from support.damaging import (
-    MemoryReader,
-    RememberingRunner,
-    Shape,
-    Tally,
-    Trial,
-    Trials,
-    run_in_processes,
-    run_trials,
-)
+from support.damaging import Shape
+from support.in_memory import MemoryReader
+from support.salvage_trials import RememberingRunner, Tally, Trial, Trials, run_in_processes, run_trials
 from support.store_builder import LogBuilder
 
 from jobs.logscan import LogReading, scan_log

@@ -10,7 +10,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from support.damaging import MemoryReader
+from support.in_memory import MemoryReader
 from support.store_builder import LogBuilder, Message, Placed
 
 from jobs import planning

@@ -1,0 +1,337 @@
+"""Salvage judged by the hundred thousand: damaged logs in memory, read by ``jobs.logscan`` without files or Spark.
+
+A trial damages one or two segments of a small log (``support.damaging``) and lets the real driver salvage it. What
+comes out is held against what is known of the log:
+
+========  ==============================================================================================================
+wrong     a record that was never written there, or whose checked bytes are not the ones that were
+missed    a record whose bytes are all still in place, and which did not come out (``undecided``: it is named as one
+          of which nobody can tell whether it is a message or a copy in a lost one's body; ``misled``: a record near
+          it, in the same segment, came out with a damaged queue, queue offset or time, and contradicts it)
+uncounted a message that is gone between two survivors of its queue and that the report does not name
+========  ==============================================================================================================
+
+What no reader of this format can do is not asked. Bytes outside TOTALSIZE, the lengths, the magic, the record's own
+offset and the body have no check (``unchecked``: flags, times, hosts, names, properties), unless the record ends in
+``__CRC32#``, and even that says nothing once its own 21 bytes are hit; an empty body has no CRC. Where a block of an
+older log begins just where a record must (``aligned``), its records are chained like any other, and so is the last one
+if the block ends inside its unchecked bytes. Nor can anybody tell that the first segment of a log is of an earlier life
+as a whole: nothing lies before it. And a copy in the body of a lost message that claims just the place of a message
+which is lost too (``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that
+other lies behind the next damage.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from support.damaging import SEGMENT, Shape, draw_damage, draw_log
+from support.in_memory import MemoryReader
+from support.store_builder import Embedded, LogBuilder, Placed
+
+from jobs.logscan import LogReading, scan_log
+from storeformat import files
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
+from storeformat.dispatch import DispatchRules
+from storeformat.framing import ChainEnd
+from storeformat.records import DecodeRules
+from storeformat.resync import Broken, Finding, survey
+from storeformat.survivors import Neighbours
+from udfs.scan import ScanTask, SplitScan
+
+_CLAIMS = (slice(12, 16), slice(20, 28), slice(56, 64))
+"""QUEUEID, QUEUEOFFSET and STORETIMESTAMP of a record with short hosts."""
+_CRC_TAIL = 21
+"""``__CRC32#`` with its value, and the separator before it."""
+
+
+@dataclass
+class RememberingRunner:
+    """Scans the splits of sound segments once for all trials on a log."""
+
+    damaged: set[int] = field(default_factory=set)
+    known: dict[Split, SplitScan] = field(default_factory=dict)
+
+    def map(self, what: str, task: Callable[[Iterator[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
+        rows = []
+        for item in items:
+            sound = isinstance(item, Split) and item.segment.base not in self.damaged
+            row = self.known.get(item) if sound else None
+            if row is None:
+                (row,) = task(iter([item]))
+            if sound:
+                self.known[item] = row
+            rows.append(row)
+        return rows
+
+
+@dataclass
+class Tally:
+    """What trials found; ``examples`` hold the first of each kind of failure."""
+
+    trials: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def fail(self, what: str, told: str) -> None:
+        self.counts[what] += 1
+        if self.counts[what] <= 3:
+            self.examples.append(f"{what}: {told}")
+
+
+def run_trials(
+    seed: int, count: int, shape: Shape, *, per_log: int = 100, split_size: int = SEGMENT, whole_driver: bool = True
+) -> Tally:
+    """The outcome of ``count`` trials; ``files.RangeReader`` must be a ``MemoryReader``.
+
+    Without ``whole_driver`` only chain and survey of the damaged segments are run, which is ten times as fast.
+    """
+    draw = random.Random(seed)
+    tally = Tally()
+    while tally.trials < count:
+        older = draw_log(draw, shape, clock=1_600_000_000_000)
+        log = draw_log(draw, shape)
+        trial = Trial(log, older, shape, split_size)
+        for _ in range(per_log):
+            changed = draw_damage(draw, log, older, whole_files=whole_driver)
+            tally.trials += 1
+            if changed and whole_driver:
+                trial.judge_reading(changed, tally, f"seed {seed} trial {tally.trials}")
+            elif changed:
+                trial.judge_surveys(changed, tally, f"seed {seed} trial {tally.trials}")
+    return tally
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The arguments of one ``run_trials``."""
+
+    seed: int
+    count: int
+    shape: Shape
+    whole_driver: bool = False
+
+
+def run_in_processes(parts: Sequence[Trials]) -> Tally:
+    """The tally of all parts, which share the cores."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(len(parts), os.cpu_count() or 1), context) as pool:
+        tallies = list(pool.map(_run_alone, parts))
+    counts = sum((tally.counts for tally in tallies), Counter[str]())
+    return Tally(sum(tally.trials for tally in tallies), counts, [text for tally in tallies for text in tally.examples])
+
+
+def _run_alone(part: Trials) -> Tally:
+    files.RangeReader = MemoryReader  # type: ignore[misc,assignment]
+    return run_trials(part.seed, part.count, part.shape, whole_driver=part.whole_driver)
+
+
+class Trial:
+    """One log, whose sound parts are scanned once."""
+
+    def __init__(self, log: LogBuilder, older: LogBuilder, shape: Shape, split_size: int) -> None:
+        self.older = older.segments
+        self.boundaries = {placed.end for placed in log.records} | set(log.segments)
+        self.log, self.shape, self.split_size = log, shape, split_size
+        self.sound = log.segments
+        self.segments = [Segment(str(base), base, SEGMENT) for base in self.sound]
+        self.task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
+        self.truth = {placed.offset: placed for placed in log.records}
+        self.by_segment: dict[int, list[Placed]] = {base: [] for base in self.sound}
+        for placed in log.records:
+            self.by_segment[placed.offset - placed.offset % SEGMENT].append(placed)
+        self._around: dict[int, Neighbours] = {}
+        self.places: set[tuple[bytes, int, int | None]] = set()
+        self.runner = RememberingRunner()
+
+    def read(self, changed: dict[int, bytes]) -> LogReading:
+        """The salvaged reading of the log with some segments changed."""
+        self.runner.damaged = set(changed)
+        MemoryReader.contents = {str(base): data for base, data in (self.sound | changed).items()}
+        return scan_log(self.runner, self.segments, self.task, split_size=self.split_size, on_damage="salvage")
+
+    def judge_reading(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
+        """Lets the driver read the damaged log and tallies what is wrong with the outcome."""
+        reading = self.read(changed)
+        unchecked = tally.counts["unchecked"] + tally.counts["aligned"]
+        undecided = [(item.begin, item.end) for item in reading.damaged if "left out" in item.reason]
+        came_out: set[int] = set()
+        for base, data in changed.items():
+            ranges = [(scan.report.start or 0, scan.report.end) for scan in reading.scans]
+            mine = [item for item in ranges if base <= item[0] < base + SEGMENT]
+            came_out |= self._judge(base, data, mine, undecided, tally, name)
+        if tally.counts["unchecked"] + tally.counts["aligned"] == unchecked:  # else its queue offset may be damaged too
+            self._count(changed, came_out, reading, tally, name)
+
+    def judge_surveys(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
+        """Reads each damaged segment alone, as if the others were sound."""
+        for base, data in changed.items():
+            segment = Segment(str(base), base, SEGMENT)
+            MemoryReader.contents = {segment.path: data}
+            window = BlockWindow(MemoryReader(segment.path), segment)  # type: ignore[arg-type]
+            walk = ChainWalk(
+                window, Split(0, segment, base, segment.end, segment.end, base), base, self.task.decode_rules
+            )
+            for _ in walk:
+                pass
+            ranges = [(base, walk.position)]
+            undecided: list[tuple[int, int]] = []
+            if walk.ended == ChainEnd.DEFECT:
+                near = self._neighbours(segment, walk.position)
+                found = survey(
+                    window, Broken(segment, walk.position, walk.defect, segment.end, near), self.task.decode_rules
+                )
+                tally.counts["surveys"] += 1
+                ranges += found.pieces
+                undecided = [(gap.begin, gap.end) for gap in found.gaps if gap.finding == Finding.AMBIGUOUS]
+            self._judge(base, data, ranges, undecided, tally, name)
+
+    def _neighbours(self, segment: Segment, position: int) -> Neighbours:
+        near = self._around.get(segment.base)
+        if near is None:
+            before = [placed for placed in self.log.records if placed.offset < segment.base]
+            after = [placed for placed in self.log.records if placed.offset >= segment.end]
+            near = self._around[segment.base] = Neighbours(
+                ends={_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in before},
+                firsts={_queue(placed): placed.message.queue_offset or 0 for placed in reversed(after)},
+                before=before[-1].message.store_timestamp if before else None,
+                after=after[0].message.store_timestamp if after else None,
+                whole=True,
+            )
+        inside = [placed for placed in self.by_segment[segment.base] if placed.offset < position]
+        ends = {_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in inside}
+        last = inside[-1].message.store_timestamp if inside else near.before
+        return replace(near, ends={**near.ends, **ends}, before=last)
+
+    def _judge(
+        self,
+        base: int,
+        data: bytes,
+        ranges: Sequence[tuple[int, int]],
+        undecided: Sequence[tuple[int, int]],
+        tally: Tally,
+        name: str,
+    ) -> set[int]:
+        """Tallies what came out of one segment that should not have, and what did not; returns what came out."""
+        came_out: set[int] = set()
+        forged = tally.counts["forged"] + tally.counts["copies"]
+        self.places = (
+            {
+                (*_queue(placed), placed.message.queue_offset)
+                for placed in self.log.records
+                if data[placed.offset - base : placed.end - base]
+                == self.sound[base][placed.offset - base : placed.end - base]
+            }
+            if self.shape.embedded
+            else set()
+        )
+        for start, end in ranges:
+            at = start
+            while at < end:
+                (size,) = struct.unpack_from(">i", data, at - base)
+                if int.from_bytes(data[at - base + 28 : at - base + 36], "big") == at:  # else a ghost, stepped over
+                    came_out.add(at)
+                    self._check(base, data, at, size, tally, name)
+                at += size
+        for placed in self.by_segment[base]:
+            span = slice(placed.offset - base, placed.end - base)
+            if data[span] == self.sound[base][span]:
+                tally.counts["alive"] += 1
+                if placed.offset in came_out:
+                    continue
+                if any(begin <= placed.offset < end for begin, end in undecided):
+                    tally.counts["undecided"] += 1
+                elif any(self._is_false_witness(base, data, at) for at in came_out):
+                    tally.counts["misled"] += 1
+                elif tally.counts["forged"] + tally.counts["copies"] == forged:
+                    tally.fail("missed", f"{name} {placed.offset} {placed.message.queue} {placed.message.queue_offset}")
+        return came_out
+
+    def _check(self, base: int, data: bytes, at: int, size: int, tally: Tally, name: str) -> None:
+        placed = self.truth.get(at)
+        span = slice(at - base, at - base + size)
+        if placed is not None and placed.size == size:
+            if data[span] == self.sound[base][span]:
+                return
+            if self._differs_unchecked(data[span], self.sound[base][span]):
+                tally.counts["unchecked"] += 1
+                return
+        then = self.older[base][span]
+        if at in self.boundaries and then[:4] == data[span][:4] and self._differs_unchecked(data[span], then):
+            self.boundaries.add(at + size)
+            tally.counts["aligned"] += 1
+            return
+        copy = self._copy_of_what(data[span], at)
+        if copy is not None:
+            tally.counts["copies" if copy in self.places else "forged"] += 1
+            return
+        tally.fail("wrong", f"{name} {at} size {size}, written there: {placed}")
+
+    def _differs_unchecked(self, now: bytes, then: bytes) -> bool:
+        """Whether nothing that has a check tells a record's bytes from others."""
+        hidden = now[-_CRC_TAIL:] != then[-_CRC_TAIL:] or not self.shape.property_crc
+        return now == then or (hidden and _body(now) in (b"", _body(then)))
+
+    def _is_false_witness(self, base: int, data: bytes, at: int) -> bool:
+        """Whether a record that came out says another place in a queue, or another time, than it was written with."""
+        placed = self.truth.get(at)
+        if placed is None:
+            return False
+        now, then = (segment[at - base : placed.end - base] for segment in (data, self.sound[base]))
+        return any(now[part] != then[part] for part in _CLAIMS) or _topic(now) != _topic(then)
+
+    def _copy_of_what(self, record: bytes, at: int) -> tuple[bytes, int, int] | None:
+        """The place in a queue that a copy out of a lost body claims; None if the record is no copy."""
+        holder = next((p for p in self.by_segment[at - at % SEGMENT] if p.offset < at < p.end), None)
+        if holder is None or not isinstance(holder.message.body, Embedded):
+            return None
+        queue_id, queue_offset = struct.unpack_from(">i4xq", record, 12)
+        topic_at = 88 + max(struct.unpack_from(">i", record, 84)[0], 0)
+        return record[topic_at + 1 : topic_at + 1 + record[topic_at]], queue_id, queue_offset
+
+    def _count(
+        self, changed: dict[int, bytes], came_out: set[int], reading: LogReading, tally: Tally, name: str
+    ) -> None:
+        """Every message that is gone between survivors of its queue is counted, and no other."""
+        queues: dict[Any, list[tuple[int, bool]]] = {}
+        for placed in self.log.records:
+            base = placed.offset - placed.offset % SEGMENT
+            out = placed.offset in came_out if base in changed else True
+            queues.setdefault(placed.message.queue, []).append((placed.message.queue_offset or 0, out))
+        for (topic, queue_id), rows in queues.items():
+            last = max((number for number, out in rows if out), default=-1)
+            gone = {number for number, out in rows if not out and number < last}
+            told = [row for row in reading.losses.rows if (row.topic, row.queue_id) == (topic, queue_id)]
+            counted = {
+                row.first_queue_offset + number
+                for row in told
+                if row.first_queue_offset is not None
+                for number in range(row.messages)
+            }
+            tally.counts["gone"] += len(gone)
+            if gone - counted:
+                tally.fail("uncounted", f"{name} {topic}/{queue_id} {sorted(gone - counted)}")
+            if {number for number, out in rows if out} & counted:
+                tally.fail("overcounted", f"{name} {topic}/{queue_id} {sorted(counted)}")
+
+
+def _queue(placed: Placed) -> tuple[bytes, int]:
+    return placed.message.topic_bytes, placed.message.queue_id
+
+
+def _body(record: bytes) -> bytes:
+    (length,) = struct.unpack_from(">i", record, 84)
+    return record[88 : 88 + max(length, 0)]
+
+
+def _topic(record: bytes) -> bytes:
+    at = 88 + len(_body(record))
+    return record[at : at + 1 + record[at]] if at < len(record) else b""
