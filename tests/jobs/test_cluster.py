@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support import golden
 from support.golden import GoldenStore
+from support.golden_differences import index_differences, queue_differences
 from support.rebuilding import SETTINGS
 from support.standalone import Cluster, standalone_cluster
 
@@ -43,7 +44,7 @@ def finished(process: subprocess.Popen[str], store: GoldenStore, root: Path, out
     """The report of a run that has made the broker's own files."""
     said, complaint = process.communicate(timeout=300)
     assert process.returncode == 0, complaint
-    assert golden.compare_queues(root, output, store) + golden.compare_index(root, output, store) == []
+    assert queue_differences(root, output, store) + index_differences(root, output, store) == []
     assert [path.name for path in output.parent.iterdir() if "staging" in path.name] == []
     report: dict[str, object] = json.loads(said)
     return report

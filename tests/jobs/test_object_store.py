@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("moto", reason="the S3 server is not installed")
 from support import golden
 from support.golden import GoldenStore
+from support.golden_differences import index_differences, queue_differences
 from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS
 
@@ -89,7 +90,7 @@ def test_a_job_of_spark_from_bucket_to_bucket(spark: Any, bucket: Bucket, store:
     report = rebuild.run(options, QUIET)
     assert report["status"] == "ok"
     out = bucket.download("broker-a/out", tmp_path / "out")
-    assert golden.compare_queues(root, out, store) + golden.compare_index(root, out, store) == []
+    assert queue_differences(root, out, store) + index_differences(root, out, store) == []
     listed = {row["path"] for row in json.loads((out / "manifest.json").read_text())["files"]}
     assert set(bucket.names("broker-a/out")) == listed | {"manifest.json"}
     assert [name for name in bucket.names("broker-a") if "staging" in name] == []
@@ -108,7 +109,7 @@ def test_staged_in_the_bucket_too(bucket: Bucket, store: GoldenStore, tmp_path: 
         assert staging.startswith("s3://")
         rebuilding.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
     out = bucket.download("out", tmp_path / "out")
-    assert golden.compare_queues(root, out, store) + golden.compare_index(root, out, store) == []
+    assert queue_differences(root, out, store) + index_differences(root, out, store) == []
 
 
 def test_what_comes_in_between_is_no_output(bucket: Bucket, store: GoldenStore, tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ class TestPublish:
         done = self.publish(damaged, options.output)
         assert sorted(planned["replaced"]) == sorted(done["replaced"]) == ["checkpoint", "consumequeue", "index"]
         own = golden.unpack(store)
-        assert golden.compare_queues(own, damaged, store) + golden.compare_index(own, damaged, store) == []
+        assert queue_differences(own, damaged, store) + index_differences(own, damaged, store) == []
         again = self.publish(damaged, options.output)
         assert again["notes"] == ["this rebuild had been published already"]
 

@@ -15,6 +15,7 @@ from support import golden
 from support.broker_model import dispatch, read_segments
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
+from support.golden_differences import index_differences, queue_differences
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 from support.verifying import verify_here
 
@@ -34,7 +35,7 @@ SPLIT_SIZES = (1 << 10, 4 << 10, 64 << 10, WHOLE)
 
 
 def compare(store: GoldenStore, root: Path, built: Path) -> list[str]:
-    differences = golden.compare_queues(root, built, store) + golden.compare_index(root, built, store)
+    differences = queue_differences(root, built, store) + index_differences(root, built, store)
     return [str(difference) for difference in differences]
 
 
@@ -121,7 +122,7 @@ def test_addresses_lead_to_the_brokers_extended_units(store: GoldenStore, split_
     settings = {**store.settings, "mappedFileSizeConsumeQueueExt": 100}
     shutil.copytree(root / "commitlog", tmp_path / "log" / "commitlog")
     built = Path(rebuild_here(tmp_path / "log", tmp_path / "made", settings, split_size=split_size).directory)
-    assert golden.compare_index(root, built, store) == []
+    assert index_differences(root, built, store) == []
     assert extended(built) == extended(root)
     model = dispatch(read_segments(root), BrokerSettings.of(store.version, settings))
     ours = {path.relative_to(built).as_posix(): path.read_bytes() for path in built.glob("consumequeue*/*/*/*")}
@@ -198,7 +199,7 @@ def test_without_the_switch_extended_units_are_named_and_plain_ones_written(stor
     settings = {**store.settings, "enableConsumeQueueExt": False}
     assert [part["part"] for part in parts_not_rebuilt(str(root))] == ["consumequeue_ext"]
     built = rebuild_here(root, tmp_path, settings)
-    assert golden.compare_index(root, Path(built.directory), store) == []
+    assert index_differences(root, Path(built.directory), store) == []
     for path in (root / "consumequeue").glob("*/*/*"):
         theirs = path.read_bytes()
         ours = (Path(built.directory) / path.relative_to(root)).read_bytes()
@@ -228,7 +229,7 @@ def test_index_of_the_log_that_the_broker_indexed(store: GoldenStore, tmp_path: 
             segment.unlink()
     version = rules_of_release(store.version)
     built = rebuild_here(tmp_path / "store", tmp_path, store.settings, broker_version=version, only=("index",))
-    assert golden.compare_index(root, Path(built.directory), store, from_begin=False) == []
+    assert index_differences(root, Path(built.directory), store, from_begin=False) == []
 
 
 @pytest.mark.parametrize("store", golden.stores("base"), ids=str)

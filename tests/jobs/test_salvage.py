@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support import golden
 from support.golden import GoldenStore
+from support.golden_differences import queue_differences
 from support.rebuilding import rebuild_here
 
 from jobs import command_line, opening
@@ -77,7 +78,7 @@ def test_lost_messages_are_counted_and_their_places_filled(tmp_path: Path) -> No
         ours, theirs = units(Path(built.directory), queue), units(golden.unpack(STORE), queue)
         assert ours[number] == theirs[number + 1], "a copy of the next unit stands for the lost message"
         assert [*ours[:number], *ours[number + 1 :]] == [*theirs[:number], *theirs[number + 1 :]]
-    differences = golden.compare_queues(golden.unpack(STORE), Path(built.directory), STORE)
+    differences = queue_differences(golden.unpack(STORE), Path(built.directory), STORE)
     assert len(differences) == len(lost)
 
 
@@ -96,7 +97,7 @@ def test_a_record_with_a_bad_body_is_kept_on_request(tmp_path: Path) -> None:
     assert built.reading.damaged == []
     assert [(item.begin, item.end) for item in built.reading.kept] == [(29_701, 30_302)]
     assert "BODY_CRC" in built.reading.facts()["kept_records"][0]["reason"]
-    assert golden.compare_queues(golden.unpack(STORE), Path(built.directory), STORE) == []
+    assert queue_differences(golden.unpack(STORE), Path(built.directory), STORE) == []
 
 
 def test_a_queue_alone_is_salvaged_as_in_the_whole(tmp_path: Path) -> None:

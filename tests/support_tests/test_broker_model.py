@@ -11,6 +11,7 @@ from support.broker_check import string_to_message_properties
 from support.broker_index import IndexFile, index_key_hash
 from support.broker_model import Broker, dispatch, read_segments, walk
 from support.broker_settings import BrokerSettings
+from support.golden_differences import index_differences, queue_differences
 from support.store_builder import COMMIT, PREPARED, ROLLBACK, LogBuilder, Message
 
 
@@ -33,11 +34,11 @@ def model_of(store: golden.GoldenStore, *, index_from: int = 0) -> Broker:
 def test_the_model_agrees_with_the_broker(store: golden.GoldenStore, tmp_path: Path) -> None:
     model = model_of(store)
     root = model.write(tmp_path / "whole")
-    assert golden.compare_queues(golden.unpack(store), root, store) == []
-    assert golden.compare_index(golden.unpack(store), root, store) == []
+    assert queue_differences(golden.unpack(store), root, store) == []
+    assert index_differences(golden.unpack(store), root, store) == []
     if store.index_begins_at is not None:
         root = model_of(store, index_from=store.index_begins_at).write(tmp_path / "from")
-        assert golden.compare_index(golden.unpack(store), root, store, from_begin=False) == []
+        assert index_differences(golden.unpack(store), root, store, from_begin=False) == []
 
 
 def units(model: Broker, file: str) -> list[tuple[int, int, int]]:

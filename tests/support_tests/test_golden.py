@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import golden
+from support.golden_differences import PRE_BLANK, Difference, index_differences, queue_differences
 
 pytestmark = pytest.mark.golden
 ALL = golden.stores()
@@ -37,13 +38,11 @@ def test_every_file_is_what_the_manifest_says(store: golden.GoldenStore) -> None
 def test_a_store_equals_itself(store: golden.GoldenStore) -> None:
     root = golden.unpack(store)
     if store.compare == "to_end":  # its queues hold old units that a rebuild must not copy
-        assert golden.compare_queues(root, root, store)
+        assert queue_differences(root, root, store)
     else:
-        assert [
-            d for d in golden.compare_queues(root, root, store) if d.file not in store.files_only_the_log_knows
-        ] == []
-    assert golden.compare_index(root, root, store) == []
-    assert golden.compare_index(root, root, store, from_begin=False) == []
+        assert [d for d in queue_differences(root, root, store) if d.file not in store.files_only_the_log_knows] == []
+    assert index_differences(root, root, store) == []
+    assert index_differences(root, root, store, from_begin=False) == []
 
 
 def test_filters() -> None:
@@ -81,8 +80,8 @@ def test_a_wrong_unit_is_named_and_decoded(tmp_path: Path) -> None:
     phy_offset, size, tags_code = struct.unpack(">qiq", unit)
     damage(actual / file, 68, struct.pack(">i", size + 1))
     damage(actual / file, 200, bytes(20))
-    (difference,) = golden.compare_queues(golden.unpack(store), actual, store)
-    assert difference == golden.Difference(
+    (difference,) = queue_differences(golden.unpack(store), actual, store)
+    assert difference == Difference(
         file,
         "unit 3",
         f"phy_offset={phy_offset}, size={size}, tags_code={tags_code}",
@@ -98,7 +97,7 @@ def test_missing_extra_and_short_files_are_named(tmp_path: Path) -> None:
     (queue / "0" / "00000000000000000000").unlink()
     shutil.copytree(queue / "1", queue / "9")
     (queue / "1" / "00000000000000000000").write_bytes(b"short")
-    found = {(d.file, d.unit, d.found) for d in golden.compare_queues(golden.unpack(store), actual, store)}
+    found = {(d.file, d.unit, d.found) for d in queue_differences(golden.unpack(store), actual, store)}
     assert found == {
         ("consumequeue/TopicPay/0/00000000000000000000", "file", "no such file"),
         ("consumequeue/TopicPay/9/00000000000000000000", "file", "1000 bytes"),
@@ -122,7 +121,7 @@ def test_a_wrong_index_file_is_named(
     second = sorted((actual / "index").iterdir())[1]
     before = struct.unpack_from(">i", second.read_bytes(), position)[0]
     damage(second, position, struct.pack(">i", 1))
-    (difference,) = golden.compare_index(golden.unpack(store), actual, store)
+    (difference,) = index_differences(golden.unpack(store), actual, store)
     assert difference.unit == unit
     assert "index file 1" in difference.file
     if found is not None:
@@ -136,9 +135,9 @@ def test_names_of_index_files_do_not_matter_but_their_order_does(tmp_path: Path)
     files = sorted((actual / "index").iterdir())
     for number, path in enumerate(files):
         path.rename(path.with_name(f"{number:017d}"))
-    assert golden.compare_index(golden.unpack(store), actual, store) == []
+    assert index_differences(golden.unpack(store), actual, store) == []
     (actual / "index" / f"{0:017d}").rename(actual / "index" / f"{99:017d}")
-    assert golden.compare_index(golden.unpack(store), actual, store)
+    assert index_differences(golden.unpack(store), actual, store)
 
 
 def test_after_a_kill_only_the_count_of_an_empty_last_index_file_is_tolerated(tmp_path: Path) -> None:
@@ -150,9 +149,9 @@ def test_after_a_kill_only_the_count_of_an_empty_last_index_file_is_tolerated(tm
         actual = golden.unpack(store, tmp_path)
         last = sorted((actual / "index").iterdir())[-1]
         damage(last, 36, struct.pack(">i", 1))
-        assert golden.compare_index(golden.unpack(store), actual, store) == []
+        assert index_differences(golden.unpack(store), actual, store) == []
         damage(last, 36, struct.pack(">i", 2))
-        assert golden.compare_index(golden.unpack(store), actual, store) != []
+        assert index_differences(golden.unpack(store), actual, store) != []
 
 
 def test_from_min_ignores_what_lies_below_the_log_and_nothing_above(tmp_path: Path) -> None:
@@ -161,11 +160,11 @@ def test_from_min_ignores_what_lies_below_the_log_and_nothing_above(tmp_path: Pa
     path = actual / "consumequeue/TopicOrder/0/00000000000000000000"
     offsets = [offset for offset, _, _ in struct.iter_unpack(">qiq", path.read_bytes())]
     assert offsets[0] < store.min_offset
-    damage(path, 0, golden.PRE_BLANK)
-    assert golden.compare_queues(golden.unpack(store), actual, store) == []
+    damage(path, 0, PRE_BLANK)
+    assert queue_differences(golden.unpack(store), actual, store) == []
     first = next(number for number, offset in enumerate(offsets) if offset >= store.min_offset)
-    damage(path, 20 * first, golden.PRE_BLANK)
-    (difference,) = golden.compare_queues(golden.unpack(store), actual, store)
+    damage(path, 20 * first, PRE_BLANK)
+    (difference,) = queue_differences(golden.unpack(store), actual, store)
     assert (difference.unit, difference.found) == (f"unit {first}", "pre-blank")
 
 
@@ -180,10 +179,10 @@ def test_to_end_misses_no_unit_of_a_record_in_the_log(tmp_path: Path) -> None:
         data = path.read_bytes()
         kept = [u for u in struct.iter_unpack(">qiq", data) if records.get(u[0]) == u[1]]
         path.write_bytes(b"".join(struct.pack(">qiq", *u) for u in kept).ljust(len(data), b"\0"))
-    assert golden.compare_queues(expected, actual, store) == []
+    assert queue_differences(expected, actual, store) == []
     path = actual / "consumequeue/TopicPay/1/00000000000000000000"
     data = path.read_bytes()
     last = max(n for n, unit in enumerate(struct.iter_unpack(">qiq", data)) if any(unit))
     damage(path, 20 * last, bytes(20))
-    (difference,) = golden.compare_queues(expected, actual, store)
+    (difference,) = queue_differences(expected, actual, store)
     assert (difference.unit, difference.found) == (f"unit {last}", "unwritten")
