@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from jobs.reporting import Report
-from storeformat import durable, files, replacement
+from storeformat import durable, files, locations, replacement
 from storeformat.brokerversion import rules_of
 from storeformat.dledger import DATA
 from storeformat.errors import DependencyMissing, MissingInput, Refused, StoreFormatError
@@ -21,8 +21,8 @@ LOCK = "lock"
 
 def local_root(store: str) -> str:
     """Returns the store's root as an absolute path; raises where it is none or not local."""
-    root = files.absolute(store)
-    if not files.is_local(root):
+    root = locations.absolute(store)
+    if not locations.is_local(root):
         raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
@@ -32,8 +32,11 @@ def local_root(store: str) -> str:
 @contextmanager
 def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
     """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
-    with durable.broker_lock(files.join(root, LOCK), create=not dry_run):
-        for log in (files.join(root, COMMIT_LOG), *(files.join(group, DATA) for group in group_directories(root))):
+    with durable.broker_lock(locations.join(root, LOCK), create=not dry_run):
+        for log in (
+            locations.join(root, COMMIT_LOG),
+            *(locations.join(group, DATA) for group in group_directories(root)),
+        ):
             process = durable.mapped_by(log)
             if process is not None:
                 raise Refused(
@@ -76,8 +79,8 @@ def check_places(root: str, places: Sequence[Place]) -> None:
     """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
     mounted from elsewhere on this one, as containers do.
     """
-    backup = files.join(root, replacement.BACKUP)
-    names = [files.join(root, place.path) for place in places if place.old]
+    backup = locations.join(root, replacement.BACKUP)
+    names = [locations.join(root, place.path) for place in places if place.old]
     for path in [*names, *([backup] if durable.present(backup) else [])]:
         if durable.lies_apart(root, path):
             raise Refused(

@@ -26,7 +26,7 @@ from jobs.opening import OpenedStore, open_store
 from jobs.rebuilding import Built, rebuild, staging_beside
 from jobs.reporting import Report, Reporter, size_text
 from jobs.running import SparkRunner
-from storeformat import files
+from storeformat import files, locations
 from storeformat.layout import CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporte
 def _workplace(options: DemoOptions) -> Iterator[Path]:
     """Yields ``--output``, or a directory that is removed at the end."""
     if options.output is not None:
-        path = Path(files.local_path(options.output))
+        path = Path(locations.local_path(options.output))
         files.refuse_used_directory(str(path))
         files.make_directory(str(path))
         yield path

@@ -19,7 +19,7 @@ from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.running import Runner
 from jobs.verdicts import MOST_DIFFERENCES, Place, Verdicts, lost_ranges
-from storeformat import files, indexfile
+from storeformat import files, indexfile, locations
 from storeformat.indexalignment import FileContext, Gap, keys_in
 from storeformat.indexcheck import IndexComparison
 from storeformat.layout import INDEX
@@ -95,7 +95,7 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], in
     layout = store.layout
     first_entry = indexfile.entries_position(layout.max_hash_slot_num) + indexfile.ENTRY_SIZE
     heads, unread = [], 0
-    for entry in files.list_directory(files.join(store.root, INDEX)) or []:
+    for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
         path = f"{INDEX}/{entry.name}"
         if entry.is_directory or not (entry.name.isascii() and entry.name.isdigit()):
             verdicts.differ(Place(INDEX, path), "extra_file", found="no name of an index file")

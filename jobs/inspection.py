@@ -15,7 +15,7 @@ from jobs.offline import row_rules, rows_of
 from jobs.opening import OpenedStore, open_store
 from jobs.reporting import Report, Reporter, size_text
 from jobs.running import Runner, SparkRunner
-from storeformat import files
+from storeformat import files, locations
 from storeformat.commitlog import BlockWindow, ChainWalk, Split
 from storeformat.dispatch import topic_names
 from udfs.scan import ScanTask
@@ -68,7 +68,7 @@ def _contents(store: OpenedStore, reading: LogReading) -> dict[str, Any]:
         times = [at for scan in scans for at in (scan.first_timestamp, scan.last_timestamp) if at is not None]
         segments.append(
             {
-                "file": files.name_of(segment.path),
+                "file": locations.name_of(segment.path),
                 "messages": sum(scan.records for scan in scans),
                 "bytes": sum(scan.record_bytes for scan in scans),
                 "first_stored": time_text(times[0]) if times else None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobs.damage import time_before
 from jobs.logscan import LogReading
-from storeformat import files
+from storeformat import files, locations
 from storeformat.commitlog import Segment
 from storeformat.repair import Patch, crc_patch, fill_range, join_ranges
 
@@ -22,8 +22,8 @@ def repair_log(reading: LogReading, directory: str) -> list[str]:
     for segment, patch in _patches(reading):
         by_segment.setdefault(segment, []).append(patch)
     for segment, patches in by_segment.items():
-        _copy(segment, files.join(directory, files.name_of(segment.path)), patches)
-    return [files.name_of(segment.path) for segment in by_segment]
+        _copy(segment, locations.join(directory, locations.name_of(segment.path)), patches)
+    return [locations.name_of(segment.path) for segment in by_segment]
 
 
 def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from jobs.config import ARTEFACTS, ROCKSDB
 from jobs.rebuilding import MANIFEST, MANIFEST_FORMAT
 from jobs.reporting import Reporter
-from storeformat import durable, files
+from storeformat import durable, files, locations
 from storeformat.brokerconfig import TOPICS
 from storeformat.brokerversion import VERSIONS
 from storeformat.errors import MissingInput, Refused
@@ -60,7 +60,7 @@ class Manifest:
 
 def read_manifest(directory: str) -> Manifest:
     """Returns the manifest of a finished rebuild; raises Refused if DIR is none."""
-    path = files.join(directory, MANIFEST)
+    path = locations.join(directory, MANIFEST)
     if not files.exists(directory):
         raise MissingInput("there is no such directory", path=directory)
     if not files.exists(path):
@@ -104,18 +104,18 @@ def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> N
     files.make_directory(target)
     with reporter.progress("fetch the rebuild", manifest.size) as progress:
         for name, expected in sorted(manifest.files.items()):
-            place = files.join(target, name)
+            place = locations.join(target, name)
             if durable.present(place) and durable.digests([place], lambda count: None) != [expected]:
                 durable.remove_file(place)
             if not durable.present(place):
-                found = files.copy(files.join(source, name), place, drafts)
+                found = files.copy(locations.join(source, name), place, drafts)
                 if found != expected:
                     durable.remove_file(place)
-                    _refuse_file(files.join(source, name), found, expected)
+                    _refuse_file(locations.join(source, name), found, expected)
             done += expected[0]
             progress.update(done)
-    if not durable.present(files.join(target, MANIFEST)):
-        files.copy(files.join(source, MANIFEST), files.join(target, MANIFEST), drafts)
+    if not durable.present(locations.join(target, MANIFEST)):
+        files.copy(locations.join(source, MANIFEST), locations.join(target, MANIFEST), drafts)
     files.remove_tree(drafts)
 
 
@@ -138,13 +138,13 @@ def _is_inside(path: str) -> bool:
 
 def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
     """Raises Refused unless DIR holds the manifest's files, byte for byte, and no others; they are on disk then."""
-    base = len(files.join(files.local_path(directory), ""))
+    base = len(locations.join(locations.local_path(directory), ""))
     directories, others = durable.tree(directory)
     found = {path[base:]: path for path in others}
     found.pop(MANIFEST, None)
     for name in sorted(found.keys() | manifest.files.keys()):
         if name not in found:
-            raise Refused("a file of the manifest is missing", path=files.join(directory, name))
+            raise Refused("a file of the manifest is missing", path=locations.join(directory, name))
         if name not in manifest.files or not durable.is_plain_file(found[name]):
             raise Refused("this file is not in the manifest", path=found[name], advice="move it away")
     names = sorted(manifest.files)

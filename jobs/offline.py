@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from jobs.opening import OpenedStore
-from storeformat import batchconsumequeue, batchqueuesearch, consumequeue, files, indexfile
+from storeformat import batchconsumequeue, batchqueuesearch, consumequeue, files, indexfile, locations
 from storeformat.batchqueuesearch import BatchUnits
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.errors import MissingInput
@@ -94,7 +94,7 @@ class OfflineStore:
         return batchqueuesearch.recovered([batchconsumequeue.parse_units(content) for content in contents])
 
     def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.Entry]:
-        directory = files.join(self.store.root, kind, topic, str(queue_id))
+        directory = locations.join(self.store.root, kind, topic, str(queue_id))
         entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
         if not entries:
             raise MissingInput("the store has no such consume queue", path=directory, advice="--scan reads the log")
@@ -128,7 +128,7 @@ class OfflineStore:
 
     def index_files(self) -> list[tuple[indexfile.IndexHeader, indexfile.Read]]:
         """Returns the headers of the index files in order of name, and how to read them."""
-        entries = files.list_directory(files.join(self.store.root, INDEX)) or []
+        entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
         found: list[tuple[indexfile.IndexHeader, indexfile.Read]] = []
         for entry in entries:
             if entry.is_directory or not entry.name.isdigit():

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 from jobs.config import LogOptions
-from storeformat import files, indexfile
+from storeformat import files, indexfile, locations
 from storeformat import message as m
 from storeformat.brokerconfig import find_batch_topics
 from storeformat.brokerversion import NOTHING_SHOWN, BrokerRules, Evidence, guess_version, rules_of
@@ -83,7 +83,7 @@ class OpenedStore:
         with a live broker no later than the log ends now, because what comes behind that changes while it is read.
         """
         offset = self.committed if offset is None else offset
-        if not is_live(files.join(self.root, LOCK)):
+        if not is_live(locations.join(self.root, LOCK)):
             return offset
         end = growing_log_end(self.segments, self.decode_rules())
         return end if offset is None else min(offset, end)
@@ -99,7 +99,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
 
     A job that neither reads nor writes index files does not need their sizes, and is not refused for them.
     """
-    root = files.absolute(options.store)
+    root = locations.absolute(options.store)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
     layout, given = _configured_layout(options)
@@ -157,7 +157,7 @@ def _fit_to_store(
         if broker_name(field) in given:
             raise WrongSettings(
                 f"{broker_name(field)} does not fit the store's own queues",
-                path=files.join(root, kind), found=set_size, expected=shown,
+                path=locations.join(root, kind), found=set_size, expected=shown,
             )  # fmt: skip
         layout = replace(layout, **{field: shown})  # type: ignore[arg-type]
         notes.append(f"{kind} files have {shown} bytes, as the store's own")
@@ -171,7 +171,7 @@ def _fit_index_sizes(
     """Returns the layout with the numbers that a full index file of the store shows, and a note if they are not the
     defaults; raises WrongSettings where the files do not fit and none tells the numbers.
     """
-    entries = files.list_directory(files.join(root, INDEX)) or []
+    entries = files.list_directory(locations.join(root, INDEX)) or []
     own = [entry for entry in entries if not entry.is_directory and len(entry.name) == 17]
     sizes = {entry.size for entry in own}
     if not sizes or not layout.message_index_enable or layout.index_file_size in sizes:
@@ -187,7 +187,7 @@ def _fit_index_sizes(
         return layout, []
     raise WrongSettings(
         "maxHashSlotNum and maxIndexNum do not fit the store's own index files",
-        path=files.join(root, INDEX),
+        path=locations.join(root, INDEX),
         found=layout.index_file_size,
         expected=" and ".join(map(str, sorted(sizes))),
         advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N",
@@ -207,14 +207,14 @@ def _shown_file_size(root: str, kind: str) -> int | None:
 
 
 def _queue_files(root: str, kind: str) -> Iterator[files.Entry]:
-    for topic in files.list_directory(files.join(root, kind)) or []:
+    for topic in files.list_directory(locations.join(root, kind)) or []:
         for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
             yield from (files.list_directory(queue.path) or []) if queue.is_directory else []
 
 
 def _evidence(root: str, layout: StoreLayout) -> Evidence:
     """Returns what a store root shows of the release that wrote it."""
-    checkpoint = files.join(root, CHECKPOINT)
+    checkpoint = locations.join(root, CHECKPOINT)
     size = files.size_of(checkpoint)
     tail: tuple[int, ...] = ()
     if size is not None and size >= 48:
@@ -223,8 +223,8 @@ def _evidence(root: str, layout: StoreLayout) -> Evidence:
             reader.read_into(24, memoryview(page))
         tail = tuple(int.from_bytes(page[at : at + 8], "big", signed=True) for at in (0, 8, 16))
     return Evidence(
-        has_rocksdb_store=files.exists(files.join(root, "rocksdbstore")),
-        has_abort_backup=files.exists(files.join(root, "abort.bak")),
+        has_rocksdb_store=files.exists(locations.join(root, "rocksdbstore")),
+        has_abort_backup=files.exists(locations.join(root, "abort.bak")),
         checkpoint_tail=tail,
         counts_every_put=_counts_every_put(root, layout.max_hash_slot_num),
     )
@@ -236,7 +236,7 @@ def _counts_every_put(root: str, slots: int) -> bool | None:
     Keys share slots: where many more entries than slots should be in use and the header says they are equal, it counts
     entries.
     """
-    for entry in files.list_directory(files.join(root, INDEX)) or []:
+    for entry in files.list_directory(locations.join(root, INDEX)) or []:
         if entry.is_directory or entry.size < indexfile.HEADER_SIZE:
             continue
         with files.RangeReader(entry.path) as reader:

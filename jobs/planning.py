@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from jobs.losses import Losses
 from jobs.queueruns import QueueRuns, all_runs
-from storeformat import consumequeue, consumequeueext, files, indexfile
+from storeformat import consumequeue, consumequeueext, indexfile, locations
 from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.batchconsumequeue import check_file_size
 from storeformat.dispatch import topic_names
@@ -134,7 +134,7 @@ def _plan_ext_files(
         base = int(cut.first_queue_offset[number]) // units_per_file * file_size
         made.append(
             ExtQueueFile(
-                files.join(CONSUME_QUEUE_EXT, table.names[key >> 32], str(key & 0xFFFFFFFF), file_name(base)),
+                locations.join(CONSUME_QUEUE_EXT, table.names[key >> 32], str(key & 0xFFFFFFFF), file_name(base)),
                 units_paths=tuple(scans[scan].units_path for scan in scan_of_slice[part]),
                 times_paths=tuple(scans[scan].times_path for scan in scan_of_slice[part]),
                 begins=tuple(begins[part]),
@@ -189,7 +189,7 @@ def plan_batch_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQ
             slices.append((scan.batches_path, begin, count))
     made = [
         BatchQueueFile(
-            files.join(BATCH_CONSUME_QUEUE, topic, str(queue_id), file_name(number * per_file * BATCH_UNIT_SIZE)),
+            locations.join(BATCH_CONSUME_QUEUE, topic, str(queue_id), file_name(number * per_file * BATCH_UNIT_SIZE)),
             *parts,
         )
         for (topic, queue_id), slices in sorted(queues.items())
@@ -271,7 +271,7 @@ def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Ca
     made = []
     previous: tuple[str, int] | None = None
     for name, (paths, begins, sizes) in zip(names, slices, strict=True):
-        made.append(IndexFile(files.join(INDEX, name), tuple(paths), tuple(begins), tuple(sizes), previous))
+        made.append(IndexFile(locations.join(INDEX, name), tuple(paths), tuple(begins), tuple(sizes), previous))
         if paths:
             previous = (paths[-1], begins[-1] + sizes[-1] - 1)
     return IndexPlan(

@@ -17,7 +17,7 @@ from jobs.config import PublishOptions
 from jobs.manifest import Manifest, check_files, fetch, read_manifest
 from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report, Reporter, size_text
-from storeformat import durable, files, replacement
+from storeformat import durable, files, locations, replacement
 from storeformat.brokerconfig import TOPICS, configured_batch_topics
 from storeformat.errors import Refused
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, StoreLayout
@@ -31,12 +31,12 @@ _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the brok
 def run(options: PublishOptions, reporter: Reporter) -> Report:
     """Returns the report of one publish; the new files are in place when it returns."""
     begun = time.monotonic()
-    root, source = backups.local_root(options.store), files.absolute(options.rebuilt)
+    root, source = backups.local_root(options.store), locations.absolute(options.rebuilt)
     with backups.stopped_store(root, dry_run=options.dry_run):
-        if files.is_local(source):
+        if locations.is_local(source):
             report = _publish(root, source, None, options, reporter)
         else:
-            fetched = files.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
+            fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
             report = _publish(root, fetched, source, options, reporter)
     report["seconds"] = round(time.monotonic() - begun, 3)
     return report
@@ -91,7 +91,7 @@ def _same_publish(item: Replacement, source: str) -> bool:
     journal = item.journal
     if journal.kind != PUBLISH or journal.state != SWAPPING or journal.source != source:
         return False
-    return not files.exists(files.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
+    return not files.exists(locations.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
 
 
 def _finish_earlier(item: Replacement, options: PublishOptions, reporter: Reporter) -> Report:
@@ -114,22 +114,22 @@ def _published_before(known: Sequence[Replacement], source: str) -> Replacement 
 def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list[str]:
     """Returns notes on what lies in the store beside the artefacts; raises Refused where it forbids a publish."""
     notes = []
-    if durable.present(files.join(root, ABORT)):
+    if durable.present(locations.join(root, ABORT)):
         if not options.after_crash:
             raise Refused(
-                "the store is live, or its broker did not stop cleanly: abort exists", path=files.join(root, ABORT),
+                "the store is live, or its broker did not stop cleanly: abort exists", path=locations.join(root, ABORT),
                 advice="make sure that no broker runs on it, then publish --after-crash",
             )  # fmt: skip
         if not manifest.whole:
             notes.append(_PARTIAL)
-    if durable.present(files.join(root, CONSUME_QUEUE, "CURRENT")):
+    if durable.present(locations.join(root, CONSUME_QUEUE, "CURRENT")):
         raise Refused(
             "this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files",
-            path=files.join(root, CONSUME_QUEUE),
+            path=locations.join(root, CONSUME_QUEUE),
         )
-    if durable.present(files.join(root, "consumequeue_rocksdb", "CURRENT")):
+    if durable.present(locations.join(root, "consumequeue_rocksdb", "CURRENT")):
         notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
-    if holds_pairs(files.join(root, "rocksdbstore")):
+    if holds_pairs(locations.join(root, "rocksdbstore")):
         notes.append(
             "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
             "is shorter than it once was, move rocksdbstore/ away before the broker starts"
@@ -192,12 +192,16 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
     for path in manifest.roots():
         parts = path.split("/")
         grown = ["/".join(parts[: count + 1]) for count in range(len(parts))]
-        paths.append(next((item for item in grown if not durable.present(files.join(root, item))), path))
+        paths.append(next((item for item in grown if not durable.present(locations.join(root, item))), path))
     places = [
-        Place(path, durable.present(files.join(root, path)), durable.present(files.join(source, path)) or fills(path))
+        Place(
+            path,
+            durable.present(locations.join(root, path)),
+            durable.present(locations.join(source, path)) or fills(path),
+        )
         for path in dict.fromkeys(paths)
     ]
-    if manifest.whole and durable.present(files.join(root, ABORT)):
+    if manifest.whole and durable.present(locations.join(root, ABORT)):
         places.append(Place(ABORT, old=True, new=False))
     return tuple(place for place in places if place.old or place.new)
 

@@ -14,7 +14,7 @@ from jobs.opening import OpenedStore
 from jobs.planning import BatchQueuesPlan, QueuesPlan
 from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts, lost_ranges
-from storeformat import files
+from storeformat import files, locations
 from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
 from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.batchconsumequeue import written_units
@@ -101,7 +101,7 @@ def compare_queues(
             for entry in files.list_directory(queue.path) or []
             if is_file_name(entry.name) and not entry.is_directory
         )
-        for topic in files.list_directory(files.join(store.root, CONSUME_QUEUE_EXT)) or []
+        for topic in files.list_directory(locations.join(store.root, CONSUME_QUEUE_EXT)) or []
         for queue in (files.list_directory(topic.path) or [] if topic.is_directory else [])
         if queue.is_directory
     }
@@ -153,7 +153,7 @@ def _task(store: OpenedStore, reading: LogReading, file_size: int) -> CompareQue
 
 def _find_files(root: str, compared: QueuesCompared, topics: Sequence[TopicFilter], verdicts: Verdicts) -> None:
     """Lists the queue files that are there, as far as they are asked for; what is no queue file is said at once."""
-    for topic in files.list_directory(files.join(root, compared.artefact)) or []:
+    for topic in files.list_directory(locations.join(root, compared.artefact)) or []:
         wanted = [item.queue_id for item in topics if item.topic == topic.name]
         if not topic.is_directory or (topics and not wanted):
             continue
@@ -179,7 +179,7 @@ def _units_of_deleted(compared: QueuesCompared, queue: Queue) -> int:
     for base, size in sorted(compared.queues[queue].found.items()):
         if size != task.file_size or base % task.file_size:
             continue
-        units = np.frombuffer(files.read_bytes(files.join(task.root, compared.path(queue, base))), BATCH_UNIT)
+        units = np.frombuffer(files.read_bytes(locations.join(task.root, compared.path(queue, base))), BATCH_UNIT)
         written = written_units(units)
         alive = np.flatnonzero(units["phy_offset"][:written] >= task.log_begin)
         place = base // BATCH_UNIT_SIZE + (int(alive[0]) if len(alive) else written)

@@ -20,7 +20,7 @@ from jobs.opening import LOCK, OpenedStore
 from jobs.queue_checks import LITE_PREFIX, LMQ_PREFIX, Queue, QueuesCompared, run_checks
 from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts, lost_ranges
-from storeformat import files
+from storeformat import files, locations
 from storeformat.durable import is_live
 from storeformat.errors import MissingInput
 from udfs.verify import FindRecords, RecordsAsked
@@ -107,7 +107,7 @@ class _Deletions:
 def _configured_topics(root: str) -> set[str] | None:
     """Returns the topics of config/topics.json, None where there is none that can be read."""
     try:
-        table = json.loads(files.read_bytes(files.join(root, "config", "topics.json")))["topicConfigTable"]
+        table = json.loads(files.read_bytes(locations.join(root, "config", "topics.json")))["topicConfigTable"]
     except (MissingInput, ValueError, KeyError, TypeError):
         return None
     return set(table) or None
@@ -309,7 +309,7 @@ def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verd
     if store.rules.version != "5.5" or len(store.segments) <= MOST_RECOVERED_SEGMENTS:
         return
     begin = store.segments[-MOST_RECOVERED_SEGMENTS].base
-    if dispatched < begin and not is_live(files.join(store.root, LOCK)):
+    if dispatched < begin and not is_live(locations.join(store.root, LOCK)):
         verdicts.warn(
             Place("consumequeue"),
             "lag_beyond_recovery",

@@ -21,7 +21,7 @@ from jobs.rebuilding import Built, claimed, rebuild, staging_for
 from jobs.reporting import Report, Reporter
 from jobs.rocksdbexport import Exported, export
 from jobs.running import SparkRunner
-from storeformat import files
+from storeformat import files, locations
 from storeformat.errors import Refused, UsageError
 from storeformat.framing import PLAIN
 from storeformat.storeparts import parts_not_rebuilt
@@ -36,11 +36,11 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     store = open_store(options)
     for note in store.notes:
         reporter.note(note)
-    output = files.absolute(options.output)
+    output = locations.absolute(options.output)
     _refuse_output(output, store)
     repaired_log = _repaired_log(options, store)
     size = sum(segment.size for segment in store.segments)
-    renamed = files.is_local(output)
+    renamed = locations.is_local(output)
     with (
         nullcontext() if renamed or options.dry_run else claimed(output),
         staging_for(output, one_machine=launch.on_one_machine()) as staging,
@@ -62,11 +62,11 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
 
 def _refuse_output(output: str, store: OpenedStore) -> None:
     """Raises Refused where DIR is in use: it must be absent or empty, and not inside the store."""
-    if not files.is_local(output):
-        if not files.parent_of(output).partition("://")[2]:
+    if not locations.is_local(output):
+        if not locations.parent_of(output).partition("://")[2]:
             raise UsageError(f"{output}: name a directory in the bucket")
         files.refuse_missing_bucket(output)
-    if files.is_inside(output, store.root):
+    if locations.is_inside(output, store.root):
         raise Refused("the output must not lie inside the store", path=output, advice="rebuild beside it, then publish")
     files.refuse_used_directory(output)
 
@@ -79,7 +79,7 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
         raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
     if options.on_damage != "salvage":
         raise UsageError("--repair-log needs --on-damage salvage: only what survives behind damage needs a way there")
-    target = files.absolute(options.repair_log)
+    target = locations.absolute(options.repair_log)
     _refuse_output(target, store)
     return target
 
@@ -122,7 +122,7 @@ def _report(
         seconds=round(seconds, 3),
         stages=stages,
         **counted,
-        output=None if options.dry_run else files.absolute(options.output),
+        output=None if options.dry_run else locations.absolute(options.output),
         repaired_segments=repaired,
         dry_run=options.dry_run,
         broker_version=store.rules.version,

@@ -22,7 +22,7 @@ from jobs.config import RebuildOptions, VerifyOptions
 from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
 from jobs.opening import OpenedStore
 from jobs.running import Runner
-from storeformat import __version__, files
+from storeformat import __version__, files, locations
 from storeformat.brokerconfig import TOPICS, topic_configuration
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.dispatch import topic_names
@@ -74,7 +74,11 @@ class Place:
     @staticmethod
     def within(staging: str, made: str | None) -> Place:
         """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
-        names = (files.join(staging, "runs"), files.join(staging, "drafts"), made or files.join(staging, "made"))
+        names = (
+            locations.join(staging, "runs"),
+            locations.join(staging, "drafts"),
+            made or locations.join(staging, "made"),
+        )
         for directory in names:
             files.make_directory(directory)
         return Place(*names)
@@ -216,7 +220,7 @@ def check_rows(what: str, rows: Sequence[FileRow], expected: dict[str, int], off
 
 
 def _write_whole(made: str, path: str, content: bytes) -> FileRow:
-    files.write_bytes(files.join(made, path), content)
+    files.write_bytes(locations.join(made, path), content)
     return FileRow(path, len(content), hashlib.sha256(content).hexdigest(), 0, 0, 0, 0)
 
 
@@ -284,14 +288,14 @@ def check_all_there(made: str, rows: Sequence[FileRow]) -> None:
     if wrong:
         raise WriteFailed(
             "what a task wrote is not what is there",
-            path=files.join(made, wrong[0]), found=found.get(wrong[0]), expected=expected.get(wrong[0]),
+            path=locations.join(made, wrong[0]), found=found.get(wrong[0]), expected=expected.get(wrong[0]),
             advice="all machines of the cluster must see the output, and nobody else may write there",
         )  # fmt: skip
 
 
 def write_manifest(made: str, manifest: bytes) -> None:
     """Writes the manifest where none is; with it, the files are an output."""
-    path = files.join(made, MANIFEST)
+    path = locations.join(made, MANIFEST)
     if files.exists(path):
         raise Refused("another rebuild wrote here at the same time", path=path)
     files.write_bytes(path, manifest)
@@ -306,9 +310,9 @@ def claimed(output: str) -> Iterator[None]:
     Object stores list what was written, so of two rebuilds that each write a claim and look around afterwards, one at
     least sees the other. One that was killed leaves its claim and no manifest: no output, and no place for another.
     """
-    claim = files.join(output, CLAIM + uuid.uuid4().hex)
+    claim = locations.join(output, CLAIM + uuid.uuid4().hex)
     files.write_bytes(claim, b"")
-    others = sorted(files.tree_sizes(output).keys() - {files.name_of(claim)})
+    others = sorted(files.tree_sizes(output).keys() - {locations.name_of(claim)})
     if others:
         files.remove_object(claim)
         advice = f"a rebuild left {others[0]} that runs, or was killed: then remove all of it"
@@ -328,15 +332,17 @@ def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str
     """Returns a context with a new directory for what lives no longer than the job: beside the output, or, where that
     is no file system but all tasks run on this machine, in its directory for temporary files.
     """
-    if not files.is_local(output) and one_machine:
-        return staging_beside(files.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))
+    if not locations.is_local(output) and one_machine:
+        return staging_beside(locations.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))
     return staging_beside(output)
 
 
 @contextmanager
 def staging_beside(output: str) -> Iterator[str]:
     """Yields a new directory beside the output, and removes it, whatever happens."""
-    staging = files.join(files.parent_of(output), f".{files.name_of(output)}.{uuid.uuid4().hex[:12]}.staging")
+    staging = locations.join(
+        locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
+    )
     try:
         files.make_directory(staging)
         yield staging

@@ -14,7 +14,7 @@ from jobs import page, session, views
 from jobs.config import ReportOptions
 from jobs.findings import KEYS, Facts, Row, measure, to_text
 from jobs.reporting import Report, Reporter
-from storeformat import files
+from storeformat import files, locations
 
 SHOWN = 20
 """Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
@@ -31,7 +31,7 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
     with session.spark_session("rocketmq-store-spark report") as started:
         spark = started.newSession()  # the views, and the one time zone of all times, are this report's own
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        table = tables.existing_table(spark, files.absolute(options.table))
+        table = tables.existing_table(spark, locations.absolute(options.table))
         checks = options.checks or options.html is not None
         needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
         views.register(spark, table.rows(), needed)
@@ -40,9 +40,9 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
             reporter.note("drawing the page")
             picture = page.read_pictures(spark)
             about = page.About(table=options.table, version=table.version())
-            files.write_bytes(files.absolute(options.html), page.render(facts, picture, about).encode())
+            files.write_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
     if options.csv is not None:
-        files.write_bytes(files.absolute(options.csv), to_csv(facts).encode())
+        files.write_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     report = Report("report", table=options.table, **facts_for_json(facts))
     report["seconds"] = round(time.monotonic() - begun, 3)
     report.text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from jobs import backups
 from jobs.config import RestoreOptions
 from jobs.reporting import Report, Reporter
-from storeformat import durable, files, replacement
+from storeformat import durable, locations, replacement
 from storeformat.errors import MissingInput, Refused
 from storeformat.replacement import ABORT, FINISHED, PUBLISH, RESTORE, SWAPPING, Journal, Place, Replacement
 
@@ -29,7 +29,7 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
 
 def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
     known = replacement.replacements(root)
-    name = None if options.backup is None else files.name_of(options.backup)
+    name = None if options.backup is None else locations.name_of(options.backup)
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
@@ -59,7 +59,7 @@ def _choose(known: Sequence[Replacement], name: str | None, root: str) -> Replac
     fresh = [item for item in known if item.journal.state == FINISHED and item.name not in spent]
     if name is None and fresh:
         return fresh[-1]
-    where = files.join(root, replacement.BACKUP)
+    where = locations.join(root, replacement.BACKUP)
     there = ", ".join(item.name for item in fresh) or "none"
     if name is None:
         raise Refused("there is no backup that could be put back", path=where)
@@ -68,7 +68,7 @@ def _choose(known: Sequence[Replacement], name: str | None, root: str) -> Replac
             return item
         if item.name == name:
             raise Refused("this backup has been put back already", path=item.directory, advice=f"backups: {there}")
-    raise MissingInput("there is no such backup", path=files.join(where, name), advice=f"backups: {there}")
+    raise MissingInput("there is no such backup", path=locations.join(where, name), advice=f"backups: {there}")
 
 
 def _places(chosen: Replacement) -> tuple[Place, ...]:
@@ -77,7 +77,7 @@ def _places(chosen: Replacement) -> tuple[Place, ...]:
         if place.old and not durable.present(chosen.at(place.path)):
             raise Refused("this backup is not whole any more", path=chosen.at(place.path))
     places = [
-        Place(place.path, durable.present(files.join(chosen.root, place.path)), place.old)
+        Place(place.path, durable.present(locations.join(chosen.root, place.path)), place.old)
         for place in chosen.journal.places
     ]
     return tuple(place for place in places if place.old or place.new)
@@ -90,7 +90,7 @@ def _notes(done: Replacement) -> list[str]:
     abort = places.get(ABORT)
     if abort is not None and abort.new:
         notes.append("abort is back, too: the broker will recover as after a crash")
-    elif durable.present(files.join(root, ABORT)) and abort is None:
+    elif durable.present(locations.join(root, ABORT)) and abort is None:
         notes.append("abort exists and stays: the broker did not stop cleanly since")
     trouble = backups.log_trouble(done.journal.log)
     if trouble is not None:

@@ -19,7 +19,7 @@ from jobs.opening import OpenedStore
 from jobs.queueruns import QueueRuns, all_runs
 from jobs.rebuilding import Place, check_rows, complete, scan_store
 from jobs.running import Runner
-from storeformat import consumequeue, files
+from storeformat import consumequeue, files, locations
 from storeformat.kernels import Int64s
 from udfs.build import FileRow
 from udfs.readers import Readers
@@ -69,7 +69,7 @@ def export(
         rows = runner.map("write RocksDB pairs", WritePairs(place.made, place.drafts), jobs)
         check_rows("RocksDB pairs", rows, {job.path: sum(part.count for part in job.slices) for job in jobs}, None)
         pairs = end_pairs(*_ends(reading, live, slices))
-        rows.append(WritePairs(place.made, place.drafts).write(files.join(ROCKSDB, "offset.parquet"), pairs))
+        rows.append(WritePairs(place.made, place.drafts).write(locations.join(ROCKSDB, "offset.parquet"), pairs))
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
     queues = len({(part.topic, part.queue_id) for part in slices})
@@ -140,7 +140,7 @@ def _cut(slices: Sequence[UnitSlice]) -> Iterator[PairsFile]:
 
 
 def _path(number: int) -> str:
-    return files.join(ROCKSDB, f"default-{number:06d}.parquet")
+    return locations.join(ROCKSDB, f"default-{number:06d}.parquet")
 
 
 def _ends(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:

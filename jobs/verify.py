@@ -17,7 +17,7 @@ from jobs.rebuilding import staging_beside
 from jobs.reporting import Report, Reporter
 from jobs.running import SparkRunner
 from jobs.verifying import Verified, verify
-from storeformat import files
+from storeformat import locations
 
 
 def run(options: VerifyOptions, reporter: Reporter) -> Report:
@@ -28,7 +28,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     for note in store.notes:
         reporter.note(note)
     size = sum(segment.size for segment in store.segments)
-    work = files.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
+    work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
     with (
         staging_beside(work) as staging,
         session.spark_context("rocketmq-store-spark verify") as context,

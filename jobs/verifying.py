@@ -24,7 +24,7 @@ from jobs.queue_verdicts import judge_queues
 from jobs.rebuilding import scan_store
 from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts
-from storeformat import files
+from storeformat import files, locations
 from storeformat.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
 from storeformat.layout import CHECKPOINT, CONSUME_QUEUE
 
@@ -42,7 +42,7 @@ class Verified:
 
 def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Runner) -> Verified:
     """Returns what differs between a store and its log; ``staging`` is for what the scan leaves."""
-    unclean = files.exists(files.join(store.root, ABORT))
+    unclean = files.exists(locations.join(store.root, ABORT))
     verdicts = Verdicts()
     checkpoint = _read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
     if unclean:
@@ -53,7 +53,7 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
     compared: Counter[str] = Counter()
     index = None
     queues: list[tuple[QueuesCompared, Iterable[tuple[str, int]]]] = []
-    if "consumequeue" in options.only and files.exists(files.join(store.root, CONSUME_QUEUE, "CURRENT")):
+    if "consumequeue" in options.only and files.exists(locations.join(store.root, CONSUME_QUEUE, "CURRENT")):
         verdicts.note("the consume queues are in RocksDB and are not verified")
     elif "consumequeue" in options.only:
         plan = planning.plan_queues(reading.scans, store.layout, reading.losses)
@@ -76,7 +76,7 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
 
 
 def _read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
-    path = files.join(root, CHECKPOINT)
+    path = locations.join(root, CHECKPOINT)
     size = files.size_of(path)
     place = Place(CHECKPOINT, CHECKPOINT)
     if size is None:

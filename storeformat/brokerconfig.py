@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from storeformat import files
+from storeformat import files, locations
 from storeformat.errors import WrongSettings
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
@@ -32,9 +32,9 @@ def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
     Raises WrongSettings where such a topic has ordinary queues, too.
     """
     found = set(named) | (configured_batch_topics(root) or set())
-    found |= {entry.name for entry in files.list_directory(files.join(root, BATCH_CONSUME_QUEUE)) or []}
+    found |= {entry.name for entry in files.list_directory(locations.join(root, BATCH_CONSUME_QUEUE)) or []}
     for topic in sorted(found):
-        ordinary = files.join(root, CONSUME_QUEUE, topic)
+        ordinary = locations.join(root, CONSUME_QUEUE, topic)
         if files.list_directory(ordinary):
             raise WrongSettings("a topic of type BatchCQ has ordinary consume queues, too", path=ordinary, found=topic)
     return frozenset(found)
@@ -42,7 +42,7 @@ def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
 
 def topic_configuration(root: str) -> dict[str, Any] | None:
     """Returns the parsed ``config/topics.json`` of a store, or its backup, as a broker would read it; None without."""
-    for path in (files.join(root, TOPICS), files.join(root, TOPICS + ".bak")):
+    for path in (locations.join(root, TOPICS), locations.join(root, TOPICS + ".bak")):
         if not files.size_of(path):
             continue
         try:

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from storeformat import files
+from storeformat import files, locations
 from storeformat import message as m
 from storeformat.commitlog import BLOCK_SIZE, BlockWindow, Segment
 from storeformat.errors import RecordDefect
@@ -123,7 +123,9 @@ ENTRIES = EntryFraming()
 
 def is_of_group(directory: str) -> bool:
     """Returns whether a directory is where a member of a group keeps its entries by default."""
-    return files.name_of(directory) == DATA and files.name_of(files.parent_of(directory)).startswith(GROUP_PREFIX)
+    return locations.name_of(directory) == DATA and locations.name_of(locations.parent_of(directory)).startswith(
+        GROUP_PREFIX
+    )
 
 
 def framing_of(head: bytes, base: int) -> Framing | None:

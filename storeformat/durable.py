@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from storeformat import files
+from storeformat import files, locations
 from storeformat.errors import MissingInput, Refused, WriteFailed
 
 _CHUNK = 4 << 20
@@ -58,7 +58,7 @@ def broker_lock(path: str, *, create: bool) -> Iterator[None]:
     While it is held no broker gets through ``DefaultMessageStore#start`` with this store. Without ``create`` a missing
     lock file stays missing. fcntl locks belong to a process: closing any other handle of the file would drop it.
     """
-    local = files.local_path(path)
+    local = locations.local_path(path)
     if not create and not os.path.lexists(local):
         yield
         return
@@ -96,10 +96,10 @@ def is_live(path: str) -> bool:
 
     False where that cannot be known: no such file, another machine's file, another system than Linux.
     """
-    if sys.platform != "linux" or not files.is_local(path):
+    if sys.platform != "linux" or not locations.is_local(path):
         return False
     try:
-        handle = os.open(files.local_path(path), os.O_RDONLY)
+        handle = os.open(locations.local_path(path), os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -112,13 +112,13 @@ def is_live(path: str) -> bool:
 
 def present(path: str) -> bool:
     """Returns whether a name is taken, by a dangling link too."""
-    return os.path.lexists(files.local_path(path))
+    return os.path.lexists(locations.local_path(path))
 
 
 def device_of(path: str) -> int:
     """Returns the file system a name lies on; of a link, that of the link itself."""
     with files.reading(path):
-        return os.lstat(files.local_path(path)).st_dev
+        return os.lstat(locations.local_path(path)).st_dev
 
 
 def mount_points() -> frozenset[str]:
@@ -140,8 +140,8 @@ def lies_apart(root: str, path: str) -> bool:
     """Returns whether something is mounted between a directory and a path below it, so that no rename crosses."""
     if device_of(path) != device_of(root):
         return True
-    mounted, base = mount_points(), os.path.realpath(files.local_path(root))
-    parts = os.path.relpath(files.local_path(path), files.local_path(root)).split(os.sep)
+    mounted, base = mount_points(), os.path.realpath(locations.local_path(root))
+    parts = os.path.relpath(locations.local_path(path), locations.local_path(root)).split(os.sep)
     return any(os.path.join(base, *parts[: count + 1]) in mounted for count in range(len(parts)))
 
 
@@ -149,10 +149,10 @@ def move(source: str, target: str) -> bool:
     """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system."""
     if present(target):
         raise WriteFailed("something has this name already", path=target)
-    files.make_directory(files.parent_of(target))
+    files.make_directory(locations.parent_of(target))
     try:
         with files.writing(target):
-            os.rename(files.local_path(source), files.local_path(target))
+            os.rename(locations.local_path(source), locations.local_path(target))
     except WriteFailed as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EXDEV:
             return False
@@ -163,7 +163,7 @@ def move(source: str, target: str) -> bool:
 def sync(path: str) -> None:
     """Returns when a file's bytes, or a directory's names, are on disk."""
     with files.writing(path):
-        handle = os.open(files.local_path(path), os.O_RDONLY)
+        handle = os.open(locations.local_path(path), os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -178,19 +178,19 @@ def sync_all(paths: Iterable[str]) -> None:
 
 def replace_file(path: str, data: bytes) -> None:
     """Gives a file these bytes: after a crash it holds the old ones or the new ones, on disk when this returns."""
-    draft = files.local_path(path) + ".draft"
+    draft = locations.local_path(path) + ".draft"
     with files.writing(path):
         with open(draft, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, files.local_path(path))
-    sync(files.parent_of(path))
+        os.replace(draft, locations.local_path(path))
+    sync(locations.parent_of(path))
 
 
 def tree(path: str) -> tuple[list[str], list[str]]:
     """Returns (directories, others) of everything at and below a path, in no order; links are not followed."""
-    root = files.local_path(path)
+    root = locations.local_path(path)
     if not os.path.isdir(root) or os.path.islink(root):
         return [], [root] if os.path.lexists(root) else []
     directories: list[str] = [root]
@@ -237,8 +237,8 @@ def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance) -> None:
     tasks: list[tuple[str, str]] = []
     for source, target in pairs:
         directories, others = tree(source)
-        base, new = len(files.local_path(source)), files.local_path(target)
-        for directory in (files.parent_of(new), *(new + directory[base:] for directory in directories)):
+        base, new = len(locations.local_path(source)), locations.local_path(target)
+        for directory in (locations.parent_of(new), *(new + directory[base:] for directory in directories)):
             files.make_directory(directory)
             made.append(directory)
         tasks += [(path, new + path[base:]) for path in others]
@@ -272,7 +272,7 @@ def mapped_by(directory: str) -> int | None:
     """
     wanted = set()
     for entry in files.list_directory(directory) or []:
-        status = os.stat(files.local_path(entry.path))
+        status = os.stat(locations.local_path(entry.path))
         wanted.add((f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)))
     for process in os.listdir("/proc") if sys.platform == "linux" else []:
         if not process.isdigit() or int(process) == os.getpid():
@@ -286,7 +286,7 @@ def mapped_by(directory: str) -> int | None:
 
 def can_give_to_owner_of(model: str) -> bool:
     """Returns whether new files can have the owner of ``model``: it is this user, or this user is root."""
-    return os.geteuid() in (0, os.stat(files.local_path(model)).st_uid)
+    return os.geteuid() in (0, os.stat(locations.local_path(model)).st_uid)
 
 
 def give_to_owner_of(model: str, path: str) -> None:
@@ -297,7 +297,7 @@ def give_to_owner_of(model: str, path: str) -> None:
     if os.geteuid() != 0:
         return
     with files.writing(path):
-        owner = os.stat(files.local_path(model))
+        owner = os.stat(locations.local_path(model))
         for one in (name for names in tree(path) for name in names):
             os.chown(one, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
@@ -316,4 +316,4 @@ def remove_empty(path: str) -> bool:
 def remove_file(path: str) -> None:
     """Removes a file of our own making; one that is not there is fine."""
     with files.writing(path), suppress(FileNotFoundError):
-        os.unlink(files.local_path(path))
+        os.unlink(locations.local_path(path))

@@ -1,9 +1,7 @@
-"""The only module that opens anything: paths and URIs to listings, ranges and files.
+"""The only module that opens anything: ``locations`` to listings, ranges and files.
 
-Storage is ``pyarrow.fs``: a plain path or ``file://`` is local, ``s3://`` (also written ``s3a://``), ``hdfs://``,
-``gs://`` and ``abfs://`` are what pyarrow makes of them, with its own settings behind a ``?`` and credentials from the
-environment. Names in a URI are taken as they are, because topics are called ``%RETRY%...``; only those of ``file://``
-are decoded.
+Storage is ``pyarrow.fs``: ``s3://`` (also written ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://`` are what pyarrow
+makes of them, with its own settings behind a ``?`` and credentials from the environment.
 
 An object store knows no rename and no append: an object is there whole, or not at all. Local files are written sparse.
 """
@@ -22,7 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs as pafs
@@ -30,6 +27,7 @@ from pyarrow import fs as pafs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+from storeformat import locations
 from storeformat.errors import DependencyMissing, MissingInput, Refused, WriteFailed
 
 _COPY_CHUNK = 8 << 20
@@ -45,57 +43,10 @@ class Entry:
     is_directory: bool
 
 
-def is_local(path: str) -> bool:
-    """Returns whether a path or URI is on a local file system."""
-    return "://" not in path or path.startswith("file://")
-
-
-def local_path(path: str) -> str:
-    """Returns the plain absolute path of a local path or ``file://`` URI."""
-    if path.startswith("file://"):
-        path = unquote(path.removeprefix("file://").removeprefix("localhost"))
-    return os.path.abspath(path)
-
-
-def _split_settings(path: str) -> tuple[str, str]:
-    """Returns a path without the settings of its URI, and these with their ``?``; a local name may hold one."""
-    if is_local(path):
-        return path, ""
-    plain, mark, settings = path.partition("?")
-    return plain.rstrip("/"), mark + settings
-
-
-def join(base: str, *parts: str) -> str:
-    """Returns a path below ``base``; works for URIs too."""
-    plain, settings = _split_settings(base)
-    return posixpath.join(plain, *parts) + settings
-
-
-def name_of(path: str) -> str:
-    """Returns the last component of a path or URI."""
-    return posixpath.basename(_split_settings(path)[0].rstrip("/"))
-
-
-def parent_of(path: str) -> str:
-    """Returns the path without its last component."""
-    plain, settings = _split_settings(path)
-    return posixpath.dirname(plain.rstrip("/")) + settings
-
-
-def is_inside(path: str, directory: str) -> bool:
-    """Returns whether a path is that of a directory, or lies in it; both are as ``absolute`` makes them."""
-    return (_split_settings(path)[0] + "/").startswith(_split_settings(directory)[0].rstrip("/") + "/")
-
-
-def absolute(path: str) -> str:
-    """Returns a path that means the same in every process: absolute if local, URIs as they are."""
-    return local_path(path) if is_local(path) else "".join(_split_settings(path))
-
-
 def _resolve(path: str) -> tuple[Any, str]:
-    if is_local(path):
-        return pafs.LocalFileSystem(), local_path(path)
-    plain, settings = _split_settings(path)
+    if locations.is_local(path):
+        return pafs.LocalFileSystem(), locations.local_path(path)
+    plain, settings = locations.split_settings(path)
     scheme, _, rest = plain.partition("://")
     place, _, name = rest.partition("/")
     try:
@@ -157,7 +108,7 @@ def list_directory(path: str) -> list[Entry] | None:
     entries = [
         Entry(
             name=child.base_name,
-            path=join(path, child.base_name),
+            path=locations.join(path, child.base_name),
             size=-1 if child.type == pafs.FileType.Directory else int(child.size),
             is_directory=child.type == pafs.FileType.Directory,
         )
@@ -249,7 +200,7 @@ class FileWriter:
         self.path = path
         self._position = 0
         self._filesystem, self._inner = _resolve(path)
-        self._local = is_local(path)
+        self._local = locations.is_local(path)
         self._stream = stream and not self._local
         with writing(path):
             if self._local:
@@ -343,7 +294,7 @@ def new_stream(path: str) -> Iterator[Any]:
     Trouble while writing is the caller's to name (``writing``).
     """
     filesystem, inner = _resolve(path)
-    if is_local(path):
+    if locations.is_local(path):
         with writing(path):
             os.makedirs(os.path.dirname(inner), exist_ok=True)
     with writing(path):
@@ -352,7 +303,7 @@ def new_stream(path: str) -> Iterator[Any]:
         yield stream
     except BaseException:
         stream.close()
-        if is_local(path):
+        if locations.is_local(path):
             os.unlink(inner)
         raise
     with writing(path):
@@ -376,22 +327,22 @@ def draft_of(path: str, drafts: str) -> str:
     """Returns where to write what shall be ``path``: a name of its own in the local directory ``drafts``, so that a
     task that is done twice, or killed, leaves nothing half done under the name; an object has that of itself.
     """
-    return join(drafts, uuid.uuid4().hex) if is_local(path) else path
+    return locations.join(drafts, uuid.uuid4().hex) if locations.is_local(path) else path
 
 
 def settle(draft: str, path: str) -> None:
     """Gives a draft its name; whoever had it before has gone."""
     if draft != path:
         with writing(path):
-            os.makedirs(os.path.dirname(local_path(path)), exist_ok=True)
-            os.replace(local_path(draft), local_path(path))
+            os.makedirs(os.path.dirname(locations.local_path(path)), exist_ok=True)
+            os.replace(locations.local_path(draft), locations.local_path(path))
 
 
 def refuse_missing_bucket(path: str) -> None:
     """Raises WriteFailed where an object store has no such bucket."""
-    if not is_local(path):
+    if not locations.is_local(path):
         scheme, _, rest = path.partition("://")
-        bucket = f"{scheme}://{rest.partition('/')[0]}" + _split_settings(path)[1]
+        bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
         with writing(path):
             filesystem, inner = _resolve(bucket)
             if filesystem.get_file_info(inner).type == pafs.FileType.NotFound:
@@ -409,17 +360,17 @@ def tree_sizes(path: str) -> dict[str, int]:
 
 def make_directory(path: str) -> None:
     """Makes a directory and its parents; object stores have none and need none."""
-    if is_local(path):
+    if locations.is_local(path):
         with writing(path):
-            os.makedirs(local_path(path), exist_ok=True)
+            os.makedirs(locations.local_path(path), exist_ok=True)
 
 
 def rename(source: str, target: str) -> None:
     """Moves a local file or directory in one step, onto an empty directory too."""
-    if not (is_local(source) and is_local(target)):
+    if not (locations.is_local(source) and locations.is_local(target)):
         raise DependencyMissing("this storage cannot rename in one step", path=source)
     with writing(target):
-        os.rename(local_path(source), local_path(target))
+        os.rename(locations.local_path(source), locations.local_path(target))
 
 
 def remove_object(path: str) -> None:
@@ -439,19 +390,19 @@ def remove_tree(path: str) -> None:
 
 def free_space(path: str) -> int | None:
     """Returns the bytes that can be written below an existing local directory, or None where that cannot be known."""
-    if not is_local(path):
+    if not locations.is_local(path):
         return None
     with reading(path):
-        status = os.statvfs(local_path(path))
+        status = os.statvfs(locations.local_path(path))
     return status.f_bavail * status.f_frsize
 
 
 def set_modified(path: str, milliseconds: int) -> None:
     """Sets a local file's time of last change, rounded up to a whole second (Java 8 reads it truncated to seconds)."""
-    if is_local(path):
+    if locations.is_local(path):
         seconds = -(-milliseconds // 1000)
         with writing(path):
-            os.utime(local_path(path), (seconds, seconds))
+            os.utime(locations.local_path(path), (seconds, seconds))
 
 
 def modified_at(path: str) -> int:

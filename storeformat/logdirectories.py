@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from storeformat import dledger, files
+from storeformat import dledger, files, locations
 from storeformat.commitlog import Segment
 from storeformat.dledger import Committed
 from storeformat.errors import MissingInput, WrongSettings
@@ -35,9 +35,9 @@ def commit_log_directories(
     Paths from another machine's broker.conf often do not exist here; then the store's own folders are meant.
     """
     if named:
-        return [files.absolute(path) for path in named]
+        return [locations.absolute(path) for path in named]
     plain = _configured(layout.store_path_commit_log, layout.read_only_commit_log_store_paths)
-    plain = plain or [files.join(root, COMMIT_LOG)]
+    plain = plain or [locations.join(root, COMMIT_LOG)]
     if _SWITCH in given and not layout.enable_d_leger_commit_log:
         return plain
     entries = [path for path in _entry_directories(root, layout) if _holds_files(path)]
@@ -48,12 +48,12 @@ def group_directories(root: str, self_id: str = "") -> list[str]:
     """Returns the folders of DLedger groups in a store root, or that of one member."""
     prefix = dledger.GROUP_PREFIX + self_id
     names = sorted(entry.name for entry in files.list_directory(root) or [] if entry.is_directory)
-    return [files.join(root, name) for name in names if name == prefix or (not self_id and name.startswith(prefix))]
+    return [locations.join(root, name) for name in names if name == prefix or (not self_id and name.startswith(prefix))]
 
 
 def groups_of(directories: Sequence[str]) -> list[str]:
     """Returns the folders of the groups whose entries lie in some directories of a log."""
-    return [files.parent_of(path) for path in directories if dledger.is_of_group(path)]
+    return [locations.parent_of(path) for path in directories if dledger.is_of_group(path)]
 
 
 def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[list[Segment], Committed]:
@@ -62,7 +62,7 @@ def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[
     """
     if not isinstance(segments[-1].framing, dledger.EntryFraming):
         return list(segments), Committed()
-    index = dledger.committed_index(files.join(groups[0], dledger.CHECKPOINT)) if len(groups) == 1 else None
+    index = dledger.committed_index(locations.join(groups[0], dledger.CHECKPOINT)) if len(groups) == 1 else None
     if index is None:
         note = "no checkpoint of the group was found: nothing shows how far its log is committed"
         return list(segments), Committed(None, note)
@@ -75,9 +75,9 @@ def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
     configured = _configured(layout.store_path_d_ledger_commit_log)
     if configured:
         return configured
-    there = [path for group in group_directories(root) if _holds_files(path := files.join(group, dledger.DATA))]
+    there = [path for group in group_directories(root) if _holds_files(path := locations.join(group, dledger.DATA))]
     wanted = set(group_directories(root, layout.d_leger_self_id))
-    found = [path for path in there if files.parent_of(path) in wanted]
+    found = [path for path in there if locations.parent_of(path) in wanted]
     if not found and (there or layout.enable_d_leger_commit_log):
         raise WrongSettings(
             "the settings name a member of a DLedger group of which the store has no entries",
@@ -111,7 +111,7 @@ def _configured(*settings: str) -> list[str]:
             path=missing[0],
             advice="mount it, or name those that hold the log with --commitlog PATH[,PATH]",
         )
-    return [files.absolute(path) for path in there]
+    return [locations.absolute(path) for path in there]
 
 
 def _holds_files(directory: str) -> bool:

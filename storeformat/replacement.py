@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from storeformat import durable, files
+from storeformat import durable, files, locations
 from storeformat.errors import Refused, WriteFailed
 
 BACKUP = "backup"
@@ -117,17 +117,17 @@ class Replacement:
 
     @property
     def directory(self) -> str:
-        return files.join(self.root, BACKUP, self.name)
+        return locations.join(self.root, BACKUP, self.name)
 
     @property
     def source(self) -> str:
         """The directory with the new files. That of a restore moves with the store."""
         journal = self.journal
-        return files.join(self.root, BACKUP, journal.source) if journal.kind == RESTORE else journal.source
+        return locations.join(self.root, BACKUP, journal.source) if journal.kind == RESTORE else journal.source
 
     def at(self, *path: str) -> str:
         """Returns a path below the backup."""
-        return files.join(self.directory, *path)
+        return locations.join(self.directory, *path)
 
     def new(self, place: Place) -> str:
         return self.at("new", place.path)
@@ -142,8 +142,8 @@ class Replacement:
 def replacements(root: str) -> list[Replacement]:
     """Returns the replacements of a store, oldest first. Directories without a journal are none."""
     found = []
-    for entry in files.list_directory(files.join(root, BACKUP)) or []:
-        path = files.join(entry.path, JOURNAL)
+    for entry in files.list_directory(locations.join(root, BACKUP)) or []:
+        path = locations.join(entry.path, JOURNAL)
         if not entry.is_directory or not files.exists(path):
             continue
         try:
@@ -158,10 +158,10 @@ def begin(root: str, journal: Journal, now: datetime | None = None) -> Replaceme
     """Returns a new replacement, in state staging, in a directory that is named after the UTC time."""
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%dT%H%M%SZ")
     names = (stamp if count == 0 else f"{stamp}-{count}" for count in range(1 << 20))
-    name = next(name for name in names if not durable.present(files.join(root, BACKUP, name)))
+    name = next(name for name in names if not durable.present(locations.join(root, BACKUP, name)))
     made = Replacement(root, name, journal)
     files.make_directory(made.directory)
-    durable.sync_all([made.directory, files.join(root, BACKUP), root])
+    durable.sync_all([made.directory, locations.join(root, BACKUP), root])
     return made.saved(STAGING)
 
 
@@ -183,8 +183,8 @@ def stage(item: Replacement, advance: durable.Advance = lambda count: None) -> R
 
 def _staged(item: Replacement) -> list[tuple[str, str]]:
     """Returns (where it is, where it waits) of everything that comes in, papers last."""
-    places = [(files.join(item.source, place.path), item.new(place)) for place in item.journal.places if place.new]
-    return places + [(files.join(item.source, paper), item.at(paper)) for paper in item.journal.papers]
+    places = [(locations.join(item.source, place.path), item.new(place)) for place in item.journal.places if place.new]
+    return places + [(locations.join(item.source, paper), item.at(paper)) for paper in item.journal.papers]
 
 
 def finish(item: Replacement) -> Replacement:
@@ -242,7 +242,7 @@ def _groups(places: Sequence[Place]) -> list[list[Place]]:
 
 
 def _home(item: Replacement, place: Place) -> str:
-    return files.join(item.root, place.path)
+    return locations.join(item.root, place.path)
 
 
 def _move(source: str, target: str) -> None:
@@ -267,12 +267,12 @@ def _sync_parents(item: Replacement, paths: Iterable[str]) -> None:
     """Syncs the directories above these paths: below the store all, because a backup's may be new."""
     above: dict[str, None] = {}
     for path in paths:
-        parent = files.parent_of(path)
+        parent = locations.parent_of(path)
         while parent not in above:
             above[parent] = None
-            if not parent.startswith(files.join(item.root, "")):
+            if not parent.startswith(locations.join(item.root, "")):
                 break
-            parent = files.parent_of(parent)
+            parent = locations.parent_of(parent)
     durable.sync_all(path for path in above if durable.present(path))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from storeformat import files
+from storeformat import files, locations
 from storeformat.commitlog import Segment
 from storeformat.consumequeueext import UNIT_HEAD
 from storeformat.dledger import DATA
@@ -41,15 +41,15 @@ def parts_not_rebuilt(root: str, segments: Sequence[Segment] = (), *, extended: 
     if _holds_something(names.get(CONSUME_QUEUE_EXT)) and (not extended or _has_bit_maps(root)):
         found.append({"part": CONSUME_QUEUE_EXT, "reason": _BIT_MAPS if extended else _PLAIN_EXT})
     for name, reason in _PARTS.items():
-        if holds_pairs(files.join(root, name)) if name in _ROCKSDB else _holds_something(names.get(name)):
+        if holds_pairs(locations.join(root, name)) if name in _ROCKSDB else _holds_something(names.get(name)):
             found.append({"part": name, "reason": reason})
     found += [{"part": name, "reason": _TIMERS} for name in sorted(names) if name.startswith("timerwheel.")]
-    if files.exists(files.join(root, CONSUME_QUEUE, "CURRENT")):
+    if files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):
         found.append({"part": f"{CONSUME_QUEUE}/CURRENT", "reason": _ROCKSDB_QUEUES})
     for group in group_directories(root):
-        data = files.join(group, DATA)
+        data = locations.join(group, DATA)
         if files.list_directory(data) and not any(segment.path.startswith(data + "/") for segment in segments):
-            found.append({"part": files.name_of(group), "reason": _DLEDGER})
+            found.append({"part": locations.name_of(group), "reason": _DLEDGER})
     return found
 
 
@@ -82,7 +82,7 @@ def _has_bit_maps(root: str) -> bool:
 
 def _ext_files(root: str) -> Iterator[str]:
     """Yields the first file of every queue."""
-    for topic in files.list_directory(files.join(root, CONSUME_QUEUE_EXT)) or []:
+    for topic in files.list_directory(locations.join(root, CONSUME_QUEUE_EXT)) or []:
         for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
             entries = (files.list_directory(queue.path) or []) if queue.is_directory else []
             yield from (entry.path for entry in entries[:1] if entry.size >= UNIT_HEAD.itemsize)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat import files
+from storeformat import files, locations
 from storeformat.batchconsumequeue import UNIT, UNIT_SIZE, written_units
 from storeformat.dispatch import BatchUnits
 from storeformat.errors import TotalsDisagree
@@ -137,7 +137,7 @@ class BuildBatchQueueFiles:
                 yield self._build(job, readers)
 
     def _build(self, job: BatchQueueFile, readers: Readers) -> WrittenBatchFile:
-        target = files.join(self.output, job.path)
+        target = locations.join(self.output, job.path)
         draft = files.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
             for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):

@@ -17,7 +17,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import consumequeue, consumequeueext, files, indexfile
+from storeformat import consumequeue, consumequeueext, files, indexfile, locations
 from storeformat.commitlog import Segment
 from storeformat.errors import TotalsDisagree
 from storeformat.kernels import Int32s, Int64s
@@ -115,7 +115,7 @@ class QueueFiles(Sequence[QueueFile]):
     def path(self, number: int) -> str:
         """Returns the path of a file below the output."""
         name = consumequeue.file_name(int(self.first_queue_offsets[number]))
-        return files.join(self.directory, self.topics[self.topic_of[number]], str(self.queue_ids[number]), name)
+        return locations.join(self.directory, self.topics[self.topic_of[number]], str(self.queue_ids[number]), name)
 
     def units(self) -> dict[str, int]:
         """Returns how many units each file gets, by its path."""
@@ -164,7 +164,7 @@ class BuildQueueFiles:
                     yield self._build(job, readers)
 
     def _build(self, job: QueueFile, readers: Readers) -> FileRow:
-        target = files.join(self.output, job.path)
+        target = locations.join(self.output, job.path)
         draft = files.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
             slices = queue_slices(job, readers)
@@ -276,7 +276,7 @@ class BuildIndexFiles:
         if job.previous is not None:
             source, row = job.previous
             start = indexfile.first_header(*_read_entry(readers.open(source), row))
-        target = files.join(self.output, job.path)
+        target = locations.join(self.output, job.path)
         draft = files.draft_of(target, self.drafts)
         size = indexfile.index_file_size(self.slots, self.max_index_num)
         with files.FileWriter(draft) as writer:

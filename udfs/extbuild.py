@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import consumequeue, consumequeueext, files
+from storeformat import consumequeue, consumequeueext, files, locations
 from storeformat.errors import TotalsDisagree
 from udfs.build import FileRow, read_back
 from udfs.readers import Readers
@@ -45,7 +45,7 @@ class BuildExtFiles:
                 yield self._build(job, readers)
 
     def _build(self, job: ExtQueueFile, readers: Readers) -> FileRow:
-        target = files.join(self.output, job.path)
+        target = locations.join(self.output, job.path)
         count = sum(job.counts)
         draft = files.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:

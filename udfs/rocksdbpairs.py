@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storeformat import consumequeue, files, rocksdbqueue
+from storeformat import consumequeue, files, locations, rocksdbqueue
 from udfs.build import FileRow
 from udfs.readers import Readers
 from udfs.runs import TIME
@@ -67,7 +67,7 @@ class WritePairs:
 
     def write(self, path: str, table: pa.Table) -> FileRow:
         """Writes a table as one Parquet file and returns its row, counted in the bytes on storage."""
-        target = files.join(self.output, path)
+        target = locations.join(self.output, path)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", use_dictionary=["family", "topic", "queue_id"])
         draft = files.draft_of(target, self.drafts)

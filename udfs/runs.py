@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import files
+from storeformat import files, locations
 from storeformat.consumequeue import pack_units
 from storeformat.dispatch import IndexEntries, QueueUnits
 from storeformat.indexalignment import ROW, TAG_MARK
@@ -143,7 +143,7 @@ class RunWriter:
         self._file.write(packed.view(np.uint8).data)
 
     def _begin(self, kind: str) -> files.FileWriter:
-        return files.FileWriter(files.join(self._directory, f"{self._name}.{kind}"), stream=True)
+        return files.FileWriter(locations.join(self._directory, f"{self._name}.{kind}"), stream=True)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the files; after an exception they are removed."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import files
+from storeformat import files, locations
 from storeformat import message as m
 from storeformat.commitlog import (
     BLOCK_SIZE,
@@ -86,7 +86,7 @@ class ScanTask:
     block_size: int = BLOCK_SIZE
 
     def __call__(self, splits: Iterator[Split]) -> Iterator[SplitScan]:
-        if self.staging and files.is_local(self.staging) and not files.exists(self.staging):
+        if self.staging and locations.is_local(self.staging) and not files.exists(self.staging):
             raise WriteFailed("not every machine of the cluster sees this directory", path=self.staging)
         for split in splits:
             yield scan_split(split, self)
@@ -211,8 +211,8 @@ class _Dispatch:
         name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
         multi = task.dispatch_rules.multi_dispatch is not None
         self._units = RunWriter(task.staging, name, with_times=task.with_times, mixed=multi)
-        self._entries = EntryWriter(files.join(task.staging, f"{name}.entries"))
-        self._batches = BatchRunWriter(files.join(task.staging, f"{name}.batches"))
+        self._entries = EntryWriter(locations.join(task.staging, f"{name}.entries"))
+        self._batches = BatchRunWriter(locations.join(task.staging, f"{name}.batches"))
         self._topics: dict[bytes, int] = {}
         self._totals = {"records": 0, "record_bytes": 0}
         self._ghosts: list[tuple[int, int]] = []

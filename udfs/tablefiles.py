@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storeformat import files
+from storeformat import files, locations
 from udfs.ranges import ProvenRange, ReadRanges
 
 PARTITION = "store_date"
@@ -99,7 +99,7 @@ class _Part:
         self._date = None if day is None else (_EPOCH + timedelta(days=day)).isoformat()
         name = f"part-{number:05d}-{uuid.uuid4()}.{codec.lower()}.parquet"
         self._path = f"{PARTITION}={self._date or NO_DATE}/{name}"
-        self._whole_path = files.join(table, self._path)
+        self._whole_path = locations.join(table, self._path)
         self._stream = streams.enter_context(files.new_stream(self._whole_path))
         self._metadata: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from storeformat import consumequeue, consumequeueext, files, indexcheck, indexfile, queuecheck
+from storeformat import consumequeue, consumequeueext, files, indexcheck, indexfile, locations, queuecheck
 from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules, tags_codes
@@ -88,7 +88,7 @@ class CompareQueueFiles:
 
     def _compare(self, check: QueueCheck, readers: Readers, buffer: bytearray) -> QueueFinding:
         file = check.file
-        path = files.join(self.root, file.path)
+        path = locations.join(self.root, file.path)
         size = files.size_of(path)
         kind = BATCH_UNIT if self.batch else consumequeue.UNIT
         used = check.end
@@ -308,7 +308,7 @@ class CompareIndexFiles:
 
     def __call__(self, checks: Iterator[IndexCheck]) -> Iterator[IndexComparison]:
         for check in checks:
-            with Readers() as readers, files.RangeReader(files.join(self.root, check.path)) as reader:
+            with Readers() as readers, files.RangeReader(locations.join(self.root, check.path)) as reader:
                 staged = StagedRows(self.sources, readers)
                 yield indexcheck.compare_index_file(
                     _reading(reader, indexfile.index_file_size(self.slots, self.max_index_num)),

@@ -23,7 +23,7 @@ from jobs.config import LoadOptions, PublishOptions, RebuildOptions
 from jobs.opening import open_store
 from jobs.reporting import Report, Reporter
 from jobs.running import LocalRunner
-from storeformat import files
+from storeformat import files, locations
 from storeformat.errors import MissingInput, Refused, WriteFailed
 
 QUIET = Reporter(quiet=True)
@@ -242,20 +242,20 @@ def test_endpoint_and_keys_from_the_environment(bucket: Bucket, monkeypatch: pyt
 class TestPaths:
     def test_settings_stay_at_the_end(self) -> None:
         uri = "s3://b/a/c?region=x/y"
-        assert files.join(uri, "d", "e") == "s3://b/a/c/d/e?region=x/y"
-        assert files.parent_of(uri) == "s3://b/a?region=x/y"
-        assert files.name_of(uri) == "c"
-        assert files.absolute("s3://b/a/?r=1") == "s3://b/a?r=1"
-        assert files.is_inside("s3://b/a/c?r=1", "s3://b/a?r=1")
-        assert not files.is_inside("s3://b/ab?r=1", "s3://b/a?r=1")
-        assert files.join("/what?/is", "this") == "/what?/is/this"
+        assert locations.join(uri, "d", "e") == "s3://b/a/c/d/e?region=x/y"
+        assert locations.parent_of(uri) == "s3://b/a?region=x/y"
+        assert locations.name_of(uri) == "c"
+        assert locations.absolute("s3://b/a/?r=1") == "s3://b/a?r=1"
+        assert locations.is_inside("s3://b/a/c?r=1", "s3://b/a?r=1")
+        assert not locations.is_inside("s3://b/ab?r=1", "s3://b/a?r=1")
+        assert locations.join("/what?/is", "this") == "/what?/is/this"
 
     def test_local_uris(self, tmp_path: Path) -> None:
-        assert files.absolute("file:///a/b%20c/") == "/a/b c"
-        assert files.absolute("file://localhost/a") == "/a"
+        assert locations.absolute("file:///a/b%20c/") == "/a/b c"
+        assert locations.absolute("file://localhost/a") == "/a"
 
     def test_names_are_taken_as_they_are(self, bucket: Bucket) -> None:
-        path = files.join(bucket.uri("x"), "%RETRY%group", "0")
+        path = locations.join(bucket.uri("x"), "%RETRY%group", "0")
         files.write_bytes(path, b"y")
         assert bucket.names("x") == ["%RETRY%group/0"]
         assert files.read_bytes(path) == b"y"

@@ -1,0 +1,61 @@
+"""Locations: what names a file or directory, a local path or a URI, and how one is made from another. Opens nothing.
+
+===========================  ==========================================================================================
+``/a/b``, ``b``              local
+``file:///a/b%20c``          local, the only URI whose escapes are decoded: topics are called ``%RETRY%...``
+``s3://bucket/b?region=eu``  storage with settings behind a ``?``, which every location made from it keeps
+===========================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from urllib.parse import unquote
+
+
+def is_local(path: str) -> bool:
+    """Returns whether a path or URI is on a local file system."""
+    return "://" not in path or path.startswith("file://")
+
+
+def local_path(path: str) -> str:
+    """Returns the plain absolute path of a local path or ``file://`` URI."""
+    if path.startswith("file://"):
+        path = unquote(path.removeprefix("file://").removeprefix("localhost"))
+    return os.path.abspath(path)
+
+
+def split_settings(path: str) -> tuple[str, str]:
+    """Returns a path without the settings of its URI, and these with their ``?``; a local name may hold one."""
+    if is_local(path):
+        return path, ""
+    plain, mark, settings = path.partition("?")
+    return plain.rstrip("/"), mark + settings
+
+
+def join(base: str, *parts: str) -> str:
+    """Returns a path below ``base``; works for URIs too."""
+    plain, settings = split_settings(base)
+    return posixpath.join(plain, *parts) + settings
+
+
+def name_of(path: str) -> str:
+    """Returns the last component of a path or URI."""
+    return posixpath.basename(split_settings(path)[0].rstrip("/"))
+
+
+def parent_of(path: str) -> str:
+    """Returns the path without its last component."""
+    plain, settings = split_settings(path)
+    return posixpath.dirname(plain.rstrip("/")) + settings
+
+
+def is_inside(path: str, directory: str) -> bool:
+    """Returns whether a path is that of a directory, or lies in it; both are as ``absolute`` makes them."""
+    return (split_settings(path)[0] + "/").startswith(split_settings(directory)[0].rstrip("/") + "/")
+
+
+def absolute(path: str) -> str:
+    """Returns a path that means the same in every process: absolute if local, URIs as they are."""
+    return local_path(path) if is_local(path) else "".join(split_settings(path))
