@@ -14,14 +14,26 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from jobs import config, launch
+from jobs.arguments import (
+    artefacts,
+    milliseconds,
+    natural,
+    path,
+    paths,
+    positive,
+    rebuilt_artefacts,
+    setting,
+    topic_filter,
+)
 from jobs.reporting import Interrupted, Report, Reporter, failure_report
 from storeformat import __version__
-from storeformat.errors import UsageError
+from storeformat.errors import UsageError, WriteFailed
 
 PROGRAM = "spark-submit.sh"
 EXIT_CODES = """\
@@ -54,55 +66,6 @@ class Job:
     needs_delta: bool = False
 
 
-# ----------------------------------------------------------------------------------------------------- kinds of values
-def natural(text: str) -> int:
-    """Return a whole number of at least 0."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
-
-
-def positive(text: str) -> int:
-    """Return a whole number of at least 1."""
-    value = natural(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError("0 is too small")
-    return value
-
-
-def setting(text: str) -> tuple[str, str]:
-    """Return the two sides of ``name=value``."""
-    name, equals, value = text.partition("=")
-    if not (name.strip() and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
-    return name.strip(), value.strip()
-
-
-def topic_filter(text: str) -> config.TopicFilter:
-    """Return the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
-    return config.TopicFilter.parse(text)
-
-
-def artefacts(text: str) -> tuple[config.Artefact, ...]:
-    """Return the artefacts of a comma-separated list."""
-    named = {part.strip() for part in text.split(",")}
-    unknown = sorted(named - set(config.ARTEFACTS))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(config.ARTEFACTS)}")
-    return tuple(name for name in config.ARTEFACTS if name in named)
-
-
-def rebuilt_artefacts(text: str) -> tuple[config.Artefact, ...]:
-    """Return the artefacts of a list, or the one that stands alone."""
-    return config.ROCKSDB if text.strip() == config.ROCKSDB[0] else artefacts(text)
-
-
-def paths(text: str) -> tuple[str, ...]:
-    """Return the paths of a comma-separated list."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 # ------------------------------------------------------------------------------------------------- groups of arguments
 class Gather(argparse.Action):
     """Appends to a tuple, which starts empty at every parse."""
@@ -116,7 +79,9 @@ class Gather(argparse.Action):
 def add_output_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print the report as one JSON object, alone on stdout")
-    group.add_argument("--report", dest="report_file", metavar="FILE", help="write the same object into FILE")
+    group.add_argument(
+        "--report", type=path, dest="report_file", metavar="FILE", help="write the same object into FILE"
+    )
     group.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
     group.add_argument("--debug", action="store_true", help="Spark's log, and Java and Python stack traces, on stderr")
 
@@ -124,12 +89,14 @@ def add_output_arguments(parser: Parser) -> None:
 def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
     group = parser.add_argument_group("store")
     group.add_argument(
-        "--store", required=required, metavar="ROOT", help="the broker's storePathRootDir, a path or a URI"
+        "--store", type=path, required=required, metavar="ROOT", help="the broker's storePathRootDir, a path or a URI"
     )
     group.add_argument(
         "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
     )
-    group.add_argument("--broker-conf", metavar="FILE", help="the broker.conf to take sizes and switches from")
+    group.add_argument(
+        "--broker-conf", type=path, metavar="FILE", help="the broker.conf to take sizes and switches from"
+    )
     group.add_argument(
         "--set",
         dest="settings",
@@ -195,15 +162,18 @@ def add_dry_run_argument(parser: Parser) -> None:
 # ------------------------------------------------------------------------------------------------------ the jobs' own
 def add_demo(parser: Parser) -> None:
     parser.add_argument(
-        "--output", metavar="DIR", help="keep the rebuilt files and the table in DIR (default: remove them)"
+        "--output", type=path, metavar="DIR", help="keep the rebuilt files and the table in DIR (default: remove them)"
     )
 
 
 def add_rebuild(parser: Parser) -> None:
     add_log_arguments(parser)
-    parser.add_argument("--output", required=True, metavar="DIR", help="absent or empty; appears whole or not at all")
+    parser.add_argument(
+        "--output", type=path, required=True, metavar="DIR", help="absent or empty; appears whole or not at all"
+    )
     parser.add_argument(
         "--repair-log",
+        type=path,
         metavar="DIR2",
         help="with salvage: write copies of the damaged segments in which a broker reads through the damage",
     )
@@ -223,8 +193,8 @@ def add_rebuild(parser: Parser) -> None:
 
 
 def add_publish(parser: Parser) -> None:
-    parser.add_argument("--store", required=True, metavar="ROOT", help="the store of the stopped broker")
-    parser.add_argument("--from", dest="rebuilt", required=True, metavar="DIR", help="what `rebuild` wrote")
+    parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
+    parser.add_argument("--from", dest="rebuilt", type=path, required=True, metavar="DIR", help="what `rebuild` wrote")
     parser.add_argument(
         "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
     )
@@ -235,7 +205,7 @@ def add_publish(parser: Parser) -> None:
 
 
 def add_restore(parser: Parser) -> None:
-    parser.add_argument("--store", required=True, metavar="ROOT", help="the store of the stopped broker")
+    parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
     parser.add_argument("--backup", metavar="NAME", help="which directory of ROOT/backup (default: the newest)")
     add_dry_run_argument(parser)
 
@@ -272,8 +242,13 @@ def add_query(parser: Parser) -> None:
         one.add_argument("--bodies", action="store_true", help="show bodies, too")
         add_output_arguments(one)
     parser_of["key"].add_argument("--key", required=True, metavar="K")
-    parser_of["key"].add_argument("--begin", type=int, metavar="MS", help="stored at or after this time")
-    parser_of["key"].add_argument("--end", type=int, metavar="MS", help="stored at or before this time")
+    parser_of["key"].add_argument(
+        "--begin",
+        type=milliseconds,
+        metavar="MS",
+        help="stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
+    )
+    parser_of["key"].add_argument("--end", type=milliseconds, metavar="MS", help="stored at or before this time")
     parser_of["key"].add_argument(
         "--max", dest="max_messages", type=positive, metavar="N", help="at most N (default 64)"
     )
@@ -282,7 +257,13 @@ def add_query(parser: Parser) -> None:
     )
     parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID")
     parser_of["offset"].add_argument("--offset", required=True, type=natural, metavar="N")
-    parser_of["time"].add_argument("--time", required=True, type=int, metavar="MS")
+    parser_of["time"].add_argument(
+        "--time",
+        required=True,
+        type=milliseconds,
+        metavar="MS",
+        help="milliseconds since 1970, or ISO 8601 with its zone",
+    )
     parser_of["time"].add_argument("--boundary", choices=("lower", "upper"), help="among equal times (default lower)")
 
 
@@ -298,7 +279,7 @@ def add_inspect(parser: Parser) -> None:
 
 def add_load(parser: Parser) -> None:
     add_log_arguments(parser)
-    parser.add_argument("--table", required=True, metavar="TABLE", help="path or URI of the Delta table")
+    parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
     parser.add_argument("--cluster", required=True, metavar="C", help="value of the table's column cluster")
     parser.add_argument("--broker", required=True, metavar="B", help="value of the table's column broker")
     add_topic_argument(parser)
@@ -314,13 +295,15 @@ def add_load(parser: Parser) -> None:
 
 
 def add_report(parser: Parser) -> None:
-    parser.add_argument("--table", required=True, metavar="TABLE", help="path or URI of the Delta table")
+    parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
     parser.add_argument("--by", choices=("topic", "queue", "tag", "host", "hour", "date"), help="default topic")
     parser.add_argument(
         "--checks", action="store_true", help="retries, duplicates, transactions, delays, gaps and clocks, too"
     )
-    parser.add_argument("--html", metavar="FILE", help="write one self-contained page with plots and all checks")
-    parser.add_argument("--csv", metavar="FILE", help="write all groups as CSV")
+    parser.add_argument(
+        "--html", type=path, metavar="FILE", help="write one self-contained page with plots and all checks"
+    )
+    parser.add_argument("--csv", type=path, metavar="FILE", help="write all groups as CSV")
 
 
 JOBS = {
@@ -384,7 +367,10 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
 
 def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, config.JobOptions]:
     """Return the job's name and its options; raises UsageError, or SystemExit(0) after ``--help`` and ``--version``."""
-    parsed = build_parser(jobs).parse_args(arguments)
+    parser = build_parser(jobs)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=f"see ./{parser.prog} {parsed.job} --help")
     return parsed.job, config.from_arguments(jobs[parsed.job].options, parsed)
 
 
@@ -394,13 +380,16 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
     With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right (0, or 64 after one
     line).
     """
-    as_json, debug = "--json" in arguments, "--debug" in arguments
-    job_name, options = "", config.JobOptions(json=as_json, debug=debug)
+    debug = "--debug" in arguments
+    job_name, options = "", output_options(arguments)
     try:
         spark_options, job_arguments = launch.split_command_line(arguments, jobs)
         job_name, options = parse(job_arguments or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
             return 0
+        wanted, options = options, replace(options, report_file=None)
+        refuse_unwritable(wanted.report_file)
+        options = wanted
         if not debug:
             # py4j logs a trace for every call that the end of the JVM cuts off.
             logging.getLogger().addHandler(logging.NullHandler())
@@ -414,13 +403,42 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
     return deliver(report, options)
 
 
+def output_options(arguments: Sequence[str]) -> config.JobOptions:
+    """Return where the report of a command line goes that may be wrong elsewhere."""
+    parser = Parser(add_help=False)
+    add_output_arguments(parser)
+    try:
+        return config.from_arguments(config.JobOptions, parser.parse_known_args(arguments)[0])
+    except UsageError:
+        return config.JobOptions(json="--json" in arguments, debug="--debug" in arguments)
+
+
+def refuse_unwritable(report_file: str | None) -> None:
+    """Raise WriteFailed where a report will not go: hours of work should not end with that."""
+    if report_file is None:
+        return
+    directory = Path(report_file).absolute().parent
+    if Path(report_file).is_dir():
+        raise WriteFailed("the report cannot be written: this is a directory", path=report_file)
+    if not directory.is_dir():
+        raise WriteFailed("the report cannot be written: there is no such directory", path=str(directory))
+    if not os.access(directory, os.W_OK):
+        raise WriteFailed("the report cannot be written: permission denied", path=report_file)
+
+
 def deliver(report: Report, options: config.JobOptions) -> int:
-    """Write the report to where the options say and return its exit code."""
+    """Write the report to where the options say and return its exit code; stdout has it even if FILE cannot."""
     for line in report.error_lines:
         print(line, file=sys.stderr)  # noqa: T201
+    code = report.exit_code
     try:
         if options.report_file is not None:
             report.write(options.report_file)
+    except OSError as error:
+        reason = f"{error.strerror or error} ({options.report_file})"
+        print(f"error: the report cannot be written: {reason}", file=sys.stderr)  # noqa: T201
+        code = code or WriteFailed.exit_code
+    try:
         if options.json:
             print(report.to_json())  # noqa: T201
         elif not report.error_lines:
@@ -430,9 +448,9 @@ def deliver(report: Report, options: config.JobOptions) -> int:
         # The reader of our stdout has gone (`... | head`); the interpreter must not trip over it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"error: cannot write the report: {error}", file=sys.stderr)  # noqa: T201
-        return 74
-    return report.exit_code
+        print(f"error: the report cannot be written: {error.strerror or error} (stdout)", file=sys.stderr)  # noqa: T201
+        return WriteFailed.exit_code
+    return code
 
 
 class orderly_signals:  # noqa: N801  (reads as what it does, like contextlib's)

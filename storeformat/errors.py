@@ -44,8 +44,13 @@ class StoreFormatError(Exception):
 
     def __str__(self) -> str:
         text = self.what
-        if self.expected is not None or self.found is not None:
-            text += f": found {self.found}, expected {self.expected}"
+        sides = [
+            f"{side} {value}"
+            for side, value in (("found", self.found), ("expected", self.expected))
+            if value is not None
+        ]
+        if sides:
+            text += ": " + ", ".join(sides)
         where = ", ".join(
             part for part in (self.path, None if self.offset is None else f"offset {self.offset}") if part is not None
         )

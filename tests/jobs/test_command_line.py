@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobs import command_line, config, launch, session
+from jobs import arguments, command_line, config, launch, session
 from jobs.command_line import JOBS, main, parse
 from jobs.reporting import Interrupted, Report, Reporter, failure_report, size_text, time_text
 from storeformat import errors
@@ -104,11 +104,46 @@ class TestParsing:
             "query --store S offset --topic T --queue 0",
             "rebuid --store S --output D",
             "inspect --store S extra",
+            "inspect --store=",
+            "inspect --store S --commitlog ,",
+            "rebuild --store S --output=",
+            "rebuild --store S --output D --topic=",
+            "query --store S time --topic T --queue 0 --time 2026-01-31",
+            "query --store S time --topic T --queue 0 --time 2026-01-31T23:59:59",
         ],
     )
     def test_wrong_lines_are_usage_errors(self, line: str) -> None:
         with pytest.raises(errors.UsageError):
             parse(line.split(), JOBS)
+
+    @pytest.mark.parametrize(
+        ("text", "meant"),
+        [
+            ("~", "HOME"),
+            ("~/store", "HOME/store"),
+            ("~other/x", "~other/x"),
+            ("file:/data/x", "file:///data/x"),
+            ("file:///data/x", "file:///data/x"),
+            ("s3://bucket/~/x", "s3://bucket/~/x"),
+            ("a b/\U0001f980/", "a b/\U0001f980/"),
+        ],
+    )
+    def test_paths(self, text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", "/home/me")
+        assert arguments.path(text) == meant.replace("HOME", "/home/me")
+        assert arguments.paths(f"{text},b") == (meant.replace("HOME", "/home/me"), "b")
+
+    @pytest.mark.parametrize(
+        "text",
+        ["1626079567052", "2021-07-12T08:46:07.052Z", "2021-07-12T08:46:07.052+00:00", "2021-07-12 10:46:07.052+02:00"],
+    )
+    def test_times(self, text: str) -> None:
+        assert arguments.milliseconds(text) == 1626079567052
+
+    def test_an_unknown_option_is_the_jobs(self) -> None:
+        with pytest.raises(errors.UsageError, match="--frm 5") as wrong:
+            parse(["inspect", "--store", "S", "--frm", "5"], JOBS)
+        assert wrong.value.advice == "see ./spark-submit.sh inspect --help"
 
 
 class TestSplittingOffSparksOptions:
@@ -342,8 +377,38 @@ class TestRunning:
     def test_a_report_that_cannot_be_written_is_no_success(
         self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
-        assert main([*LINE, "--report", str(tmp_path / "absent" / "r.json")], JOBS) == 74
-        assert "cannot write the report" in capsys.readouterr().err
+        assert main([*LINE, "--report", str(tmp_path / "r.json" / "r.json")], JOBS) == 74
+        assert "report cannot be written" in capsys.readouterr().err
+
+    def test_a_report_that_cannot_be_written_is_known_before_the_work(
+        self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        job.run = raising(AssertionError("must not run"))
+        for file in (tmp_path, tmp_path / "absent" / "r.json"):
+            assert main([*LINE, "--json", "--report", str(file)], JOBS) == 74
+            said = capsys.readouterr()
+            assert said.err.count("report cannot be written") == 1
+            assert json.loads(said.out)["status"] == "error"
+
+    def test_stdout_has_a_report_that_its_file_cannot_take_any_more(
+        self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        def run(options: Any, reporter: Any) -> Report:
+            (tmp_path / "reports").rmdir()
+            return Report("inspect", "damaged")
+
+        (tmp_path / "reports").mkdir()
+        job.run = run
+        assert main([*LINE, "--json", "--report", str(tmp_path / "reports" / "r.json")], JOBS) == 1
+        said = capsys.readouterr()
+        assert json.loads(said.out)["status"] == "damaged"
+        assert "report cannot be written" in said.err
+
+    def test_the_report_of_a_wrong_line_goes_to_its_file(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        assert main(["inspect", "--json", "--report", str(tmp_path / "r.json")], JOBS) == 64
+        assert json.loads((tmp_path / "r.json").read_text()) == json.loads(capsys.readouterr().out)
 
     def test_signals_are_as_before_afterwards(self, job: Any) -> None:
         before = signal.getsignal(signal.SIGTERM)

@@ -1,0 +1,91 @@
+"""The values that arguments of the command line have: each function takes the text and returns the value, or raises
+``argparse.ArgumentTypeError`` with what is wrong in words. Must import with a bare Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from jobs import config
+
+
+def natural(text: str) -> int:
+    """Return a whole number of at least 0."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    value = natural(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("0 is too small")
+    return value
+
+
+def milliseconds(text: str) -> int:
+    """Return a time in milliseconds since 1970, which is said as such or as ISO 8601 with its zone."""
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither milliseconds since 1970 nor a time with its zone, as 2026-01-31T23:59:59.123Z"
+        )
+    return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
+
+
+def path(text: str) -> str:
+    """Return a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty path names nothing")
+    if text.startswith("file:/") and not text.startswith("file://"):
+        return "file://" + text.removeprefix("file:")
+    return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Return the two sides of ``name=value``."""
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    return name.strip(), value.strip()
+
+
+def topic_filter(text: str) -> config.TopicFilter:
+    """Return the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name is no topic")
+    return config.TopicFilter.parse(text)
+
+
+def artefacts(text: str) -> tuple[config.Artefact, ...]:
+    """Return the artefacts of a comma-separated list."""
+    named = {part.strip() for part in text.split(",")}
+    unknown = sorted(named - set(config.ARTEFACTS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(config.ARTEFACTS)}")
+    return tuple(name for name in config.ARTEFACTS if name in named)
+
+
+def rebuilt_artefacts(text: str) -> tuple[config.Artefact, ...]:
+    """Return the artefacts of a list, or the one that stands alone."""
+    return config.ROCKSDB if text.strip() == config.ROCKSDB[0] else artefacts(text)
+
+
+def paths(text: str) -> tuple[str, ...]:
+    """Return the paths of a comma-separated list."""
+    named = tuple(path(part.strip()) for part in text.split(",") if part.strip())
+    if not named:
+        raise argparse.ArgumentTypeError("an empty path names nothing")
+    return named
