@@ -268,7 +268,7 @@ class TestEnvironment:
 SLOW_JOB = """
 import sys, time
 sys.path.insert(0, {root!r})
-from jobs import command_line, config
+from jobs import command_line, config, job_arguments
 from jobs.reporting import Report
 from jobs.session import spark_context
 
@@ -286,7 +286,7 @@ class slow_job:
         return Report("slow")
 
 sys.modules["slow_job"] = slow_job
-job = command_line.Job("slow_job", "sleeps", config.DemoOptions, command_line.add_demo)
+job = command_line.Job("slow_job", "sleeps", config.DemoOptions, job_arguments.add_demo)
 sys.exit(command_line.main(["demo"], {{"demo": job}}))
 """
 
