@@ -20,11 +20,13 @@ Whole chunks are compared at once; only where they differ is anything looked at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from storeformat.indexrows import ROW, RowArray, Rows, hashes_of
 
 CHUNK = 1 << 17
 """Entries compared at a time."""
@@ -39,24 +41,8 @@ _AGREE = 4
 _MOST_JUMPS = 20_000
 """Jumps between the two sequences after which the rest of a file counts as wrong, entry by entry."""
 
-ROW = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
-TAG_MARK = -(1 << 31)
-"""Set in the ``key_hash`` of rows that come from TAGS; stored hashes are never negative."""
-
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
-RowArray = npt.NDArray[np.void]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The entries that the log makes, in its order: ``read(begin, end)`` returns rows of ``ROW``, ``find(offset)`` the
-    number of the first row at or behind a commit-log offset.
-    """
-
-    total: int
-    read: Callable[[int, int], RowArray]
-    find: Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -156,9 +142,7 @@ class Alignment:
         at = old
         while at < own:
             block, numbers = self._next_rows(own - at)
-            length = len(block)
-            agree = (hashes_of(block) == hashes[at : at + length]) & (block["offset"] == offsets[at : at + length])
-            run = length if agree.all() else int(agree.argmin())
+            run = _matching(block, hashes[at:], offsets[at:])
             self._accept(block[:run], numbers[:run])
             pairs[at : at + run], paired[at : at + run] = block[:run], True
             at += run
@@ -170,7 +154,7 @@ class Alignment:
     def recognised(self, entries: RowArray) -> int:
         """Returns how many of a file's first entries were written, if the log makes the first of them; else 0."""
         written = entries["phy_offset"] != 0
-        count = len(written) if written.all() else int(written.argmin())
+        count = _leading(written)
         hashes, offsets = entries["key_hash"].astype(np.int32), entries["phy_offset"].astype(np.int64)
         before, found = self.with_tags, None if count == 0 else self._find(hashes[:count], offsets[:count], 0, 0)
         self.with_tags = before
@@ -181,9 +165,7 @@ class Alignment:
         if not self._started or not len(entries):
             return 0
         block, _ = self._next_rows(len(entries))
-        length = len(block)
-        agree = (hashes_of(block) == entries["key_hash"][:length]) & (block["offset"] == entries["phy_offset"][:length])
-        return length if agree.all() else int(agree.argmin())
+        return _matching(block, entries["key_hash"], entries["phy_offset"])
 
     def close(self) -> None:
         """Ends the walk: what the file covers of the log's sequence."""
@@ -292,8 +274,7 @@ class Alignment:
         if want <= 0:
             return 0
         block, _ = self._next_rows(want, row=row, with_tags=with_tags)
-        agree = (hashes_of(block) == hashes[at : at + len(block)]) & (block["offset"] == offsets[at : at + len(block)])
-        return len(block) if agree.all() else int(agree.argmin())
+        return _matching(block, hashes[at:], offsets[at:])
 
     def _explain(
         self,
@@ -309,7 +290,7 @@ class Alignment:
         next_row = self.row
         lost = self._context.lost(offsets[at:]) if self._context.damaged else np.zeros(0, bool)
         if len(lost) and lost[0]:
-            count = min(rest if lost.all() else int(lost.argmin()), self._own - at)
+            count = min(_leading(lost), self._own - at)
             result.lost += count
             return count
         self._jumps += 1
@@ -375,7 +356,7 @@ class Alignment:
         block, numbers = self._next_rows(end - begin, row=begin)
         numbers = numbers[numbers < end]
         same = offsets[at : at + len(numbers)] == self._group
-        count = len(same) if same.all() else int(same.argmin())
+        count = _leading(same)
         for first in (len(numbers) - count, 0):
             repeated = hashes_of(block)[first : first + count]
             if count and numbers[first] < self.row and bool((repeated == hashes[at : at + count]).all()):
@@ -402,9 +383,15 @@ class Alignment:
         return 1
 
 
-def hashes_of(rows: RowArray) -> Int32Array:
-    """Returns the hashes of rows as they are stored, without the mark of TAGS."""
-    return np.asarray(rows["key_hash"] & 0x7FFFFFFF, np.int32)
+def _matching(rows: RowArray, hashes: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> int:
+    """Returns how many of the first rows have these hashes and offsets, which are at least as many."""
+    count = len(rows)
+    return _leading((hashes_of(rows) == hashes[:count]) & (rows["offset"] == offsets[:count]))
+
+
+def _leading(flags: npt.NDArray[np.bool_]) -> int:
+    """Returns how many are set before the first that is not."""
+    return len(flags) if flags.all() else int(flags.argmin())
 
 
 def keys_in(gap: Gap, rows: Rows, most: int) -> tuple[int, list[dict[str, int]]]:

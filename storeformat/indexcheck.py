@@ -15,18 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from storeformat import indexfile
-from storeformat.indexalignment import (
-    CHUNK,
-    LOOKAHEAD,
-    SEARCH,
-    Aligned,
-    Alignment,
-    Coverage,
-    FileContext,
-    Rows,
-    hashes_of,
-)
+from storeformat.indexalignment import CHUNK, LOOKAHEAD, SEARCH, Aligned, Alignment, Coverage, FileContext
 from storeformat.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
+from storeformat.indexrows import Rows, hashes_of
 
 MOST_FAULTS = 1_000
 

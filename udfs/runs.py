@@ -21,7 +21,7 @@ import numpy.typing as npt
 from storeformat import files, locations
 from storeformat.consumequeue import pack_units
 from storeformat.dispatch import IndexEntries, QueueUnits
-from storeformat.indexalignment import ROW, TAG_MARK
+from storeformat.indexrows import ROW, TAG_MARK
 from storeformat.kernels import Int32s, Int64s
 
 ENTRY = ROW

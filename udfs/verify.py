@@ -16,8 +16,9 @@ from storeformat import consumequeue, consumequeueext, files, indexcheck, indexf
 from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules, tags_codes
-from storeformat.indexalignment import FileContext, Rows
+from storeformat.indexalignment import FileContext
 from storeformat.indexcheck import IndexComparison
+from storeformat.indexrows import Rows
 from storeformat.queuecheck import Expectation, UnitComparison
 from storeformat.records import DecodeRules, decode
 from udfs.build import QueueFile, queue_slices

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storeformat import indexfile
-from storeformat.indexalignment import ROW, TAG_MARK, FileContext, Gap, Rows, keys_in
+from storeformat.indexalignment import FileContext, Gap, keys_in
 from storeformat.indexcheck import IndexComparison, compare_index_file
+from storeformat.indexrows import ROW, TAG_MARK, Rows
 
 SLOTS, CAPACITY = 7, 4_000
 Entry = tuple[int, int, int]
