@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report
 from storeformat import durable, files, locations, replacement
 from storeformat.brokerversion import rules_of
 from storeformat.dledger import DATA
-from storeformat.errors import DependencyMissing, MissingInput, Refused, StoreFormatError
-from storeformat.layout import COMMIT_LOG, find_segments
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
+from storeformat.layout import COMMIT_LOG, CONSUME_QUEUE, find_segments, is_file_name
 from storeformat.logdirectories import group_directories, groups_of, with_committed
 from storeformat.logend import check_log_end
 from storeformat.records import DecodeRules
 from storeformat.replacement import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
 
 LOCK = "lock"
+_SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
+"""One of these is in every store that a broker has ever opened."""
 
 
 def local_root(store: str) -> str:
@@ -26,7 +29,24 @@ def local_root(store: str) -> str:
         raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
+    _refuse_what_is_no_store(root)
     return root
+
+
+def _refuse_what_is_no_store(root: str) -> None:
+    """Raises where a directory shows that it is no store's root: a lock file made there would be a stray file, which in
+    ``commitlog/`` keeps a broker from starting.
+    """
+    names = [entry.name for entry in files.list_directory(root) or []]
+    advice = "--store must be the broker's storePathRootDir"
+    if any(is_file_name(name) for name in names):
+        raise NotAStore("this directory holds segments or queue files, it is not a store", path=root, advice=advice)
+    if MANIFEST in names and not set(names) & {COMMIT_LOG, LOCK}:
+        raise NotAStore("this is what a rebuild made, not a store", path=root, advice=advice)
+    if not (set(names) & _SIGNS or group_directories(root)):
+        raise MissingInput(
+            "this is not a broker's store", path=root, expected=" or ".join(sorted(_SIGNS)), advice=advice
+        )
 
 
 @contextmanager

@@ -23,7 +23,9 @@ QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest; ``files`` maps each path below DIR to (size, SHA-256 in hex), ``digest`` is that of the manifest."""
+    """A manifest; ``files`` maps each path below DIR to (size, SHA-256 in hex), ``settings`` are those of the rebuild
+    under their broker.conf names, ``digest`` is that of the manifest.
+    """
 
     digest: str
     log_begin: int
@@ -33,6 +35,7 @@ class Manifest:
     damaged_ranges: int
     artefacts: tuple[str, ...]
     topics: tuple[tuple[str, int | None], ...]
+    settings: Mapping[str, str]
     files: Mapping[str, tuple[int, str]]
 
     @property
@@ -81,9 +84,10 @@ def read_manifest(directory: str) -> Manifest:
             damaged_ranges=len(facts["damaged_ranges"]),
             artefacts=tuple(facts["artefacts"]),
             topics=tuple(_topic(text) for text in facts["topics"]),
+            settings={str(name): str(value) for name, value in facts["settings"].items()},
             files={str(row["path"]): (int(row["size"]), str(row["sha256"])) for row in facts["files"]},
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
     if manifest.artefacts == ROCKSDB:
         raise Refused("this is a table of RocksDB pairs, nothing that a broker reads from its store", path=path)

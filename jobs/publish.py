@@ -19,8 +19,8 @@ from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report, Reporter, size_text
 from storeformat import durable, files, locations, replacement
 from storeformat.brokerconfig import TOPICS, configured_batch_topics
-from storeformat.errors import Refused
-from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, StoreLayout
+from storeformat.errors import MissingInput, Refused
+from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, StoreLayout, apply_settings
 from storeformat.logdirectories import commit_log_directories
 from storeformat.replacement import ABORT, BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
 from storeformat.storeparts import holds_pairs
@@ -165,7 +165,10 @@ def _check_queue_types(configured: str, manifest: Manifest) -> None:
 
 def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
     """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
-    directories = tuple(commit_log_directories(root, StoreLayout(), named=named))
+    layout = apply_settings(StoreLayout(), manifest.settings, strict=False)
+    directories = tuple(commit_log_directories(root, layout, named=named))
+    if missing := [path for path in directories if not files.exists(path)]:
+        raise MissingInput("there is no commit log", path=missing[0], advice="--commitlog PATH[,PATH] says where it is")
     log = LogRange(
         manifest.log_begin,
         manifest.log_end,

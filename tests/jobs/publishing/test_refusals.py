@@ -24,7 +24,7 @@ from support.publishing import (
 )
 
 from storeformat import durable, files
-from storeformat.errors import MissingInput, Refused
+from storeformat.errors import MissingInput, NotAStore, Refused
 
 
 def flip_a_byte(case: Case) -> None:
@@ -240,3 +240,29 @@ def test_new_files_belong_to_the_owner_of_the_log(case: Case) -> None:
 def test_no_jvm_gets_the_lock_while_a_publish_runs(case: Case, holder: Callable[[Path], subprocess.Popen[str]]) -> None:
     with durable.broker_lock(str(case.root / "lock"), create=True):
         assert said(holder(case.root / "lock")) == "taken"
+
+
+@pytest.mark.parametrize("where", ["root/commitlog", "root/consumequeue/TopicOrder/0", "out", "elsewhere"])
+def test_no_lock_file_is_made_in_what_is_no_store(where: str, case: Case, tmp_path: Path) -> None:
+    root = {"out": case.out, "elsewhere": tmp_path}.get(where) or case.root / where.removeprefix("root/")
+    before = snapshot(root)
+    wrong = Case(root, case.out)
+    with pytest.raises((NotAStore, MissingInput), match="store"):
+        wrong.publish()
+    with pytest.raises((NotAStore, MissingInput), match="store"):
+        wrong.restore()
+    assert snapshot(root) == before
+
+
+def test_a_log_that_is_not_there_is_missing_input(case: Case, tmp_path: Path) -> None:
+    (case.root / "commitlog").rename(tmp_path / "log")
+    with pytest.raises(MissingInput, match="no commit log") as missing:
+        case.publish()
+    assert "--commitlog" in str(missing.value.advice)
+    assert not case.backups
+
+
+def test_the_log_is_where_the_settings_of_the_rebuild_say(case: Case, tmp_path: Path) -> None:
+    (case.root / "commitlog").rename(tmp_path / "log")
+    edit_manifest(case, settings=manifest(case)["settings"] | {"storePathCommitLog": str(tmp_path / "log")})
+    assert case.publish()["replaced"]
