@@ -11,13 +11,12 @@ from storeformat import durable, files, locations, replacement
 from storeformat.brokerversion import rules_of
 from storeformat.dledger import DATA
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
-from storeformat.layout import COMMIT_LOG, CONSUME_QUEUE, find_segments, is_file_name
+from storeformat.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, find_segments, is_file_name
 from storeformat.logdirectories import group_directories, groups_of, with_committed
 from storeformat.logend import check_log_end
 from storeformat.records import DecodeRules
 from storeformat.replacement import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
 
-LOCK = "lock"
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
 

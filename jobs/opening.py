@@ -23,6 +23,8 @@ from storeformat.layout import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
+    LOCK,
+    ROCKSDB_STORE,
     StoreLayout,
     apply_settings,
     broker_name,
@@ -34,7 +36,6 @@ from storeformat.logend import growing_log_end
 from storeformat.multidispatch import MultiDispatchRules
 from storeformat.records import DISPATCH_PROPERTIES, DecodeRules
 
-LOCK = "lock"
 _FILES_TO_ASK = 64
 _SIZES_OF_QUEUES = {
     CONSUME_QUEUE: "mapped_file_size_consume_queue",
@@ -223,7 +224,7 @@ def _evidence(root: str, layout: StoreLayout) -> Evidence:
             reader.read_into(24, memoryview(page))
         tail = tuple(int.from_bytes(page[at : at + 8], "big", signed=True) for at in (0, 8, 16))
     return Evidence(
-        has_rocksdb_store=files.exists(locations.join(root, "rocksdbstore")),
+        has_rocksdb_store=files.exists(locations.join(root, ROCKSDB_STORE)),
         has_abort_backup=files.exists(locations.join(root, "abort.bak")),
         checkpoint_tail=tail,
         counts_every_put=_counts_every_put(root, layout.max_hash_slot_num),

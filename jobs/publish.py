@@ -20,9 +20,17 @@ from jobs.reporting import Report, Reporter, size_text
 from storeformat import durable, files, locations, replacement
 from storeformat.brokerconfig import TOPICS, configured_batch_topics
 from storeformat.errors import MissingInput, Refused
-from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, StoreLayout, apply_settings
+from storeformat.layout import (
+    ABORT,
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    ROCKSDB_QUEUES,
+    ROCKSDB_STORE,
+    StoreLayout,
+    apply_settings,
+)
 from storeformat.logdirectories import commit_log_directories
-from storeformat.replacement import ABORT, BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
+from storeformat.replacement import BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
 from storeformat.storeparts import holds_pairs
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
@@ -127,9 +135,9 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             "this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files",
             path=locations.join(root, CONSUME_QUEUE),
         )
-    if durable.present(locations.join(root, "consumequeue_rocksdb", "CURRENT")):
+    if durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
         notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
-    if holds_pairs(locations.join(root, "rocksdbstore")):
+    if holds_pairs(locations.join(root, ROCKSDB_STORE)):
         notes.append(
             "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
             "is shorter than it once was, move rocksdbstore/ away before the broker starts"

@@ -21,11 +21,11 @@ from storeformat.batchconsumequeue import written_units
 from storeformat.consumequeue import UNIT_SIZE
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.multidispatch import LIGHT_PREFIX
 from udfs.build import QueueFile
 from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
 
-LMQ_PREFIX = "%LMQ%"
-LITE_PREFIX = "%LMQ%$"
+LITE_PREFIX = LIGHT_PREFIX + "$"
 _FILES_A_TASK = 256
 _BYTES_A_TASK = 64 << 20
 

@@ -16,13 +16,15 @@ from dataclasses import astuple, replace
 import numpy as np
 
 from jobs.logscan import LogReading
-from jobs.opening import LOCK, OpenedStore
-from jobs.queue_checks import LITE_PREFIX, LMQ_PREFIX, Queue, QueuesCompared, run_checks
+from jobs.opening import OpenedStore
+from jobs.queue_checks import LITE_PREFIX, Queue, QueuesCompared, run_checks
 from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts, lost_ranges
 from storeformat import files, locations
 from storeformat.durable import is_live
 from storeformat.errors import MissingInput
+from storeformat.layout import LOCK
+from storeformat.multidispatch import LIGHT_PREFIX
 from udfs.verify import FindRecords, RecordsAsked
 
 MOST_RECOVERED_SEGMENTS = 10
@@ -55,7 +57,7 @@ def judge_queues(
         task = replace(compared.task, dispatched=dispatched)
         run_checks(compared, runner, "look again at what is missing", task, again)
     totals: Counter[str] = Counter()
-    multi_dispatch = any(topic.startswith(LMQ_PREFIX) for topic, _ in compared.queues)
+    multi_dispatch = any(topic.startswith(LIGHT_PREFIX) for topic, _ in compared.queues)
     gone = _Deletions(store.root, created_anew, compared)
     for queue in sorted(compared.queues):
         those = compared.queues[queue]
@@ -237,7 +239,7 @@ def _judge_old_units(
         place, foreign, lost = compared.place(queue, base), [], 0
         for at, offset, size in zip(*(column.tolist() for column in astuple(units.behind)), strict=True):
             record = records.get(offset)
-            its_own = record is not None and (record[1] == queue or queue[0].startswith(LMQ_PREFIX))
+            its_own = record is not None and (record[1] == queue or queue[0].startswith(LIGHT_PREFIX))
             of_earlier_life = its_own and offset < first
             if record is not None and record[0] == size and not of_earlier_life:
                 foreign.append((at * compared.unit_size, {"phy_offset": offset, "size": size}))

@@ -14,7 +14,8 @@ from jobs.config import RestoreOptions
 from jobs.reporting import Report, Reporter
 from storeformat import durable, locations, replacement
 from storeformat.errors import MissingInput, Refused
-from storeformat.replacement import ABORT, FINISHED, PUBLISH, RESTORE, SWAPPING, Journal, Place, Replacement
+from storeformat.layout import ABORT
+from storeformat.replacement import FINISHED, PUBLISH, RESTORE, SWAPPING, Journal, Place, Replacement
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:

@@ -26,9 +26,7 @@ from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts
 from storeformat import files, locations
 from storeformat.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
-from storeformat.layout import CHECKPOINT, CONSUME_QUEUE
-
-ABORT = "abort"
+from storeformat.layout import ABORT, CHECKPOINT, CONSUME_QUEUE
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,12 @@ MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)
 
 
 def file_size_of(configured: int) -> int:
-    """Length of every consume-queue file: ``mapped_file_size_consume_queue`` rounded up to whole units."""
+    """Length in bytes of every consume-queue file: ``mapped_file_size_consume_queue`` rounded up to whole units.
+
+    Raises WrongSettings for a size that the broker cannot map (ConsumeQueue's mappedFileSize is an int).
+    """
     if not 0 < configured <= 0x7FFFFFFF:
-        raise WrongSettings(
-            "mapped_file_size_consume_queue is out of range", found=configured, expected="1 to 2147483647"
-        )
+        raise WrongSettings("mappedFileSizeConsumeQueue is out of range", found=configured, expected="1 to 2147483647")
     return -(-configured // UNIT_SIZE) * UNIT_SIZE
 
 

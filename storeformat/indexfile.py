@@ -103,11 +103,13 @@ def parse_header(content: bytes | memoryview) -> IndexHeader:
 
 
 def index_file_size(slots: int, max_index_num: int) -> int:
-    """Length of every index file with ``max_hash_slot_num`` slots and ``max_index_num`` entry places (one unused)."""
+    """Length in bytes of every index file with ``max_hash_slot_num`` slots and ``max_index_num`` entry places (one
+    unused); raises WrongSettings where the broker could not map it.
+    """
     size = entries_position(slots) + ENTRY_SIZE * max_index_num
     if slots < 1 or max_index_num < 2 or size > 0x7FFFFFFF:
         raise WrongSettings(
-            "max_hash_slot_num and max_index_num make no index file",
+            "maxHashSlotNum and maxIndexNum make no index file",
             found=f"{slots} and {max_index_num}",
             expected="at least 1 and 2, and a file below 2 GiB",
         )

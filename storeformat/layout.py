@@ -21,14 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
-from storeformat import files
+from storeformat import batchconsumequeue, consumequeue, files, indexfile
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from storeformat.dledger import ENTRIES, HEAD_SIZE, framing_of, is_of_group
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
 from storeformat.framing import PLAIN, Framing
-
-CONSUME_QUEUE_UNIT_SIZE = 20
 
 COMMIT_LOG = "commitlog"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -36,6 +34,10 @@ CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+ROCKSDB_QUEUES = "consumequeue_rocksdb"
+ROCKSDB_STORE = "rocksdbstore"
 
 _MAX_FILE_SIZE = (1 << 31) - 1
 """The broker maps files with an int length."""
@@ -48,13 +50,13 @@ class StoreLayout:
     """
 
     mapped_file_size_commit_log: int = 1 << 30
-    mapped_file_size_consume_queue: int = 300_000 * CONSUME_QUEUE_UNIT_SIZE
+    mapped_file_size_consume_queue: int = 300_000 * consumequeue.UNIT_SIZE
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_index_enable: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     store_path_commit_log: str = ""
-    mapper_file_size_batch_consume_queue: int = 300_000 * 46
+    mapper_file_size_batch_consume_queue: int = 300_000 * batchconsumequeue.UNIT_SIZE
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     enable_consume_queue_ext: bool = False
@@ -68,19 +70,18 @@ class StoreLayout:
         for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num"):
             _check_range(name, getattr(self, name), 1, _MAX_FILE_SIZE)
         _check_range("max_index_num", self.max_index_num, 2, _MAX_FILE_SIZE)
-        _check_range("index file size (from maxHashSlotNum and maxIndexNum)", self.index_file_size, 1, _MAX_FILE_SIZE)
+        _ = self.index_file_size  # raises where no broker could map one
         parse_delay_levels(self.message_delay_level)
 
     @property
     def consume_queue_file_size(self) -> int:
         """Bytes of a consume-queue file: the setting rounded up to whole units."""
-        units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE)
-        return units * CONSUME_QUEUE_UNIT_SIZE
+        return consumequeue.file_size_of(self.mapped_file_size_consume_queue)
 
     @property
     def index_file_size(self) -> int:
         """Bytes of an index file: header, slots, entries."""
-        return 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
+        return indexfile.index_file_size(self.max_hash_slot_num, self.max_index_num)
 
     def settings(self) -> dict[str, object]:
         """Returns the settings under their broker.conf names."""

@@ -39,9 +39,9 @@ from typing import Any
 
 from storeformat import durable, files, locations
 from storeformat.errors import Refused, WriteFailed
+from storeformat.layout import ABORT
 
 BACKUP = "backup"
-ABORT = "abort"
 JOURNAL = "journal.json"
 JOURNAL_FORMAT = 1
 

@@ -11,7 +11,7 @@ from storeformat import files, locations
 from storeformat.commitlog import Segment
 from storeformat.consumequeueext import UNIT_HEAD
 from storeformat.dledger import DATA
-from storeformat.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT
+from storeformat.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT, ROCKSDB_QUEUES, ROCKSDB_STORE
 from storeformat.logdirectories import group_directories
 
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
@@ -24,10 +24,10 @@ _PARTS = {
     "timerwheel": _TIMERS,
     "timerlog": _TIMERS,
     "kvStore": "what POP consumers hold and have not acknowledged is known to the broker alone",
-    "consumequeue_rocksdb": _ROCKSDB_QUEUES,
-    "rocksdbstore": "an index, half messages or timers in RocksDB are not rebuilt, only index files",
+    ROCKSDB_QUEUES: _ROCKSDB_QUEUES,
+    ROCKSDB_STORE: "an index, half messages or timers in RocksDB are not rebuilt, only index files",
 }
-_ROCKSDB = ("consumequeue_rocksdb", "rocksdbstore", "kvStore")
+_ROCKSDB = (ROCKSDB_QUEUES, ROCKSDB_STORE, "kvStore")
 _EXT_FILES_TO_ASK = 64
 
 
