@@ -7,6 +7,7 @@ A job is a module of this package with ``run(options, reporter) -> Report``; it 
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import os
 import signal
@@ -184,8 +185,11 @@ def deliver(report: Report, options: config.JobOptions) -> int:
         print(f"error: the report cannot be written: {reason}", file=sys.stderr)  # noqa: T201
         code = code or WriteFailed.exit_code
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Topics may be in any script, and the terminal's or the scheduler's locale is not ours.
+            sys.stdout.reconfigure(errors="backslashreplace")
         if options.json:
-            print(report.to_json())  # noqa: T201
+            print(report.to_json(ascii_only=(sys.stdout.encoding or "").lower() != "utf-8"))  # noqa: T201
         elif not report.error_lines:
             print(report.to_text())  # noqa: T201
         sys.stdout.flush()

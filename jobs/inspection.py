@@ -33,7 +33,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
     else:
         with session.spark_context("rocketmq-store-spark inspect") as context:
             reading = survey(store, options, SparkRunner(context))
-        facts = {**reading.facts(), **_contents(store, reading)}
+        facts = {**reading.facts(), **_contents(store, reading, options)}
     return Report(
         "inspect",
         "damaged" if facts.get("damaged_ranges") else "ok",
@@ -60,8 +60,9 @@ def survey(store: OpenedStore, options: InspectOptions, runner: Runner) -> LogRe
     )
 
 
-def _contents(store: OpenedStore, reading: LogReading) -> dict[str, Any]:
-    """Returns the rows of segments and of topics, largest first."""
+def _contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
+    """Returns the rows of segments and of the topics asked for, largest first."""
+    wanted = [(item.topic, item.queue_id) for item in options.topics]
     segments = []
     for segment in store.segments:
         scans = [scan for scan in reading.scans if scan.report.split.segment.base == segment.base]
@@ -81,6 +82,8 @@ def _contents(store: OpenedStore, reading: LogReading) -> dict[str, Any]:
         for code, queue_id, count in zip(
             scan.runs.topic_codes.tolist(), scan.runs.queue_ids.tolist(), scan.runs.counts.tolist(), strict=True
         ):
+            if wanted and not _is_wanted({"topic": names[code], "queue_id": queue_id}, wanted):
+                continue
             row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
             row["queues"].add(queue_id)
             row["queued_messages"] += count

@@ -16,7 +16,7 @@ from storeformat.brokerversion import NOTHING_SHOWN, BrokerRules, Evidence, gues
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
 from storeformat.durable import is_live
-from storeformat.errors import DamagedLog, MissingInput, WrongSettings
+from storeformat.errors import DamagedLog, MissingInput, UsageError, WrongSettings
 from storeformat.layout import (
     BATCH_CONSUME_QUEUE,
     CHECKPOINT,
@@ -100,6 +100,10 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
 
     A job that neither reads nor writes index files does not need their sizes, and is not refused for them.
     """
+    if options.keep_crc_failures and options.on_damage != "salvage":
+        raise UsageError(
+            "--keep-crc-failures needs --on-damage salvage: what to do with damaged records is asked there"
+        )
     root = locations.absolute(options.store)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
@@ -118,6 +122,11 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
                 path=root,
                 advice="say --broker-version 4.9, 5.1, 5.3 or 5.5",
             )
+    if len(segments) == 1 and not sized and segments[0].size != StoreLayout().mapped_file_size_commit_log:
+        notes.append(
+            f"the only segment has {segments[0].size} bytes: if the broker's mappedFileSizeCommitLog is another, the "
+            "file was cut or is still being copied"
+        )
     batch_topics = find_batch_topics(root, options.batch_topics)
     as_broker = options.on_damage == "stop"
     groups = groups_of(directories) or group_directories(root, layout.d_leger_self_id)

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from jobs import planning
-from jobs.config import RebuildOptions, VerifyOptions
+from jobs.config import RebuildOptions, TopicFilter, VerifyOptions
 from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
 from jobs.opening import OpenedStore
 from jobs.running import Runner
@@ -26,8 +26,8 @@ from storeformat import __version__, files, locations
 from storeformat.brokerconfig import TOPICS, topic_configuration
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.dispatch import topic_names
-from storeformat.errors import Refused, TotalsDisagree, WriteFailed
-from storeformat.layout import CHECKPOINT
+from storeformat.errors import MissingInput, Refused, TotalsDisagree, WriteFailed
+from storeformat.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
 from storeformat.topicsjson import topics_json
 from udfs.batchruns import BuildBatchQueueFiles
 from udfs.build import (
@@ -134,7 +134,7 @@ def scan_store(
         with_times=with_times,
         mark_tag_entries=mark_tag_entries,
     )
-    return scan_log(
+    reading = scan_log(
         runner,
         store.segments,
         task,
@@ -143,6 +143,29 @@ def scan_store(
         on_damage=options.on_damage,
         keep_crc_failures=options.keep_crc_failures,
     )
+    _refuse_unknown_queues(options.topics, store, reading)
+    return reading
+
+
+def _refuse_unknown_queues(wanted: Sequence[TopicFilter], store: OpenedStore, reading: LogReading) -> None:
+    """Raises MissingInput for a topic or queue that neither the log nor the store has: a name that was mistyped."""
+    if not wanted:
+        return
+    here = set()
+    for scan in reading.scans:
+        names = topic_names(scan.topics)
+        for runs in (scan.runs, scan.batch_runs):
+            pairs = zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)
+            here |= {(names[code], queue_id) for code, queue_id in pairs}
+    here |= {(topic, None) for topic, _ in here}
+    for item in wanted:
+        parts = (item.topic,) if item.queue_id is None else (item.topic, str(item.queue_id))
+        places = [locations.join(store.root, kind, *parts) for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)]
+        if (item.topic, item.queue_id) not in here and not any(files.exists(place) for place in places):
+            raise MissingInput(
+                "neither the log nor the store has this topic or queue", path=":".join(parts),
+                advice="inspect lists the topics; names are case-sensitive",
+            )  # fmt: skip
 
 
 def _build_files(

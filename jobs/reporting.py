@@ -37,9 +37,9 @@ class Report(dict[str, Any]):
         self.text = text
         self.error_lines: list[str] = []
 
-    def to_json(self) -> str:
+    def to_json(self, *, ascii_only: bool = False) -> str:
         """Return the report as one line of JSON."""
-        return json.dumps(self, ensure_ascii=False, default=_plain)
+        return json.dumps(self, ensure_ascii=ascii_only, default=_plain)
 
     def to_text(self) -> str:
         """Return the report for a person: one line a fact, in the order the job stated them."""
@@ -59,7 +59,7 @@ class Report(dict[str, Any]):
         target = Path(path)
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            draft.write_text(self.to_json() + "\n", encoding="utf-8")
+            draft.write_text(self.to_json() + "\n", encoding="utf-8", errors="backslashreplace")
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ _COPY_CHUNK = 8 << 20
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a directory. ``size`` is -1 for a directory."""
+    """One name in a directory. ``size`` is -1 for a directory, and for what is no file either (a pipe, a socket)."""
 
     name: str
     path: str
@@ -84,6 +84,8 @@ def reading(path: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         raise MissingInput(f"cannot be read: {first_line(error)}", path=path, advice=_advice(error)) from error
+    except UnicodeError as error:
+        raise MissingInput(f"a name here is not in UTF-8: {error}", path=path) from error
 
 
 @contextmanager
@@ -103,18 +105,27 @@ def list_directory(path: str) -> list[Entry] | None:
         if info.type == pafs.FileType.NotFound:
             return None
         if info.type != pafs.FileType.Directory:
-            raise MissingInput("is no directory", path=path)
+            raise MissingInput("this is no directory", path=path)
         children = filesystem.get_file_info(pafs.FileSelector(inner))
-    entries = [
-        Entry(
-            name=child.base_name,
-            path=locations.join(path, child.base_name),
-            size=-1 if child.type == pafs.FileType.Directory else int(child.size),
-            is_directory=child.type == pafs.FileType.Directory,
-        )
-        for child in children
-    ]
+        entries = [
+            Entry(
+                name=child.base_name,
+                path=locations.join(path, child.base_name),
+                size=int(child.size) if child.type == pafs.FileType.File else -1,
+                is_directory=child.type == pafs.FileType.Directory,
+            )
+            for child in children
+        ]
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def first_dead_link(path: str) -> str | None:
+    """Returns the path of a link in a directory that leads nowhere, None where there is none; no listing has it."""
+    if not locations.is_local(path):
+        return None
+    with reading(path), os.scandir(locations.local_path(path)) as children:
+        dead = sorted(child.name for child in children if child.is_symlink() and not os.path.exists(child.path))
+    return locations.join(path, dead[0]) if dead else None
 
 
 def exists(path: str) -> bool:
@@ -181,7 +192,8 @@ def read_bytes(path: str) -> bytes:
     """Returns a whole file."""
     size = size_of(path)
     if size is None:
-        raise MissingInput("does not exist", path=path)
+        what = "this is a directory, not a file" if exists(path) else "there is no such file"
+        raise MissingInput(what, path=path)
     data = bytearray(size)
     with RangeReader(path) as reader:
         reader.read_into(0, memoryview(data))

@@ -165,6 +165,8 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
             raise MissingInput(
                 "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
             )
+        if (link := files.first_dead_link(directory)) is not None:
+            raise MissingInput("a link in the commit log leads nowhere", path=link, advice="mount what it leads to")
         for entry in entries:
             if entry.is_directory:
                 continue  # tolerated by brokers from 5.1.0 on
@@ -174,6 +176,8 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
                     path=entry.path,
                     advice="no broker starts with it; move it away",
                 )
+            if entry.size < 0:
+                raise NotAStore("this is no file", path=entry.path)
             found.append(entry)
             framings[entry.path] = PLAIN
         own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)

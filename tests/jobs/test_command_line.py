@@ -420,6 +420,17 @@ class TestRunning:
 
 
 class TestReport:
+    def test_any_script_on_any_stdout(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        topic = "\u4e2d\U0001f980\udcff"
+        for encoding in ("latin-1", "utf-8"):
+            raw = io.BytesIO()
+            monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+            options = config.JobOptions(json=True, report_file=str(tmp_path / "r.json"))
+            assert command_line.deliver(Report("inspect", topic=topic), options) == 0
+            assert json.loads(raw.getvalue())["topic"] == topic
+            assert json.loads((tmp_path / "r.json").read_text())["topic"] == topic
+            assert command_line.deliver(Report("inspect", topic=topic), config.JobOptions()) == 0
+
     def test_statuses_have_exit_codes(self) -> None:
         codes = [Report("j", status).exit_code for status in ("ok", "differences", "damaged", "refused", "error")]
         assert codes == [0, 1, 1, 2, 70]

@@ -14,7 +14,8 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs import command_line
-from storeformat.errors import DamagedLog
+from jobs.config import TopicFilter
+from storeformat.errors import DamagedLog, MissingInput
 
 STORE = "base-clean-5.3.3"
 SIZES = ("--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60")
@@ -102,6 +103,55 @@ def test_unreadable_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> 
         segments(store)[1].chmod(0)
     code, _ = refuse(capsys, store)
     assert code in (65, 66)
+
+
+def test_last_segment_is_a_link_that_leads_nowhere(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = segments(store)[-1]
+    last.unlink()
+    last.symlink_to("/nonexistent")
+    code, said = refuse(capsys, store)
+    assert code == 66
+    assert last.name in said
+
+
+def test_pipes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "index").mkdir()
+    os.mkfifo(store / "pipe")
+    os.mkfifo(store / "index" / "pipe")
+    rebuild_here(store, store.parent / "work", {})
+    os.mkfifo(store / "commitlog" / "00000000000000196608")
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "no file" in said
+
+
+def test_name_that_is_no_utf_8(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "commitlog" / os.fsdecode(b"\xff")).mkdir()
+    code, said = refuse(capsys, store)
+    assert code == 66
+    assert "UTF-8" in said
+
+
+def test_a_broker_conf_that_is_a_directory(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refuse(capsys, store, "--broker-conf", str(store))
+    assert code == 66
+    assert "directory" in said
+
+
+def test_what_only_salvage_knows(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = refuse(capsys, store, "--keep-crc-failures")
+    assert code == 64
+
+
+@pytest.mark.parametrize("topic", ["Nope", "A:99", "a"])
+def test_topic_that_is_nowhere(store: Path, topic: str) -> None:
+    options = {"topics": (TopicFilter.parse(topic),), "only": ("consumequeue",)}
+    with pytest.raises(MissingInput, match="topic or queue"):
+        rebuild_here(store, store.parent / "work", {}, **options)
+    shutil.copytree(golden.unpack(STORE) / "consumequeue" / "A" / "0", store / "consumequeue" / topic.replace(":", "/"))
+    if ":" not in topic:
+        (store / "consumequeue" / topic / "0").mkdir()
+    assert rebuild_here(store, store.parent / "work2", {}, **options).rows == []
 
 
 @pytest.mark.parametrize(
