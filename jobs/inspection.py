@@ -16,7 +16,7 @@ from jobs.opening import OpenedStore, open_store
 from jobs.reporting import Report, Reporter, size_text
 from jobs.running import Runner, SparkRunner
 from storeformat import files, locations
-from storeformat.commitlog import BlockWindow, ChainWalk, Split
+from storeformat.commitlog import BlockWindow, chain_from
 from storeformat.dispatch import topic_names
 from udfs.scan import ScanTask
 
@@ -113,8 +113,8 @@ def records_from(store: OpenedStore, options: InspectOptions) -> Iterable[dict[s
         if limit <= begin:
             continue
         with files.RangeReader(segment.path) as reader:
-            split = Split(0, segment, segment.base, limit, limit, segment.base)
-            for block in ChainWalk(BlockWindow(reader, segment), split, segment.base, store.decode_rules()):
+            window = BlockWindow(reader, segment)
+            for block in chain_from(window, segment.base, store.decode_rules(), stop=limit, limit=limit):
                 if block.offsets[-1] < begin:
                     continue
                 for row in rows_of(block, rules):

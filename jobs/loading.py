@@ -24,7 +24,7 @@ from jobs.opening import OpenedStore
 from jobs.reporting import Reporter
 from jobs.running import Runner, SparkRunner
 from storeformat import __version__, files
-from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
+from storeformat.commitlog import BlockWindow, Segment, chain_from
 from storeformat.errors import Refused, UsageError
 from storeformat.records import DecodeRules
 from udfs import schemas
@@ -339,14 +339,8 @@ def _records_at(store: OpenedStore, segment: Segment, offsets: Sequence[int]) ->
     until = max(offsets) + 1
     found: list[Row] = []
     with files.RangeReader(segment.path) as reader:
-        split = Split(0, segment, segment.base, until, segment.end, segment.base)
-        walk = ChainWalk(
-            BlockWindow(reader, segment),
-            split,
-            segment.base,
-            DecodeRules(check_crc=False, as_broker=store.as_broker, properties=()),
-        )
-        for block in walk:
+        decode = DecodeRules(check_crc=False, as_broker=store.as_broker, properties=())
+        for block in chain_from(BlockWindow(reader, segment), segment.base, decode, stop=until):
             here = np.flatnonzero(np.isin(block.offsets, offsets))
             if here.size:
                 found += record_batch(block.take(here), rules).to_pylist()

@@ -9,7 +9,7 @@ from typing import Any
 from jobs.opening import OpenedStore
 from storeformat import batchconsumequeue, batchqueuesearch, consumequeue, files, indexfile, locations
 from storeformat.batchqueuesearch import BatchUnits
-from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
+from storeformat.commitlog import BlockWindow, Segment, chain_from
 from storeformat.errors import MissingInput
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
 from storeformat.queuesearch import QueueFile, queue_end
@@ -65,10 +65,9 @@ class OfflineStore:
         if segment is None:
             return None
         begin = offset - segment.framing.head_size
-        split = Split(0, segment, begin, begin + 1, segment.end, begin)
         with files.RangeReader(segment.path) as reader:
-            walk = ChainWalk(BlockWindow(reader, segment), split, begin, self.store.decode_rules(), block_size=1 << 16)
-            for block in walk:
+            window = BlockWindow(reader, segment)
+            for block in chain_from(window, begin, self.store.decode_rules(), stop=begin + 1, block_size=1 << 16):
                 rows = rows_of(block, row_rules(self.store, bodies=bodies))
                 return rows[0] if rows else None
         return None

@@ -91,7 +91,7 @@ class BlockWindow:
 
     def __init__(self, reader: RangeReader, segment: Segment) -> None:
         self._reader = reader
-        self._segment = segment
+        self.segment = segment
         self._data = bytearray(0)
         self.offset = 0
         self.length = 0
@@ -101,7 +101,7 @@ class BlockWindow:
         if len(self._data) < length + PADDING:
             self._data = bytearray(length + PADDING)
         with memoryview(self._data) as view:
-            self._reader.read_into(offset - self._segment.base, view[:length])
+            self._reader.read_into(offset - self.segment.base, view[:length])
             view[length : length + PADDING] = bytes(PADDING)
         self.offset, self.length = offset, length
 
@@ -112,19 +112,19 @@ class BlockWindow:
 
     def find_certificate(self, start: int, stop: int) -> int | None:
         """Returns the first log offset p in [start, stop) whose head is loaded and certifies a record at p."""
-        return self._segment.framing.find(self._data, self.offset, self.length, start, stop)
+        return self.segment.framing.find(self._data, self.offset, self.length, start, stop)
 
     @property
     def framing(self) -> Framing:
         """How records lie in the segment."""
-        return self._segment.framing
+        return self.segment.framing
 
     def certifies_inside(self, start: int, stop: int, limit: int) -> bool:
         """Returns whether a certified record begins in [start, stop), its head below ``limit``; the window stays."""
         reach = min(stop + m.CERTIFICATE_SIZE - 1, limit)
         if self.offset <= start and reach <= self.offset + self.length:
             return self.find_certificate(start, stop) is not None
-        other = BlockWindow(self._reader, self._segment)
+        other = BlockWindow(self._reader, self.segment)
         other.load(start, reach - start)
         return other.find_certificate(start, stop) is not None
 
@@ -209,6 +209,12 @@ class ChainWalk:
                 self.ended, self.defect = ChainEnd.DEFECT, fault.defect
             return
 
+    def finish(self) -> ChainWalk:
+        """Walks to the end, for what is known then: the records are checked and dropped."""
+        for _ in self:
+            pass
+        return self
+
     def _no_ghost(self, block: RecordBlock) -> int | None:
         """Returns the first record of another place that is not one of those a broker leaves and steps over.
 
@@ -248,6 +254,24 @@ class ChainWalk:
         if self._rules.as_broker and verdict == WRONG_BLANK and framing.blank_size(head) < room:
             return ChainEnd.BLANK, RecordDefect.OK
         return verdict
+
+
+def chain_from(
+    window: BlockWindow,
+    start: int,
+    rules: DecodeRules,
+    *,
+    stop: int | None = None,
+    limit: int | None = None,
+    block_size: int = BLOCK_SIZE,
+) -> ChainWalk:
+    """Returns the walk of the chain from a place of the window's segment to which the sizes are known to lead.
+
+    Links are taken that begin below ``stop``, and nothing is read behind ``limit``: by default the segment's end.
+    """
+    segment = window.segment
+    stop, limit = (segment.end if end is None else end for end in (stop, limit))
+    return ChainWalk(window, Split(0, segment, start, stop, limit, start), start, rules, block_size)
 
 
 @dataclass(frozen=True)

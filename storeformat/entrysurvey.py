@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from storeformat import message as m
-from storeformat.commitlog import BlockWindow, ChainWalk, Sight, Split, sight_of
+from storeformat.commitlog import BlockWindow, Sight, chain_from, sight_of
 from storeformat.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
 from storeformat.errors import RecordDefect
 from storeformat.framing import ChainEnd, EntryNumber
@@ -52,11 +52,7 @@ class _EntrySurveyor:
                 break
             begin, number = survivor
             self._lose(position, begin, defect, number)
-            walk = ChainWalk(
-                self._window, Split(0, self._segment, begin, self._limit, self._limit, begin), begin, self._rules
-            )
-            for _ in walk:
-                pass
+            walk = chain_from(self._window, begin, self._rules, stop=self._limit, limit=self._limit).finish()
             if walk.position > begin:
                 self._pieces.append((begin, walk.position))
             self._last = walk.last or EntryNumber(number.index - 1, number.term)

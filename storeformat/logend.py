@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split, search_certificate
+from storeformat.commitlog import BlockWindow, Segment, chain_from, search_certificate
 from storeformat.errors import NotAStore
 from storeformat.files import RangeReader
 from storeformat.framing import ChainEnd
@@ -30,10 +30,7 @@ def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
     end = segments[at].base
     for segment in segments[at:]:  # the next one may have been begun in the meantime
         with RangeReader(segment.path) as reader:
-            whole = Split(0, segment, segment.base, segment.end, segment.end, segment.base)
-            walk = ChainWalk(BlockWindow(reader, segment), whole, segment.base, replace(rules, check_crc=False))
-            for _ in walk:
-                pass
+            walk = chain_from(BlockWindow(reader, segment), segment.base, replace(rules, check_crc=False)).finish()
         end = walk.position
         if walk.ended != ChainEnd.BLANK:
             return end
@@ -77,9 +74,7 @@ def check_log_end(
 def _walk_to(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules, past_damage: bool) -> None:
     position = segment.base
     while position < end:
-        walk = ChainWalk(window, Split(0, segment, position, end, segment.end, position), position, rules)
-        for _ in walk:
-            pass
+        walk = chain_from(window, position, rules, stop=end).finish()
         position = segment.end if walk.ended == ChainEnd.BLANK else walk.position
         if walk.ended == ChainEnd.DEFECT:
             found = search_certificate(window, position + 1, end, segment.end).first if past_damage else end + 1
@@ -93,5 +88,5 @@ def _walk_to(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules
 
 
 def _goes_on(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules) -> bool:
-    walk = ChainWalk(window, Split(0, segment, end, min(end + 1, segment.end), segment.end, end), end, rules)
+    walk = chain_from(window, end, rules, stop=min(end + 1, segment.end))
     return any(len(block) for block in walk) or walk.ended == ChainEnd.BLANK

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark
 
 from storeformat import files
-from storeformat.commitlog import BlockWindow, ChainWalk, Split
+from storeformat.commitlog import BlockWindow, ChainWalk, Split, chain_from
 from storeformat.errors import DamagedLog, WriteFailed
 from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules, RecordBlock
@@ -133,10 +133,8 @@ def chain_reaches(window: BlockWindow, split: Split) -> int | None:
     segment = split.segment
     if split.start == segment.base:
         return segment.base
-    before = Split(split.number, segment, segment.base, split.start, split.limit, segment.base)
-    walk = ChainWalk(window, before, segment.base, DecodeRules(check_crc=False, properties=()))
-    for _ in walk:
-        pass
+    rules = DecodeRules(check_crc=False, properties=())
+    walk = chain_from(window, segment.base, rules, stop=split.start, limit=split.limit).finish()
     return walk.position if walk.ended == ChainEnd.STOP else None
 
 
