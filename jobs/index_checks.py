@@ -11,6 +11,9 @@ hold the log's entries once, without a gap; three things that healthy brokers do
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +72,7 @@ def compare_index(
     """
     heads, unread = _read_heads(store, verdicts)
     heads.sort(key=lambda head: head.place)
+    _judge_names(heads, verdicts)
     checks = []
     for number, head in enumerate(heads):
         context = FileContext(
@@ -110,6 +114,43 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], in
             offset = int(indexfile.parse_entries(bytes(first))["phy_offset"][0])
             heads.append(_Head(path, indexfile.parse_header(bytes(page)), offset))
     return heads, unread
+
+
+def _judge_names(heads: Sequence[_Head], verdicts: Verdicts) -> None:
+    """Says which names are not in the order of the entries: a clock that was set back does that, and so does a hand.
+
+    A broker orders the files by their names when it starts, and its search for a key ends at the first file that begins
+    before the asked time.
+    """
+    copies = Counter(head.header for head in heads)  # they are named elsewhere
+    filled = [head.path for head in heads if head.header.entries and copies[head.header] == 1]
+    in_order = _longest_ascent(filled)
+    for number, path in enumerate(filled):
+        if number not in in_order:
+            verdicts.warn(
+                Place(INDEX, path),
+                "index_order",
+                "the name is out of order: there are older entries in files with greater names, or newer ones in files "
+                "with smaller names (a clock that was set back, or files that were exchanged); a broker that has started "
+                "since may not find a key within a time",
+                advice=_REPAIR,
+            )
+
+
+def _longest_ascent(names: Sequence[str]) -> set[int]:
+    """Returns the numbers of the most names that ascend as they stand."""
+    ends: list[str] = []
+    lengths = []
+    for name in names:
+        length = bisect_left(ends, name)
+        ends[length:] = [name, *ends[length + 1 :]]
+        lengths.append(length)
+    wanted, chosen = len(ends) - 1, set()
+    for number in reversed(range(len(names))):
+        if lengths[number] == wanted:
+            chosen.add(number)
+            wanted -= 1
+    return chosen
 
 
 def judge_index(

@@ -330,6 +330,21 @@ def test_last_record_indexed_twice_is_fine(root: Path) -> None:
     assert any("are there twice" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("one", "other", "named"), [(1, 2, {2}), (2, 8, {2, 8})])
+def test_two_index_files_under_each_others_names_are_a_hazard(
+    root: Path, one: int, other: int, named: set[int]
+) -> None:
+    files = index_files(root)
+    contents = files[one].read_bytes(), files[other].read_bytes()
+    files[other].write_bytes(contents[0])
+    files[one].write_bytes(contents[1])
+    found = verdicts(root)
+    assert not found.counts
+    assert {(row["hazard"], row["file"]) for row in found.hazards} == {
+        ("index_order", f"index/{files[number].name}") for number in named
+    }
+
+
 def test_index_beyond_the_log_is_a_hazard(root: Path) -> None:
     file = index_files(root)[-1]
     rewrite(file, lambda entries: entries.append(struct.pack(">iqi", 77, STORE.end_offset + 10, entries[-1][15])))
