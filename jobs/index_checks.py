@@ -131,8 +131,8 @@ def _judge_names(heads: Sequence[_Head], verdicts: Verdicts) -> None:
                 Place(INDEX, path),
                 "index_order",
                 "the name is out of order: there are older entries in files with greater names, or newer ones in files "
-                "with smaller names (a clock that was set back, or files that were exchanged); a broker that has started "
-                "since may not find a key within a time",
+                "with smaller names (a clock was set back, or files were exchanged); a broker that started since may "
+                "not find a key within a time",
                 advice=_REPAIR,
             )
 
