@@ -36,10 +36,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from jobs import config, logscan, transforms
-from jobs.logstream import LogStreamReader
+from jobs import config
+from jobs.logscan import LogReading
+from jobs.logstream import SPLIT_SIZE, LogStreamReader, proven_stretches
 from jobs.opening import OpenedStore, open_store
 from jobs.running import LocalRunner
+from jobs.storelog import read_log, selection_of
 from storeformat import files
 from storeformat.commitlog import Segment, plan_splits
 from storeformat.errors import UsageError
@@ -47,7 +49,6 @@ from storeformat.records import DecodeRules, store_timestamp_at
 from udfs import schemas
 from udfs.datasource import ALWAYS, HeadFilter, Stretch, StretchReader, TableReader
 from udfs.rows import RowRules
-from udfs.scan import ScanTask, Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +59,6 @@ _LOG_OPTIONS = ("path", "commitlog", "brokerconf", "settings", "brokerversion", 
 _OWN_OPTIONS = ("columns", "withbodies", "records", "cluster", "broker", "timezone", "truststoretimes",
                 "topic", "fromoffset", "fromtime", "untiltime", "maxbytespertrigger")  # fmt: skip
 _FEW_SEGMENTS = 8
-_SPLIT_OF_FEW = 128 << 20
 
 
 def register(spark: SparkSession) -> None:
@@ -96,7 +96,9 @@ class CommitLogSource(DataSource):
         options = self._log_options()
         store = open_store(options)
         if self._defects:
-            return TableReader(defects(scan(store, options, on_damage="salvage")))
+            return TableReader(
+                defects(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, on_damage="salvage"))
+            )
         times = first_times(store.segments) if self._is_set("truststoretimes") else {}
         return replace(self._stretch_reader(store, schema), stretches=stretches(store, options), first_times=times)
 
@@ -107,7 +109,7 @@ class CommitLogSource(DataSource):
             raise UsageError("a stream takes neither records=defects nor on-damage nor trust-store-times")
         reader = self._stretch_reader(open_store(options), schema)
         most_bytes = _natural(self._given, "maxbytespertrigger") or None
-        return LogStreamReader(options, reader, _scan_from, most_bytes)
+        return LogStreamReader(options, reader, most_bytes)
 
     def _stretch_reader(self, store: OpenedStore, schema: StructType) -> StretchReader:
         """Returns what reads rows of these columns, without a stretch to read."""
@@ -128,7 +130,7 @@ class CommitLogSource(DataSource):
         )
         zone = zoneinfo.ZoneInfo(given.get("timezone", "UTC"))
         return HeadFilter(
-            Selection(tuple((item.topic, item.queue_id) for item in topics)),
+            selection_of(topics),
             (_natural(given, "fromoffset") or ALWAYS[0], ALWAYS[1]),
             (_milliseconds(given, "fromtime", zone, ALWAYS[0]), _milliseconds(given, "untiltime", zone, ALWAYS[1])),
         )
@@ -162,41 +164,16 @@ def stretches(store: OpenedStore, options: config.LogOptions) -> tuple[Stretch, 
     written is read here; the tasks prove the others themselves. Policies that read on behind damage need it all.
     """
     if options.on_damage != "fail":
-        reading = scan(store, options, on_damage=options.on_damage)
-        return _proven(reading, 0)
+        return proven_stretches(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE), 0)
     segments = store.segments
     until = store.committed if options.until_offset is None else options.until_offset
     written = [segment for segment in segments if (until is None or segment.base < until) and first_times([segment])]
     begin = written[-1].base if written else segments[0].base
     earlier = [segment for segment in segments if segment.base < begin]
-    size = options.split_size or (_SPLIT_OF_FEW if len(earlier) < _FEW_SEGMENTS else segments[0].size)
+    size = options.split_size or (SPLIT_SIZE if len(earlier) < _FEW_SEGMENTS else segments[0].size)
     unproven = tuple(Stretch(split) for split in plan_splits(earlier, size))
-    return unproven + _proven(scan(store, options, on_damage="fail", begin=begin), begin)
-
-
-def scan(
-    store: OpenedStore, options: config.LogOptions, *, on_damage: str, begin: int | None = None
-) -> logscan.LogReading:
-    """Returns the proven reading of the log from ``begin`` on, made in this process."""
-    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_entries=False)
-    return logscan.scan_log(
-        LocalRunner(),
-        store.segments,
-        task,
-        split_size=options.split_size or _SPLIT_OF_FEW,
-        until=store.until(options.until_offset),
-        begin=begin,
-        on_damage=on_damage,
-        keep_crc_failures=options.keep_crc_failures,
-    )
-
-
-def _scan_from(store: OpenedStore, options: config.LogOptions, begin: int) -> logscan.LogReading:
-    return scan(store, options, on_damage="fail", begin=begin)
-
-
-def _proven(reading: logscan.LogReading, begin: int) -> tuple[Stretch, ...]:
-    return tuple(Stretch(item.split, item.records) for item in transforms.proven_ranges(reading.scans, begin))
+    last = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin)
+    return unproven + proven_stretches(last, begin)
 
 
 def first_times(segments: Sequence[Segment]) -> dict[int, int]:
@@ -212,7 +189,7 @@ def first_times(segments: Sequence[Segment]) -> dict[int, int]:
     return times
 
 
-def defects(reading: logscan.LogReading) -> pa.Table:
+def defects(reading: LogReading) -> pa.Table:
     """Returns the ranges of a log that are no messages of its own, in log order."""
     rows = [
         (item.begin, item.end, kind, item.reason)

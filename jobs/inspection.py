@@ -10,15 +10,15 @@ from typing import Any
 
 from jobs import session
 from jobs.config import InspectOptions
-from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
+from jobs.logscan import LogReading
 from jobs.offline import row_rules, rows_of
 from jobs.opening import OpenedStore, open_store
 from jobs.reporting import Report, Reporter, size_text
-from jobs.running import Runner, SparkRunner
+from jobs.running import SparkRunner
+from jobs.storelog import read_log
 from storeformat import files, locations
 from storeformat.commitlog import BlockWindow, chain_from
 from storeformat.dispatch import topic_names
-from udfs.scan import ScanTask
 
 DEFAULT_LIMIT = 20
 
@@ -32,7 +32,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
         facts: dict[str, Any] = {"records": rows, "messages": len(rows)}
     else:
         with session.spark_context("rocketmq-store-spark inspect") as context:
-            reading = survey(store, options, SparkRunner(context))
+            reading = read_log(store, options, SparkRunner(context))
         facts = {**reading.facts(), **_contents(store, reading, options)}
     return Report(
         "inspect",
@@ -43,20 +43,6 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
         **facts,
         seconds=round(time.monotonic() - begun, 3),
         notes=list(store.notes),
-    )
-
-
-def survey(store: OpenedStore, options: InspectOptions, runner: Runner) -> LogReading:
-    """Returns the proven reading of the whole log, with nothing written anywhere."""
-    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_entries=False)
-    return scan_log(
-        runner,
-        store.segments,
-        task,
-        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
-        until=store.until(options.until_offset),
-        on_damage=options.on_damage,
-        keep_crc_failures=options.keep_crc_failures,
     )
 
 

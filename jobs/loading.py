@@ -19,10 +19,11 @@ import numpy as np
 
 from jobs import commits, session, tables, transforms
 from jobs.config import LoadOptions
-from jobs.logscan import LogReading, scan_log
+from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.reporting import Reporter
-from jobs.running import Runner, SparkRunner
+from jobs.running import SparkRunner
+from jobs.storelog import read_log, selection_of
 from storeformat import __version__, files
 from storeformat.commitlog import BlockWindow, Segment, chain_from
 from storeformat.errors import Refused, UsageError
@@ -30,7 +31,6 @@ from storeformat.records import DecodeRules
 from udfs import schemas
 from udfs.ranges import ReadRanges
 from udfs.rows import RowRules, record_batch
-from udfs.scan import ScanTask, Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,8 +180,9 @@ class Load:
                 session.watching(self._spark.sparkContext, progress),
             ):
                 context = self._spark.sparkContext
-                split_size = self._options.split_size or split_size_for(size, context.defaultParallelism)
-                self._reading = scan(SparkRunner(context), self._store, self._options, window, split_size)
+                split_size = split_size_for(size, context.defaultParallelism)
+                runner, begin = SparkRunner(context), window.scan_from
+                self._reading = read_log(self._store, self._options, runner, split_size=split_size, begin=begin)
         return self._reading
 
     def _check_topics(self, state: commits.BrokerState | None) -> None:
@@ -290,21 +291,6 @@ def split_size_for(size: int, cores: int) -> int:
     return max(min(size // (_TASKS_A_CORE * cores), _LARGEST_SPLIT), _SMALLEST_SPLIT)
 
 
-def scan(runner: Runner, store: OpenedStore, options: LoadOptions, window: Window, split_size: int) -> LogReading:
-    """Returns the proven reading of the log from where the window says."""
-    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_entries=False)
-    return scan_log(
-        runner,
-        store.segments,
-        task,
-        split_size=split_size,
-        until=store.until(options.until_offset),
-        begin=window.scan_from,
-        on_damage=options.on_damage,
-        keep_crc_failures=options.keep_crc_failures,
-    )
-
-
 def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, rows_from: int, zone: str) -> ReadRanges:
     """Returns what turns the proven ranges of a reading into rows."""
     columns = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
@@ -315,7 +301,7 @@ def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, ro
         transforms.proven_ranges(reading.scans, rows_from),
         rules,
         rows_from,
-        Selection(tuple((item.topic, item.queue_id) for item in options.topics)),
+        selection_of(options.topics),
     )
 
 

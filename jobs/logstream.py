@@ -11,7 +11,7 @@ stream that has read them ends with an error when the log goes on below it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,27 +22,33 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from jobs import config
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore, open_store
+from jobs.running import LocalRunner
+from jobs.storelog import read_log
 from jobs.transforms import proven_ranges
 from storeformat.errors import Refused
 from udfs.datasource import Stretch, StretchReader
 
 OFFSET = "offset"
+SPLIT_SIZE = 128 << 20
+"""Bytes scanned at a time where the query is planned, in one process."""
+
 Offset = dict[str, int]
-Scan = Callable[[OpenedStore, config.LogOptions, int], LogReading]
+
+
+def proven_stretches(reading: LogReading, begin: int) -> tuple[Stretch, ...]:
+    """Returns what tasks are to read of a proven reading from ``begin`` on."""
+    return tuple(Stretch(item.split, item.records) for item in proven_ranges(reading.scans, begin))
 
 
 class LogStreamReader(DataSourceStreamReader):
     """Plans batches where the query runs; what travels to the executors is the reader of stretches alone.
 
-    ``scan`` gives the proven reading of a store from an offset on; ``most_bytes`` bounds a batch (None: all there is).
+    ``most_bytes`` bounds a batch (None: all there is).
     """
 
-    def __init__(
-        self, options: config.LogOptions, reader: StretchReader, scan: Scan, most_bytes: int | None = None
-    ) -> None:
+    def __init__(self, options: config.LogOptions, reader: StretchReader, most_bytes: int | None = None) -> None:
         self._options = options
         self._reader = reader
-        self._scan = scan
         self._most_bytes = most_bytes
         self._planned: tuple[int, LogReading] | None = None
 
@@ -89,8 +95,7 @@ class LogStreamReader(DataSourceStreamReader):
                 path=self._options.store, found=begin if reading is None else reading.end, expected=stop,
                 advice="a stream with a new checkpoint begins anew; the option from-offset says where",
             )  # fmt: skip
-        found = tuple(Stretch(item.split, item.records) for item in proven_ranges(reading.scans, begin))
-        return replace(self._reader, stretches=found).partitions()
+        return replace(self._reader, stretches=proven_stretches(reading, begin)).partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a stretch."""
@@ -109,6 +114,7 @@ class LogStreamReader(DataSourceStreamReader):
         until = min(until, last.end if bound is None else bound)
         if until <= begin:
             return None
-        reading = self._scan(store, replace(self._options, until_offset=until), begin)
+        options = replace(self._options, until_offset=until)
+        reading = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin, on_damage="fail")
         self._planned = begin, reading
         return reading

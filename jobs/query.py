@@ -18,17 +18,17 @@ from typing import Any
 
 from jobs import explaining, session
 from jobs.config import QueryOptions
-from jobs.logscan import DEFAULT_SPLIT_SIZE, scan_log
 from jobs.offline import OfflineStore, has_key, plain_row, row_rules, stored_at
 from jobs.opening import open_store
 from jobs.reporting import Report, Reporter
 from jobs.running import Runner, SparkRunner
+from jobs.storelog import counting_task, read_log
+from jobs.transforms import proven_ranges
 from storeformat import batchqueuesearch, messageid
 from storeformat.errors import UsageError
 from storeformat.queuesearch import Boundary, min_offset, offset_by_modified_time, offset_by_time, queue_end
 from udfs.finding import FindMessages, FindTime, Wanted
 from udfs.ranges import ProvenRange
-from udfs.scan import ScanTask
 
 BROKER_LIMIT = 64
 """``maxMsgsNumBatch``: a broker gives no more for one key, whatever it is asked."""
@@ -150,7 +150,7 @@ def _batch_by_time(
 def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) -> dict[str, Any]:
     rules = row_rules(offline.store, bodies=False)
     task = FindTime(options.topic or "", options.queue_id or 0, options.time or 0, rules)
-    places = runner.map("find a time", task, proven_ranges(options, offline, runner))
+    places = runner.map("find a time", task, _checked_ranges(options, offline, runner))
     begin = min((place.first for place in places), default=0)
     end = max((place.end for place in places), default=0)
     later = [place.first_at_or_after for place in places if place.first_at_or_after is not None]
@@ -159,20 +159,11 @@ def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) 
     return {"found": len(places), "queue_offset": found, "min_offset": begin, "max_offset": end}
 
 
-def proven_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) -> list[ProvenRange]:
+def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) -> tuple[ProvenRange, ...]:
     """Returns the ranges of the log that are records, after a first reading that checked them."""
     store = offline.store
-    task = ScanTask("", store.decode_rules(), store.dispatch_rules(), with_units=False, with_entries=False)
-    reading = scan_log(
-        runner,
-        store.segments,
-        task,
-        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
-        until=store.until(options.until_offset),
-        on_damage=options.on_damage,
-        keep_crc_failures=options.keep_crc_failures,
-    )
-    return [ProvenRange.of(scan.report, scan.records) for scan in reading.scans if scan.records]
+    reading = read_log(store, options, runner, counting_task(store, with_units=False))
+    return proven_ranges(reading.scans)
 
 
 def find(
@@ -180,7 +171,7 @@ def find(
 ) -> list[dict[str, Any]]:
     """Returns the messages of the log that are wanted, in the order of the log."""
     task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), limit)
-    found = runner.map("find messages", task, proven_ranges(options, offline, runner))
+    found = runner.map("find messages", task, _checked_ranges(options, offline, runner))
     return [plain_row(row) for row in found[:limit]]
 
 

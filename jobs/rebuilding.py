@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from jobs import planning
 from jobs.config import RebuildOptions, TopicFilter, VerifyOptions
-from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
+from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.running import Runner
+from jobs.storelog import read_log, selection_of
 from storeformat import __version__, files, locations
 from storeformat.brokerconfig import TOPICS, topic_configuration
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
@@ -40,7 +41,7 @@ from udfs.build import (
     staged_timestamp,
 )
 from udfs.extbuild import BuildExtFiles
-from udfs.scan import ScanTask, Selection
+from udfs.scan import ScanTask
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
@@ -128,21 +129,13 @@ def scan_store(
         staging=runs,
         decode_rules=store.decode_rules(),
         dispatch_rules=store.dispatch_rules(),
-        selection=Selection(tuple((item.topic, item.queue_id) for item in options.topics)),
+        selection=selection_of(options.topics),
         with_units="consumequeue" in options.only or "checkpoint" in options.only,
         with_entries="index" in options.only or "checkpoint" in options.only,
         with_times=with_times,
         mark_tag_entries=mark_tag_entries,
     )
-    reading = scan_log(
-        runner,
-        store.segments,
-        task,
-        split_size=options.split_size or DEFAULT_SPLIT_SIZE,
-        until=store.until(options.until_offset),
-        on_damage=options.on_damage,
-        keep_crc_failures=options.keep_crc_failures,
-    )
+    reading = read_log(store, options, runner, task)
     _refuse_unknown_queues(options.topics, store, reading)
     return reading
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def proven_ranges(scans: Iterable[SplitScan], from_offset: int) -> tuple[ProvenRange, ...]:
+def proven_ranges(scans: Iterable[SplitScan], from_offset: int = 0) -> tuple[ProvenRange, ...]:
     """Returns the ranges with records at or behind ``from_offset``, in log order."""
     return tuple(
         ProvenRange.of(scan.report, scan.records)

@@ -137,11 +137,7 @@ def test_a_stream_waits_for_what_is_not_committed(tmp_path: Path) -> None:
     log = a_log()
     root = log.write(tmp_path / "store", 10)
     reader = StretchReader((), RowRules(DispatchRules(())), DecodeRules())
-    stream = LogStreamReader(
-        LogOptions(store=str(root)),
-        reader,
-        lambda store, options, begin: datasource.scan(store, options, on_damage="fail", begin=begin),
-    )
+    stream = LogStreamReader(LogOptions(store=str(root)), reader)
     first = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
     assert first == {"offset": log.records[10].end}
     assert stream.latestOffset(first, stream.getDefaultReadLimit()) == first

@@ -15,6 +15,7 @@ from jobs import inspection
 from jobs.config import InspectOptions, TopicFilter
 from jobs.opening import open_store
 from jobs.running import LocalRunner
+from jobs.storelog import read_log
 
 pytestmark = pytest.mark.golden
 
@@ -30,7 +31,7 @@ def options_of(store: GoldenStore, **more: object) -> InspectOptions:
 def test_contents(store: GoldenStore) -> None:
     options = options_of(store, split_size=5_000)
     opened = open_store(options)
-    reading = inspection.survey(opened, options, LocalRunner())
+    reading = read_log(opened, options, LocalRunner())
     contents = inspection._contents(opened, reading)
     settings = BrokerSettings.of(store.version, store.settings)
     requests = list(broker_model.walk(broker_model.read_segments(golden.unpack(store)), settings))
@@ -80,8 +81,8 @@ def test_records_kept_in_spite_of_their_bodies(tmp_path: Path) -> None:
     log.write_bytes(content)
     sizes = tuple((name, str(store.settings[name])) for name in ("maxHashSlotNum", "maxIndexNum"))
     options = InspectOptions(store=str(root), settings=sizes, on_damage="salvage", keep_crc_failures=True)
-    reading = inspection.survey(open_store(options), options, LocalRunner())
+    reading = read_log(open_store(options), options, LocalRunner())
     assert reading.damaged == []
     assert [item.begin for item in reading.kept] == [first]
-    without = inspection.survey(open_store(options), replace(options, keep_crc_failures=False), LocalRunner())
+    without = read_log(open_store(options), replace(options, keep_crc_failures=False), LocalRunner())
     assert [item.begin for item in without.damaged] == [first]

@@ -1,0 +1,47 @@
+"""The log of an opened store, read as the options of a job say: the front half of every job on a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobs.config import DamagePolicy, LogOptions, TopicFilter
+from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
+from jobs.opening import OpenedStore
+from jobs.running import Runner
+from udfs.scan import ScanTask, Selection
+
+
+def read_log(
+    store: OpenedStore,
+    options: LogOptions,
+    runner: Runner,
+    task: ScanTask | None = None,
+    *,
+    split_size: int = DEFAULT_SPLIT_SIZE,
+    begin: int | None = None,
+    on_damage: DamagePolicy | None = None,
+) -> LogReading:
+    """Returns the proven reading of a store's log, as ``task`` leaves it; without one nothing is written anywhere.
+
+    ``split_size`` (bytes) counts where the options have none, ``on_damage`` instead of theirs. Raises as ``scan_log``.
+    """
+    return scan_log(
+        runner,
+        store.segments,
+        task or counting_task(store),
+        split_size=options.split_size or split_size,
+        until=store.until(options.until_offset),
+        begin=begin,
+        on_damage=on_damage or options.on_damage,
+        keep_crc_failures=options.keep_crc_failures,
+    )
+
+
+def counting_task(store: OpenedStore, *, with_units: bool = True) -> ScanTask:
+    """Returns a scan that proves and counts records and, where asked to, the units of each queue; it writes nothing."""
+    return ScanTask("", store.decode_rules(), store.dispatch_rules(), with_units=with_units, with_entries=False)
+
+
+def selection_of(topics: Sequence[TopicFilter]) -> Selection:
+    """Returns the selection of queues that some filters name; everything where there are none."""
+    return Selection(tuple((item.topic, item.queue_id) for item in topics))
