@@ -33,7 +33,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
     else:
         with session.spark_context("rocketmq-store-spark inspect") as context:
             reading = read_log(store, options, SparkRunner(context))
-        facts = {**reading.facts(), **_contents(store, reading, options)}
+        facts = {**reading.facts(), **contents(store, reading, options)}
     return Report(
         "inspect",
         "damaged" if facts.get("damaged_ranges") else "ok",
@@ -46,7 +46,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
     )
 
 
-def _contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
+def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
     """Returns the rows of segments and of the topics asked for, largest first."""
     wanted = [(item.topic, item.queue_id) for item in options.topics]
     segments = []

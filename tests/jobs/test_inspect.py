@@ -32,7 +32,7 @@ def test_contents(store: GoldenStore) -> None:
     options = options_of(store, split_size=5_000)
     opened = open_store(options)
     reading = read_log(opened, options, LocalRunner())
-    contents = inspection._contents(opened, reading)
+    contents = inspection.contents(opened, reading, options)
     settings = BrokerSettings.of(store.version, store.settings)
     requests = list(broker_model.walk(broker_model.read_segments(golden.unpack(store)), settings))
     assert sum(row["messages"] for row in contents["segments"]) == store.entry["counts"]["messages"]
