@@ -94,7 +94,7 @@ class CommitLogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader of the log as it is now: its end is fixed here."""
         options = self._log_options()
-        store = open_store(options)
+        store = open_store(options, needs_index_sizes=False)
         if self._defects:
             return TableReader(
                 defects(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, on_damage="salvage"))
@@ -107,7 +107,7 @@ class CommitLogSource(DataSource):
         options = self._log_options()
         if self._defects or options.on_damage != "fail" or self._is_set("truststoretimes"):
             raise UsageError("a stream takes neither records=defects nor on-damage nor trust-store-times")
-        reader = self._stretch_reader(open_store(options), schema)
+        reader = self._stretch_reader(open_store(options, needs_index_sizes=False), schema)
         most_bytes = _natural(self._given, "maxbytespertrigger") or None
         return LogStreamReader(options, reader, most_bytes)
 

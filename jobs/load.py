@@ -18,7 +18,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     """Returns the report of one load; its rows are in the table when it returns."""
     begun = time.monotonic()
     _check_time_zone(options.time_zone)
-    store = open_store(options)
+    store = open_store(options, needs_index_sizes=False)
     for note in store.notes:
         reporter.note(note)
     path = locations.absolute(options.table)

@@ -57,7 +57,7 @@ class LogStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Returns the begin of the segment in which the first wanted record lies, or the log's."""
-        segments = open_store(self._options).segments
+        segments = open_store(self._options, needs_index_sizes=False).segments
         wanted = self._reader.filter.offsets[0]
         bases = [segment.base for segment in segments if segment.base <= wanted]
         return {OFFSET: max(bases, default=segments[0].base)}
@@ -69,7 +69,7 @@ class LogStreamReader(DataSourceStreamReader):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Returns the offset behind the last whole record that the next batch is to hold."""
         begin = start[OFFSET]
-        store = open_store(self._options)
+        store = open_store(self._options, needs_index_sizes=False)
         log_end = store.segments[-1].end
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else log_end - begin
         while True:
@@ -88,7 +88,7 @@ class LogStreamReader(DataSourceStreamReader):
         if self._planned is not None and (self._planned[0], self._planned[1].end) == (begin, stop):
             reading: LogReading | None = self._planned[1]
         else:
-            reading = self._read(open_store(self._options), begin, stop)
+            reading = self._read(open_store(self._options, needs_index_sizes=False), begin, stop)
         if reading is None or reading.end != stop:
             raise Refused(
                 "the log is not the one that was read: it was truncated, or is another store's",

@@ -37,7 +37,8 @@ BROKER_LIMIT = 64
 def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Returns the answer; exit code 1 where nothing was found."""
     begun = time.monotonic()
-    offline = OfflineStore(open_store(options, needs_index_sizes=options.kind in ("key", "id")))
+    asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
+    offline = OfflineStore(open_store(options, needs_index_sizes=asks_index))
     if options.scan or options.explain:
         with session.spark_context("rocketmq-store-spark query") as context:
             answer = _ANSWERS[options.kind](options, offline, SparkRunner(context))

@@ -33,7 +33,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     options = narrow_to_queues(options)
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
-    store = open_store(options)
+    store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)))
     for note in store.notes:
         reporter.note(note)
     output = locations.absolute(options.output)

@@ -13,7 +13,7 @@ from support import golden
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
-from jobs import command_line
+from jobs import command_line, session
 from jobs.config import TopicFilter
 from storeformat.errors import DamagedLog, MissingInput
 
@@ -271,3 +271,32 @@ def test_topic_that_is_no_directory(tmp_path: Path, topic: str) -> None:
         rebuild_here(tmp_path / "store", tmp_path / "work", {})
     assert refusal.value.offset == bad.offset
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("query id C0A8000900002A9F0000000000000000", 0),
+        ("query key --topic A --key x", 65),
+        ("inspect --limit 1", 0),
+        ("rebuild --output OUT --only consumequeue", 99),
+        ("rebuild --output OUT --topic A", 99),
+        ("rebuild --output OUT --only checkpoint", 65),
+        ("load --table OUT --cluster c --broker b", 99),
+    ],
+)
+def test_index_sizes_matter_to_those_who_use_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int
+) -> None:
+    def started(name: str) -> None:
+        raise SystemExit(99)
+
+    monkeypatch.setattr(session, "spark_context", started)
+    monkeypatch.setattr(session, "spark_session", started)
+    words = [str(tmp_path / "out") if word == "OUT" else word for word in line.split()]
+    words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json"]
+    try:
+        found = command_line.main(words)
+    except SystemExit as ended:
+        found = int(str(ended.code))
+    assert found == code, capsys.readouterr().err
