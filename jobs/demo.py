@@ -19,7 +19,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from jobs import findings, session, tables, views
+from jobs import findings, session, views
 from jobs.config import DemoOptions, LoadOptions, RebuildOptions
 from jobs.loading import Load
 from jobs.opening import OpenedStore, open_store
@@ -69,10 +69,8 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
 def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporter: Reporter) -> findings.Facts:
     """Returns what the table says of the messages, after it got them."""
     Load(spark, store, options, options.table, reporter).run()
-    spark = spark.newSession()
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    views.register(spark, tables.existing_table(spark, options.table).rows(), ("storage_by_date", "storage_by_topic"))
-    return findings.measure(spark, "topic", checks=False)
+    ours, _ = views.over_table(spark, options.table, ("storage_by_date", "storage_by_topic"))
+    return findings.measure(ours, "topic", checks=False)
 
 
 @contextmanager

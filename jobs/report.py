@@ -23,18 +23,13 @@ MOST_IN_JSON = 10_000
 
 def run(options: ReportOptions, reporter: Reporter) -> Report:
     """Returns the report of one table."""
-    from jobs import tables  # noqa: PLC0415  (imports Delta)
-
     begun = time.monotonic()
     if options.html is not None:
         page.require_plots()
     with session.spark_session("rocketmq-store-spark report") as started:
-        spark = started.newSession()  # the views, and the one time zone of all times, are this report's own
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-        table = tables.existing_table(spark, locations.absolute(options.table))
         checks = options.checks or options.html is not None
         needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
-        views.register(spark, table.rows(), needed)
+        spark, table = views.over_table(started, locations.absolute(options.table), needed)
         facts = measure(spark, options.by, checks=checks)
         if options.html is not None:
             reporter.note("drawing the page")

@@ -14,6 +14,8 @@ from jobs import functions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from jobs.tables import MessagesTable
+
 VIEWS = (
     "storage_by_topic",
     "storage_by_queue",
@@ -37,6 +39,19 @@ VIEWS = (
 """Each reads ``messages`` and views before it."""
 TRACE_VIEWS = ("traces", "consumptions")
 """Views that need bodies and the functions of ``jobs.functions``."""
+
+
+def over_table(started: SparkSession, path: str, names: Sequence[str]) -> tuple[SparkSession, MessagesTable]:
+    """Returns a session of its own, in which all times are UTC and these views lie over the table at a path, and the
+    table; raises MissingInput if there is none.
+    """
+    from jobs import tables  # noqa: PLC0415  (imports Delta)
+
+    spark = started.newSession()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    table = tables.existing_table(spark, path)
+    register(spark, table.rows(), names)
+    return spark, table
 
 
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
