@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from jobs.queueruns import QueueRuns, all_runs
 from storeformat import message as m
+from storeformat.arrays import Bools, Int64s
 from storeformat.commitlog import Sight
 from storeformat.dispatch import topic_names
-from storeformat.kernels import Int64s
 from udfs.scan import SplitScan
 
 MOST_ROWS = 1_000
@@ -49,8 +48,8 @@ class Losses:
     rows: list[Loss] = field(default_factory=list)
     unexplained: int = 0
     """Damaged ranges that held at least one record each, of which no queue knows."""
-    after_damage: npt.NDArray[np.bool_] | None = None
-    begins_anew: npt.NDArray[np.bool_] | None = None
+    after_damage: Bools | None = None
+    begins_anew: Bools | None = None
     """Those of them whose fillers are the beginning of a topic that was created anew."""
     first_queue_offsets: Int64s | None = None
 
@@ -74,7 +73,7 @@ class DamagedBytes:
 
     begins: Int64s
     ends: Int64s
-    held_records: npt.NDArray[np.bool_]
+    held_records: Bools
 
     @staticmethod
     def of(ranges: Sequence[tuple[int, int, bool]]) -> DamagedBytes:
@@ -178,7 +177,7 @@ def _named_losses(
     gaps: Sequence[Loss],
     ends: dict[int, int],
     damaged: DamagedBytes,
-    explained: npt.NDArray[np.bool_],
+    explained: Bools,
 ) -> Iterator[Loss]:
     """Yields the lost records that name themselves and that no gap counts: behind the last survivor of their queue, or
     without a place in it.

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.opening import OpenedStore
 from storeformat import batchconsumequeue, batchqueuesearch, consumequeue, files, indexfile, locations
-from storeformat.batchqueuesearch import BatchUnits
+from storeformat.arrays import Structs
 from storeformat.commitlog import BlockWindow, Segment, chain_from
 from storeformat.errors import MissingInput
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
@@ -87,7 +87,7 @@ class OfflineStore:
             for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)
         ]
 
-    def batch_queue(self, topic: str, queue_id: int) -> list[BatchUnits]:
+    def batch_queue(self, topic: str, queue_id: int) -> list[Structs]:
         """Returns the units of a BatchCQ topic's queue, file by file; raises MissingInput where there is none."""
         contents = [files.read_bytes(entry.path) for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)]
         return batchqueuesearch.recovered([batchconsumequeue.parse_units(content) for content in contents])

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from jobs.losses import Losses
 from jobs.queueruns import QueueRuns, all_runs
 from storeformat import consumequeue, consumequeueext, indexfile, locations
+from storeformat.arrays import Bools, Int64s
 from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.batchconsumequeue import check_file_size
 from storeformat.dispatch import topic_names
-from storeformat.kernels import Int64s
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StoreLayout, file_name
 from udfs.batchruns import BatchQueueFile
 from udfs.build import IndexFile, QueueFiles
@@ -101,7 +100,7 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses 
     )
 
 
-def _ext_numbers(plan: consumequeue.QueuePlan, counts: Int64s, light: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
+def _ext_numbers(plan: consumequeue.QueuePlan, counts: Int64s, light: Bools) -> tuple[Int64s, Int64s]:
     """Returns for each run the number in its queue's ext of its first unit, and how many it has there: all of them,
     those too that the queue drops, but none of a light run or of an earlier life.
     """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from storeformat.arrays import Int64s
 from storeformat.dispatch import topic_names
-from storeformat.kernels import Int64s
 from udfs.runs import Runs
 from udfs.scan import SplitScan
 

@@ -20,7 +20,7 @@ from jobs.queueruns import QueueRuns, all_runs
 from jobs.rebuilding import Place, check_rows, complete, scan_store
 from jobs.running import Runner
 from storeformat import consumequeue, files, locations
-from storeformat.kernels import Int64s
+from storeformat.arrays import Int64s
 from udfs.build import FileRow
 from udfs.readers import Readers
 from udfs.rocksdbpairs import PairsFile, QueueEnds, UnitSlice, WritePairs, end_pairs

@@ -21,8 +21,8 @@ ordinary queue a record with base 0 begins the queue anew, and only its last lif
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from storeformat.arrays import Bools, Structs
 from storeformat.errors import WrongSettings
 
 UNIT = np.dtype(
@@ -50,19 +50,19 @@ def check_file_size(size: int) -> int:
     return size
 
 
-def parse_units(content: bytes | bytearray | memoryview) -> npt.NDArray[np.void]:
+def parse_units(content: bytes | bytearray | memoryview) -> Structs:
     """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
     return np.frombuffer(content, UNIT, len(content) // UNIT_SIZE)
 
 
-def is_valid(units: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+def is_valid(units: Structs) -> Bools:
     """Returns which units a broker accepts."""
     return np.asarray(
         (units["phy_offset"] >= 0) & (units["size"] > 0) & (units["msg_base_offset"] >= 0) & (units["batch_size"] > 0)
     )
 
 
-def written_units(units: npt.NDArray[np.void]) -> int:
+def written_units(units: Structs) -> int:
     """Returns the number of units before the first that a broker does not accept."""
     invalid = np.flatnonzero(~is_valid(units))
     return int(invalid[0]) if len(invalid) else len(units)

@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from storeformat.arrays import Int64s, Structs
 from storeformat.batchconsumequeue import written_units
 from storeformat.queuesearch import Boundary
 
-BatchUnits = npt.NDArray[np.void]
 
-
-def recovered(files: Sequence[BatchUnits]) -> list[BatchUnits]:
+def recovered(files: Sequence[Structs]) -> list[Structs]:
     """Returns the units of each file that count, files in order: recovery trusts all but the last three files, and ends
     the queue at the first unit that is none. Files without a unit are left out.
     """
-    kept: list[BatchUnits] = []
+    kept: list[Structs] = []
     for number, units in enumerate(files):
         written = len(units) if number < len(files) - 3 else written_units(units)
         kept.append(units[:written])
@@ -32,7 +30,7 @@ def recovered(files: Sequence[BatchUnits]) -> list[BatchUnits]:
     return [units for units in kept if len(units)]
 
 
-def queue_range(files: Sequence[BatchUnits], min_phy_offset: int) -> tuple[int, int]:
+def queue_range(files: Sequence[Structs], min_phy_offset: int) -> tuple[int, int]:
     """Returns the queue's min and max offset as a broker computes them when it starts; (-1, 0) where it has no unit.
 
     The min offset is looked for in the first file only: files in front of the log are gone by then.
@@ -46,7 +44,7 @@ def queue_range(files: Sequence[BatchUnits], min_phy_offset: int) -> tuple[int, 
     return begin, _end(last)
 
 
-def unit_at(files: Sequence[BatchUnits], queue_offset: int) -> np.void | None:
+def unit_at(files: Sequence[Structs], queue_offset: int) -> np.void | None:
     """Returns the unit that a broker answers with for a queue offset, None where it finds none."""
     if not files or queue_offset >= _end(files[-1][-1]):
         return None
@@ -57,7 +55,7 @@ def unit_at(files: Sequence[BatchUnits], queue_offset: int) -> np.void | None:
     return None if place < 0 else units[place]
 
 
-def offset_by_time(files: Sequence[BatchUnits], timestamp: int, boundary: Boundary, *, begin: int, end: int) -> int:
+def offset_by_time(files: Sequence[Structs], timestamp: int, boundary: Boundary, *, begin: int, end: int) -> int:
     """Returns the queue offset for a time, clamped to [begin, end], the queue's min and max offset.
 
     The broker's own answer: at or behind the last time of the file it has chosen that is the file's last unit, although
@@ -78,7 +76,7 @@ def _end(unit: np.void) -> int:
     return int(unit["msg_base_offset"]) + int(unit["batch_size"])
 
 
-def _file_before(files: Sequence[BatchUnits], field: str, value: int) -> BatchUnits | None:
+def _file_before(files: Sequence[Structs], field: str, value: int) -> Structs | None:
     """Returns the last file if it begins at or before a value, else the one that begins closest before it; of several
     that begin with the same value the last.
     """
@@ -88,7 +86,7 @@ def _file_before(files: Sequence[BatchUnits], field: str, value: int) -> BatchUn
     return files[max(before)[1]] if before else None
 
 
-def _bisect(values: npt.NDArray[np.int64], target: int) -> int:
+def _bisect(values: Int64s, target: int) -> int:
     """BatchConsumeQueue#binarySearch: the last place at or before the target, -1 where the first one is behind it."""
     left, right = 0, len(values) - 1
     while left <= right:
@@ -106,7 +104,7 @@ def _bisect(values: npt.NDArray[np.int64], target: int) -> int:
     return -1
 
 
-def _bisect_right(values: npt.NDArray[np.int64], target: int, boundary: Boundary) -> int:
+def _bisect_right(values: Int64s, target: int, boundary: Boundary) -> int:
     """BatchConsumeQueue#binarySearchRight: a place at or behind the target, -1 for none."""
     left, right = 0, len(values) - 1
     while left <= right:

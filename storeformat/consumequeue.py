@@ -32,10 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.errors import TotalsDisagree, WrongSettings
-
-Int64Array = npt.NDArray[np.int64]
-UnitArray = npt.NDArray[np.void]
 
 UNIT = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 UNIT_SIZE = UNIT.itemsize
@@ -60,7 +58,7 @@ def file_name(first_queue_offset: int) -> str:
     return f"{first_queue_offset * UNIT_SIZE:020d}"
 
 
-def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> UnitArray:
+def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> Structs:
     """Units as they lie on disk, an array of ``UNIT``, from three columns of one length."""
     offsets = np.asarray(phy_offsets)
     units = np.empty(len(offsets), dtype=UNIT)
@@ -79,21 +77,21 @@ class QueuePlan:
     identifiers, units at ``[first, end)``; nothing at all where ``first == end``.
     """
 
-    queues: Int64Array
-    first: Int64Array
-    end: Int64Array
-    queue_of_run: Int64Array
-    position: Int64Array
-    skip: Int64Array
-    count: Int64Array
-    fill: Int64Array
-    in_last_life: npt.NDArray[np.bool_]
+    queues: Int64s
+    first: Int64s
+    end: Int64s
+    queue_of_run: Int64s
+    position: Int64s
+    skip: Int64s
+    count: Int64s
+    fill: Int64s
+    in_last_life: Bools
     """Per run: whether the queue was not created anew after it."""
-    earlier_lives: Int64Array
+    earlier_lives: Int64s
     """Units of each queue left out because the topic was created anew afterwards."""
-    dropped: Int64Array
+    dropped: Int64s
     """Units of each queue left out because their queue offset was already taken, or is none."""
-    shifted: Int64Array
+    shifted: Int64s
     """Units of each queue that lie before their own queue offset."""
 
 
@@ -161,9 +159,7 @@ def plan_queues(
     )
 
 
-def _place(
-    queue: Int64Array, offsets: Int64Array, counts: Int64Array, damaged: npt.NDArray[np.bool_]
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+def _place(queue: Int64s, offsets: Int64s, counts: Int64s, damaged: Bools) -> tuple[Int64s, Int64s, Int64s]:
     """Position, units dropped at the head, and fillers before, of each run of the queues' last lives.
 
     Nearly every queue is regular: each run begins where the one before ended, and lies at its own queue offset. The
@@ -192,7 +188,7 @@ def _place(
     return position, late, fill
 
 
-def _sum_by(group: Int64Array, values: Int64Array, groups: int) -> Int64Array:
+def _sum_by(group: Int64s, values: Int64s, groups: int) -> Int64s:
     sums = np.zeros(groups, dtype=np.int64)
     np.add.at(sums, group, values)
     return sums
@@ -207,15 +203,15 @@ class FilePlan:
     ``[run_begin, run_begin + count)`` of ``run``, or ``count`` times the one unit at ``run_begin`` where ``filler``.
     """
 
-    queue: Int64Array
-    first_queue_offset: Int64Array
-    pre_blanks: Int64Array
-    slices_begin: Int64Array
-    slices_end: Int64Array
-    run: Int64Array
-    run_begin: Int64Array
-    count: Int64Array
-    filler: npt.NDArray[np.bool_]
+    queue: Int64s
+    first_queue_offset: Int64s
+    pre_blanks: Int64s
+    slices_begin: Int64s
+    slices_end: Int64s
+    run: Int64s
+    run_begin: Int64s
+    count: Int64s
+    filler: Bools
 
 
 def plan_files(plan: QueuePlan, file_size: int) -> FilePlan:
@@ -288,22 +284,22 @@ def filler_units(unit: bytes | memoryview, count: int) -> bytes:
     return bytes(unit) * count
 
 
-def parse_units(content: bytes | bytearray | memoryview) -> UnitArray:
+def parse_units(content: bytes | bytearray | memoryview) -> Structs:
     """Units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
     return np.frombuffer(content, dtype=UNIT, count=len(content) // UNIT_SIZE)
 
 
-def is_valid(units: UnitArray) -> npt.NDArray[np.bool_]:
+def is_valid(units: Structs) -> Bools:
     """True for units that recovery accepts (ConsumeQueue#recover): pre-blank ones too, unwritten ones not."""
     return (units["phy_offset"] >= 0) & (units["size"] > 0)
 
 
-def is_pre_blank(units: UnitArray) -> npt.NDArray[np.bool_]:
+def is_pre_blank(units: Structs) -> Bools:
     """True for units that only fill the head of a queue's first file."""
     return (units["phy_offset"] == 0) & (units["size"] == 0x7FFFFFFF) & (units["tags_code"] == 0)
 
 
-def written_units(units: UnitArray) -> int:
+def written_units(units: Structs) -> int:
     """Number of units before the first that recovery does not accept: where this file ends for a broker."""
     invalid = np.flatnonzero(~is_valid(units))
     return int(invalid[0]) if len(invalid) else len(units)

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from storeformat.arrays import Bools, Bytes, Int64s, Structs
 from storeformat.errors import TotalsDisagree, WrongSettings
 
 UNIT_HEAD = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("msg_store_time", ">i8"), ("bit_map_size", ">i2")])
@@ -55,7 +56,7 @@ def units_per_file(file_size: int) -> int:
     return units
 
 
-def addresses(first: int, count: int, file_size: int) -> npt.NDArray[np.int64]:
+def addresses(first: int, count: int, file_size: int) -> Int64s:
     """Returns the addresses of the units ``first`` and following of a queue, as they stand in its consume queue."""
     numbers = np.arange(first, first + count, dtype=np.int64)
     per_file = units_per_file(file_size)
@@ -65,7 +66,7 @@ def addresses(first: int, count: int, file_size: int) -> npt.NDArray[np.int64]:
     return offsets + np.int64(_SIGN)
 
 
-def pack_units(tags_codes: npt.ArrayLike, store_timestamps: npt.ArrayLike) -> npt.NDArray[np.void]:
+def pack_units(tags_codes: npt.ArrayLike, store_timestamps: npt.ArrayLike) -> Structs:
     """Returns units without bit maps as they lie on disk."""
     codes = np.asarray(tags_codes)
     units = np.zeros(len(codes), UNIT_HEAD)
@@ -73,7 +74,7 @@ def pack_units(tags_codes: npt.ArrayLike, store_timestamps: npt.ArrayLike) -> np
     return units
 
 
-def file_pieces(pieces: Iterable[npt.NDArray[np.void]], *, closed: bool) -> Iterator[memoryview]:
+def file_pieces(pieces: Iterable[Structs], *, closed: bool) -> Iterator[memoryview]:
     """Yields what stands in one file, in order; zeros follow. A ``closed`` file is not the queue's last one."""
     for piece in pieces:
         yield piece.view(np.uint8).data
@@ -88,17 +89,17 @@ def written_units(content: bytes | memoryview) -> int:
     return int(wrong[0]) if len(wrong) else len(units)
 
 
-def is_address(tags_codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def is_address(tags_codes: Int64s) -> Bools:
     """Returns which tags codes are addresses."""
     return tags_codes <= MAX_ADDRESS
 
 
-def unit_offsets(addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def unit_offsets(addresses: Int64s) -> Int64s:
     """Returns the byte offsets that addresses stand for (ConsumeQueueExt#unDecorate)."""
     return np.asarray(addresses, np.int64) & np.int64(_WITHOUT_SIGN)
 
 
-def parse_unit_heads(content: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+def parse_unit_heads(content: Bytes, positions: Int64s) -> Structs:
     """Returns the heads of the units at these positions of a file's bytes, as rows of ``UNIT_HEAD``.
 
     A unit of which not even the head lies inside has only zeros.

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from storeformat import batchconsumequeue, javacompat
 from storeformat import message as m
+from storeformat.arrays import Bools, Int32s, Int64s, Structs
 from storeformat.errors import WrongSettings
-from storeformat.kernels import Int32s, Int64s, Spans, active
+from storeformat.kernels import Spans, active
 from storeformat.multidispatch import MultiDispatchRules, light_units
 from storeformat.records import RecordBlock, span_texts
 
@@ -63,7 +63,7 @@ class QueueUnits:
     sizes: Int32s
     tags_codes: Int64s
     store_timestamps: Int64s
-    light: npt.NDArray[np.bool_]
+    light: Bools
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     return tuple(levels)
 
 
-def dispatched(block: RecordBlock) -> npt.NDArray[np.bool_]:
+def dispatched(block: RecordBlock) -> Bools:
     """Returns which records go to a consume queue."""
     kind = block.heads.sys_flag & m.TRANSACTION_MASK
     return block.genuine & ((kind == m.TRANSACTION_NONE) | (kind == m.TRANSACTION_COMMIT))
@@ -149,7 +149,7 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
     )
 
 
-def _of_batch_topics(block: RecordBlock, rules: DispatchRules) -> npt.NDArray[np.bool_]:
+def _of_batch_topics(block: RecordBlock, rules: DispatchRules) -> Bools:
     batched = np.array([topic in rules.batch_topics for topic in block.topics], np.bool_)
     return batched[block.topic_codes] if batched.any() else np.zeros(len(block), np.bool_)
 
@@ -160,7 +160,7 @@ class BatchUnits:
 
     topic_codes: Int32s
     queue_ids: Int32s
-    units: npt.NDArray[np.void]
+    units: Structs
 
 
 def batch_units(block: RecordBlock, rules: DispatchRules) -> BatchUnits:
@@ -210,7 +210,7 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
     )
 
 
-def from_tags(block: RecordBlock, entries: IndexEntries) -> npt.NDArray[np.bool_]:
+def from_tags(block: RecordBlock, entries: IndexEntries) -> Bools:
     """Returns which index entries of the block are those of TAGS, which brokers before 5.4.0 do not write: the last one
     of each record that has tags.
     """

@@ -35,10 +35,11 @@ from typing import ClassVar
 
 from storeformat import files, locations
 from storeformat import message as m
+from storeformat.arrays import Bytes, Int64s
 from storeformat.commitlog import BLOCK_SIZE, BlockWindow, Segment
 from storeformat.errors import RecordDefect
 from storeformat.framing import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Verdict, judge_size
-from storeformat.kernels import Bytes, Int64s, active
+from storeformat.kernels import active
 from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
 
 HEAD_SIZE = 48

@@ -13,8 +13,9 @@ from enum import IntEnum
 from typing import ClassVar
 
 from storeformat import message as m
+from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.kernels import Bytes, Int64s, active
+from storeformat.kernels import active
 
 
 class ChainEnd(IntEnum):

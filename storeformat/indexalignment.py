@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.indexrows import ROW, RowArray, Rows, hashes_of
+from storeformat.arrays import Bools, Int32s, Int64s, Structs
+from storeformat.indexrows import ROW, Rows, hashes_of
 
 CHUNK = 1 << 17
 """Entries compared at a time."""
@@ -40,9 +41,6 @@ SEARCH = 64
 _AGREE = 4
 _MOST_JUMPS = 20_000
 """Jumps between the two sequences after which the rest of a file counts as wrong, entry by entry."""
-
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class FileContext:
     with_tags: bool
     damaged: tuple[tuple[int, int], ...] = ()
 
-    def lost(self, offsets: Int64Array) -> npt.NDArray[np.bool_]:
+    def lost(self, offsets: Int64s) -> Bools:
         """Returns which entries are of records that damage took."""
         found = np.zeros(len(offsets), bool)
         for begin, end in self.damaged:
@@ -111,8 +109,8 @@ class Aligned:
     entries at the begin are older than the log.
     """
 
-    rows: RowArray
-    paired: npt.NDArray[np.bool_]
+    rows: Structs
+    paired: Bools
     old: int
 
 
@@ -130,7 +128,7 @@ class Alignment:
         self.row = 0
         self.with_tags = context.with_tags
 
-    def take(self, entries: RowArray, own: int) -> Aligned:
+    def take(self, entries: Structs, own: int) -> Aligned:
         """Returns the counterparts of the next ``own`` entries of the file, and notes where the sequences part; the
         entries behind them are only looked at.
         """
@@ -151,7 +149,7 @@ class Alignment:
         self._taken += own
         return Aligned(pairs, paired, old)
 
-    def recognised(self, entries: RowArray) -> int:
+    def recognised(self, entries: Structs) -> int:
         """Returns how many of a file's first entries were written, if the log makes the first of them; else 0."""
         written = entries["phy_offset"] != 0
         count = _leading(written)
@@ -160,7 +158,7 @@ class Alignment:
         self.with_tags = before
         return 0 if found is None else count
 
-    def peek(self, entries: RowArray) -> int:
+    def peek(self, entries: Structs) -> int:
         """Returns how many of these entries, which the header does not count, go on as the log does."""
         if not self._started or not len(entries):
             return 0
@@ -178,7 +176,7 @@ class Alignment:
 
     def _next_rows(
         self, count: int, *, row: int | None = None, with_tags: bool | None = None
-    ) -> tuple[RowArray, Int64Array]:
+    ) -> tuple[Structs, Int64s]:
         """Returns up to ``count`` rows from ``row`` on, and their numbers; without those from TAGS, as told."""
         begin = self.row if row is None else row
         if self.with_tags if with_tags is None else with_tags:
@@ -197,7 +195,7 @@ class Alignment:
             return np.zeros(0, ROW), np.zeros(0, np.int64)
         return np.concatenate(pieces), np.concatenate(numbers)
 
-    def _accept(self, block: RowArray, numbers: Int64Array) -> None:
+    def _accept(self, block: Structs, numbers: Int64s) -> None:
         if not len(block):
             return
         result = self._result
@@ -212,7 +210,7 @@ class Alignment:
         self._group = int(block["offset"][-1])
         self.row = int(numbers[-1]) + 1
 
-    def _start(self, hashes: Int32Array, offsets: Int64Array, own: int) -> int:
+    def _start(self, hashes: Int32s, offsets: Int64s, own: int) -> int:
         """Finds where in the log the file begins; returns how many of its ``own`` entries lie in front of that."""
         inside = offsets >= self._context.log_begin
         steady = inside & np.append(inside[1:], True)
@@ -245,7 +243,7 @@ class Alignment:
             row -= 1
         return row
 
-    def _find(self, hashes: Int32Array, offsets: Int64Array, at: int, from_row: int) -> int | None:
+    def _find(self, hashes: Int32s, offsets: Int64s, at: int, from_row: int) -> int | None:
         """Returns the row, from ``from_row`` on, that is the entry ``at`` of the file; it sets whether tags count."""
         row = max(self._rows.find(int(offsets[at])), from_row)
         fallback: tuple[int, bool] | None = None
@@ -268,7 +266,7 @@ class Alignment:
         self.with_tags = fallback[1]
         return int(fallback[0])
 
-    def _agreeing(self, hashes: Int32Array, offsets: Int64Array, at: int, row: int, with_tags: bool) -> int:
+    def _agreeing(self, hashes: Int32s, offsets: Int64s, at: int, row: int, with_tags: bool) -> int:
         """Returns how many of the next few entries are the rows from ``row`` on."""
         want = min(_AGREE, len(offsets) - at)
         if want <= 0:
@@ -278,11 +276,11 @@ class Alignment:
 
     def _explain(
         self,
-        hashes: Int32Array,
-        offsets: Int64Array,
+        hashes: Int32s,
+        offsets: Int64s,
         at: int,
-        pairs: RowArray,
-        paired: npt.NDArray[np.bool_],
+        pairs: Structs,
+        paired: Bools,
     ) -> int:
         """Deals with an entry that is not the next row; returns how many entries are dealt with."""
         result, offset = self._result, int(offsets[at])
@@ -327,7 +325,7 @@ class Alignment:
             return self._substitute(at, pairs, paired)
         return 1
 
-    def _is_substitute(self, hashes: Int32Array, offsets: Int64Array, at: int) -> bool:
+    def _is_substitute(self, hashes: Int32s, offsets: Int64s, at: int) -> bool:
         """Returns whether the entry ``at`` stands where the next row should, wrong in itself: the next ones agree
         again, or, where none follow, one of its two fields is the row's.
         """
@@ -348,7 +346,7 @@ class Alignment:
         _, numbers = self._next_rows(1, row=row)
         return int(numbers[0]) + 1 if len(numbers) else self._rows.total
 
-    def _group_begin(self, hashes: Int32Array, offsets: Int64Array, at: int) -> int | None:
+    def _group_begin(self, hashes: Int32s, offsets: Int64s, at: int) -> int | None:
         """Returns the row of the last record from which the file repeats it with entry ``at``: the first one, unless
         the record is there for the second time already.
         """
@@ -363,7 +361,7 @@ class Alignment:
                 return int(numbers[first])
         return None
 
-    def _foreign_entries(self, hashes: Int32Array, offsets: Int64Array, at: int) -> int:
+    def _foreign_entries(self, hashes: Int32s, offsets: Int64s, at: int) -> int:
         """Returns the number of entries from ``at`` on before the file agrees with the next row again; 0 if it does
         not.
         """
@@ -374,7 +372,7 @@ class Alignment:
         same = (offsets[at:stop] == block["offset"][0]) & (hashes[at:stop] == hashes_of(block)[0])
         return int(same.argmax()) if same.any() else 0
 
-    def _substitute(self, at: int, pairs: RowArray, paired: npt.NDArray[np.bool_]) -> int:
+    def _substitute(self, at: int, pairs: Structs, paired: Bools) -> int:
         block, numbers = self._next_rows(1)
         if not len(block):
             return 1
@@ -383,13 +381,13 @@ class Alignment:
         return 1
 
 
-def _matching(rows: RowArray, hashes: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> int:
+def _matching(rows: Structs, hashes: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> int:
     """Returns how many of the first rows have these hashes and offsets, which are at least as many."""
     count = len(rows)
     return _leading((hashes_of(rows) == hashes[:count]) & (rows["offset"] == offsets[:count]))
 
 
-def _leading(flags: npt.NDArray[np.bool_]) -> int:
+def _leading(flags: Bools) -> int:
     """Returns how many are set before the first that is not."""
     return len(flags) if flags.all() else int(flags.argmin())
 

@@ -12,17 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from storeformat import indexfile
+from storeformat.arrays import Int32s, Int64s, Structs
 from storeformat.indexalignment import CHUNK, LOOKAHEAD, SEARCH, Aligned, Alignment, Coverage, FileContext
 from storeformat.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
 from storeformat.indexrows import Rows, hashes_of
 
 MOST_FAULTS = 1_000
-
-Int64Array = npt.NDArray[np.int64]
-RowArray = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ def compare_index_file(read: Read, slots: int, max_index_num: int, rows: Rows, c
     return result
 
 
-def _entries(read: Read, slots: int, begin: int, end: int) -> RowArray:
+def _entries(read: Read, slots: int, begin: int, end: int) -> Structs:
     position = indexfile.entries_position(slots) + ENTRY_SIZE * begin
     return indexfile.parse_entries(read(position, ENTRY_SIZE * (end - begin)))
 
@@ -121,11 +118,11 @@ class _Times:
 
 
 def _check_entries(
-    entries: RowArray,
+    entries: Structs,
     aligned: Aligned,
     first_number: int,
     slots: int,
-    table: npt.NDArray[np.int32],
+    table: Int32s,
     times: _Times,
     result: IndexComparison,
 ) -> None:
@@ -181,7 +178,7 @@ def _first_time_diffs(times: _Times, timestamp: int, row: int) -> list[int] | No
 
 
 def _note_entries(
-    result: IndexComparison, cause: str, places: Int64Array, position: int, entries: RowArray, expected: RowArray | None
+    result: IndexComparison, cause: str, places: Int64s, position: int, entries: Structs, expected: Structs | None
 ) -> None:
     for place in places[: max(MOST_FAULTS - len(result.faults), 0)].tolist():
         want = None if expected is None else _fields(expected[place])
@@ -194,9 +191,7 @@ def _fields(row: np.void) -> dict[str, int]:
     return {name: int(row[name]) for name in row.dtype.names or ()}
 
 
-def _check_slots(
-    read: Read, slots: int, table: npt.NDArray[np.int32], count: int, growing: bool, result: IndexComparison
-) -> None:
+def _check_slots(read: Read, slots: int, table: Int32s, count: int, growing: bool, result: IndexComparison) -> None:
     """Notes slots that do not hold the newest of their entries."""
     stored = indexfile.parse_slots(read(0, indexfile.entries_position(slots)), slots)
     wrong = np.flatnonzero(stored != table)

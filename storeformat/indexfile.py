@@ -34,14 +34,11 @@ from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
-import numpy.typing as npt
 
+from storeformat.arrays import Int32s, Int64s, Structs
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.javacompat import index_key_hashes, java_hash
 from storeformat.kernels import active, numpy_kernels
-
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
 
 HEADER = np.dtype(
     [
@@ -150,7 +147,7 @@ def first_header(previous_end_timestamp: int = 0, previous_end_phy_offset: int =
 
 
 def build_index_file(
-    chunks: Iterable[tuple[Int32Array, Int64Array, Int64Array]],
+    chunks: Iterable[tuple[Int32s, Int64s, Int64s]],
     slots: int,
     max_index_num: int,
     write: Write,
@@ -204,8 +201,8 @@ def build_index_file(
 
 
 def _pieces(
-    chunks: Iterable[tuple[Int32Array, Int64Array, Int64Array]],
-) -> Iterable[tuple[Int32Array, Int64Array, Int64Array]]:
+    chunks: Iterable[tuple[Int32s, Int64s, Int64s]],
+) -> Iterable[tuple[Int32s, Int64s, Int64s]]:
     """The chunks cut to ``ENTRIES_AT_ONCE``, without empty ones."""
     for key_hashes, phy_offsets, store_timestamps in chunks:
         for begin in range(0, len(key_hashes), ENTRIES_AT_ONCE):
@@ -320,12 +317,12 @@ def query_offsets(
     return found
 
 
-def parse_slots(content: bytes | memoryview, slots: int) -> Int32Array:
+def parse_slots(content: bytes | memoryview, slots: int) -> Int32s:
     """Slot table of a file, in native byte order: what ``link_entries`` leaves when all entries went through it."""
     return np.frombuffer(content, dtype=SLOT, count=slots, offset=HEADER_SIZE).astype(np.int32)
 
 
-def parse_entries(content: bytes | memoryview) -> npt.NDArray[np.void]:
+def parse_entries(content: bytes | memoryview) -> Structs:
     """Entries in a piece of a file that begins with one: an array of ``ENTRY`` over its bytes (not copied)."""
     return np.frombuffer(content, dtype=ENTRY, count=len(content) // ENTRY_SIZE)
 

@@ -16,13 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from storeformat.arrays import Int32s, Structs
 
 ROW = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
 TAG_MARK = -(1 << 31)
 """Set in the ``key_hash`` of rows that come from TAGS; stored hashes are never negative."""
-
-RowArray = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,10 @@ class Rows:
     """
 
     total: int
-    read: Callable[[int, int], RowArray]
+    read: Callable[[int, int], Structs]
     find: Callable[[int], int]
 
 
-def hashes_of(rows: RowArray) -> npt.NDArray[np.int32]:
+def hashes_of(rows: Structs) -> Int32s:
     """Returns the hashes of rows as they are stored, without the mark of TAGS."""
     return np.asarray(rows["key_hash"] & 0x7FFFFFFF, np.int32)

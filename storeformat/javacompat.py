@@ -26,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
+from storeformat.arrays import Bytes, Int32s
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -65,12 +64,12 @@ def java_hash(text: str | bytes) -> int:
     return int(_hash_units(units, np.array([0, len(units)]))[0])
 
 
-def java_hashes(values: pa.Array) -> Int32Array:
+def java_hashes(values: pa.Array) -> Int32s:
     """``String#hashCode`` of every value of a binary or string array (dictionary-encoded too); 0 for nulls."""
     return java_hashes_and_lengths(values)[0]
 
 
-def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32Array, Int32Array]:
+def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32s, Int32s]:
     """``String#hashCode`` and ``String#length`` (UTF-16 units) of every value: int32 arrays; 0 and 0 for nulls.
 
     ASCII is hashed from the array's own buffer. Other values are decoded: all at once where they are well-formed,
@@ -97,7 +96,7 @@ def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32Array, Int32Array]:
     return hashes, lengths
 
 
-def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.ArrayLike) -> Int32Array:
+def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.ArrayLike) -> Int32s:
     """Hashes of head + tail from the parts' hashes and the tail's length in UTF-16 units; the three are broadcast."""
     heads, tails = (np.asarray(part, dtype=np.int32).view(np.uint32) for part in (head, tail))
     lengths = np.asarray(tail_lengths, dtype=np.int64)
@@ -106,7 +105,7 @@ def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.Ar
     return joined.view(np.int32)
 
 
-def index_key_hashes(hashes: npt.ArrayLike) -> Int32Array:
+def index_key_hashes(hashes: npt.ArrayLike) -> Int32s:
     """Hashes as index files store them: absolute, 0 for ``Integer.MIN_VALUE`` (IndexFile#indexKeyHashMethod)."""
     signed = np.asarray(hashes, dtype=np.int32)
     return np.where(signed == INT_MIN, np.int32(0), np.abs(signed))
@@ -137,7 +136,7 @@ def java_split(text: str, separator: str) -> list[str]:
     return parts
 
 
-def binary_buffers(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+def binary_buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[Any]]:
     """Bytes and offsets of a binary or string array, not copied: value i is ``data[offsets[i]:offsets[i + 1]]``.
 
     ``data`` is uint8 and begins where the array's buffer does, also for a slice; ``offsets`` is int32 or int64 and
@@ -155,7 +154,7 @@ def binary_buffers(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray
     return data, offsets
 
 
-def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32Array:
+def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32s:
     """Hashes of ``units[offsets[i]:offsets[i + 1]]``.
 
     31 has an inverse modulo 2**32. So each unit is weighted with 31**-position, one running sum is taken over the
@@ -184,7 +183,7 @@ def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32Arra
     return hashes.view(np.int32)
 
 
-def _hash_decoded(values: pa.Array) -> tuple[Int32Array, Int32Array]:
+def _hash_decoded(values: pa.Array) -> tuple[Int32s, Int32s]:
     """Hashes and UTF-16 lengths of values that hold bytes beyond ASCII."""
     data, offsets = binary_buffers(values)
     data, offsets = data[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
@@ -204,7 +203,7 @@ def _hash_decoded(values: pa.Array) -> tuple[Int32Array, Int32Array]:
     return _hash_units(units, unit_offsets), np.diff(unit_offsets).astype(np.int32)
 
 
-def _hash_one_by_one(values: pa.Array) -> tuple[Int32Array, Int32Array]:
+def _hash_one_by_one(values: pa.Array) -> tuple[Int32s, Int32s]:
     texts = [decode_java_utf8(value.as_buffer().to_pybytes()) for value in values]
     pieces = [text.encode("utf-16-le") for text in texts]
     offsets = np.zeros(len(pieces) + 1, dtype=np.int64)

@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from storeformat import javacompat
 from storeformat import message as m
-from storeformat.kernels import Bytes, Int32s, Int64s, Spans, active
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s
+from storeformat.kernels import Spans, active
 from storeformat.records import RecordBlock, is_directory_name, span_texts
 
 LIGHT_PREFIX = "%LMQ%"
@@ -108,14 +108,14 @@ def _take(spans: Spans, rows: Int64s) -> Spans:
     return Spans(spans.starts[rows], spans.lengths[rows])
 
 
-def _unbroken(spans: Spans, owners: Int64s, parts: Spans) -> npt.NDArray[np.bool_]:
+def _unbroken(spans: Spans, owners: Int64s, parts: Spans) -> Bools:
     """Returns which spans are made of their parts and the separators between them: no part is empty."""
     count = len(spans.starts)
     used = np.bincount(owners, parts.lengths + 1, minlength=count) - 1
     return np.asarray(used == spans.lengths)
 
 
-def _decimals(buffer: Bytes, parts: Spans) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+def _decimals(buffer: Bytes, parts: Spans) -> tuple[Int64s, Bools]:
     """Returns the value of each part, and which are nothing but a few decimal digits."""
     back = np.arange(_MOST_DIGITS)
     places = parts.starts[:, None] + parts.lengths[:, None] - 1 - back

@@ -26,14 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from storeformat import batchconsumequeue
-from storeformat.consumequeue import PRE_BLANK, UNIT, UnitArray, is_pre_blank, is_valid
+from storeformat.arrays import Bools, Int64s, Structs
+from storeformat.consumequeue import PRE_BLANK, UNIT, is_pre_blank, is_valid
 from storeformat.consumequeueext import is_address
 
 MOST_FAULTS = 1_000
 """Faults and old units kept one by one; the counts are always complete."""
 
-Bools = npt.NDArray[np.bool_]
-Int64Array = npt.NDArray[np.int64]
 
 _FURTHER_FIELDS = {
     "msg_base_offset": "wrong_offset",
@@ -44,7 +43,7 @@ _FURTHER_FIELDS = {
 }
 """Of a batch queue's unit, and what it is called when one of them is wrong."""
 
-_PRE_BLANK_UNIT: UnitArray = np.frombuffer(PRE_BLANK, dtype=UNIT)
+_PRE_BLANK_UNIT: Structs = np.frombuffer(PRE_BLANK, dtype=UNIT)
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ class UnitFault:
 class OldUnits:
     """Valid units in one file where the queue should hold none: places (units of the file), offsets and sizes."""
 
-    places: Int64Array
-    phy_offsets: Int64Array
-    sizes: Int64Array
+    places: Int64s
+    phy_offsets: Int64s
+    sizes: Int64s
 
 
 @dataclass(frozen=True)
@@ -91,9 +90,9 @@ class UnitComparison:
     """Those of them that follow the queue's end without a hole."""
     beyond: int
     """Units behind the queue's last one that point behind the part of the log that was read."""
-    ext_places: Int64Array
+    ext_places: Int64s
     """Places whose tags code is an address into consumequeue_ext."""
-    delivery_hashes: Int64Array
+    delivery_hashes: Int64s
     """Places whose tags code may be the tags' hash instead of a delivery time."""
     unproven: int
     """Places of messages that damage took from the log."""
@@ -112,7 +111,7 @@ class Expectation:
     queue has a consumequeue_ext.
     """
 
-    units: UnitArray
+    units: Structs
     begin: int
     end: int
     fillers: Bools
@@ -124,7 +123,7 @@ class Expectation:
     ext: bool = False
 
 
-def compare_units(expectation: Expectation, found: UnitArray) -> UnitComparison:
+def compare_units(expectation: Expectation, found: Structs) -> UnitComparison:
     """Returns what differs between a file's units and what the log says; both have one unit a place."""
     begin, end = expectation.begin, _dispatched_end(expectation)
     valid, faults = _is_valid(found), _Faults(found)
@@ -174,7 +173,7 @@ def _dispatched_end(expectation: Expectation) -> int:
     return expectation.begin + int(ahead.argmax()) if ahead.any() else expectation.end
 
 
-def _check_head(expectation: Expectation, found: UnitArray, faults: _Faults) -> int:
+def _check_head(expectation: Expectation, found: Structs, faults: _Faults) -> int:
     """Notes what may not lie in front of the queue's own units; returns how many units of messages that are gone do."""
     head = found[: expectation.begin]
     valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
@@ -188,24 +187,22 @@ def _check_head(expectation: Expectation, found: UnitArray, faults: _Faults) -> 
     return int((below & ~pre_blank).sum())
 
 
-def _is_zero(units: UnitArray) -> Bools:
+def _is_zero(units: Structs) -> Bools:
     zero = np.ones(len(units), bool)
     for name in units.dtype.names or ():
         zero &= units[name] == 0
     return zero
 
 
-def _is_valid(units: UnitArray) -> Bools:
+def _is_valid(units: Structs) -> Bools:
     return batchconsumequeue.is_valid(units) if units.dtype == batchconsumequeue.UNIT else is_valid(units)
 
 
-def _is_pre_blank(units: UnitArray) -> Bools:
+def _is_pre_blank(units: Structs) -> Bools:
     return np.zeros(len(units), bool) if units.dtype == batchconsumequeue.UNIT else is_pre_blank(units)
 
 
-def _judge(
-    places: Int64Array, expectation: Expectation, found: UnitArray, faults: _Faults
-) -> tuple[Int64Array, Int64Array]:
+def _judge(places: Int64s, expectation: Expectation, found: Structs, faults: _Faults) -> tuple[Int64s, Int64s]:
     """Sorts differing units by the first field that is wrong; returns the places that are no fault: addresses into
     consumequeue_ext, and hashes instead of delivery times.
     """
@@ -231,7 +228,7 @@ def _judge(
 
 
 def with_wrong_tags_codes(
-    comparison: UnitComparison, places: Int64Array, expected: UnitArray, found: UnitArray
+    comparison: UnitComparison, places: Int64s, expected: Structs, found: Structs
 ) -> UnitComparison:
     """Returns a comparison in which these places, taken for addresses or hashes so far, are faults."""
     if not len(places):
@@ -253,13 +250,13 @@ def with_wrong_tags_codes(
 class _Faults:
     """Collects faults by cause: complete counts, and the first of each cause as objects."""
 
-    def __init__(self, found: UnitArray) -> None:
+    def __init__(self, found: Structs) -> None:
         self._found = found
         self._faults: list[UnitFault] = []
         self.counts: dict[str, int] = {}
 
     def add(
-        self, cause: str, places: npt.NDArray[np.intp], expected: UnitArray | None = None, *, blank: bool = False
+        self, cause: str, places: npt.NDArray[np.intp], expected: Structs | None = None, *, blank: bool = False
     ) -> None:
         if not len(places):
             return

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
-from storeformat.consumequeue import UNIT_SIZE, UnitArray, written_units
+from storeformat.arrays import Int64s, Structs
+from storeformat.consumequeue import UNIT_SIZE, written_units
 
 StoreTime = Callable[[int, int], int]
 """Takes commit-log offset and size of a unit, returns the record's store time, -1 where the log does not hold it."""
@@ -34,7 +34,7 @@ class QueueFile:
     """One file of a queue: the queue offset of its first unit, and all its units, unwritten ones too."""
 
     first_queue_offset: int
-    units: UnitArray
+    units: Structs
 
 
 def queue_end(files: Sequence[QueueFile]) -> int:
@@ -142,7 +142,7 @@ def offset_by_modified_time(
 class _Search:
     """The bisection by store time that all versions share, and what it saw: places in the file, -1 for never."""
 
-    def __init__(self, units: UnitArray, store_time: StoreTime, min_phy_offset: int) -> None:
+    def __init__(self, units: Structs, store_time: StoreTime, min_phy_offset: int) -> None:
         self.units = units
         self.min_phy_offset = min_phy_offset
         self._store_time = store_time
@@ -213,7 +213,7 @@ def _file_by_store_time(
     return None
 
 
-def _bisect_phy_offsets(phy_offsets: npt.NDArray[np.int64], min_phy_offset: int) -> int:
+def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
     """Place of the first unit at or behind an offset, -1 for none; of several at it (pre-blanks) the broker's pick."""
     low, high = 0, len(phy_offsets) - 1
     while high - low > 1:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from storeformat import javacompat
 from storeformat import message as m
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.files import RangeReader
-from storeformat.kernels import Bytes, Heads, Int32s, Int64s, Spans, active
+from storeformat.kernels import Heads, Spans, active
 
 _CRC_NAME = np.frombuffer(m.PROPERTY_CRC + b"\x01", np.uint8)
 _CRC_TAIL = np.arange(-m.PROPERTY_CRC_SIZE, 0)
@@ -67,7 +67,7 @@ class RecordBlock:
         return self.positions + self.buffer_offset
 
     @property
-    def genuine(self) -> npt.NDArray[np.bool_]:
+    def genuine(self) -> Bools:
         """False for the records of another place (ghosts)."""
         return self.heads.defect == RecordDefect.OK
 
@@ -75,7 +75,7 @@ class RecordBlock:
         """Returns the first ``count`` records."""
         return self if count == len(self) else self.take(slice(count))
 
-    def take(self, rows: Int64s | slice | npt.NDArray[np.bool_]) -> RecordBlock:
+    def take(self, rows: Int64s | slice | Bools) -> RecordBlock:
         """Returns some of the records, of which the topics and the buffer stay whole."""
         return RecordBlock(
             self.buffer,
@@ -130,7 +130,7 @@ def decode(
     return block, fault
 
 
-def _first_fault(failed: npt.NDArray[np.bool_], codes: npt.NDArray[np.uint8]) -> Fault | None:
+def _first_fault(failed: Bools, codes: Bytes) -> Fault | None:
     if not failed.any():
         return None
     row = int(failed.argmax())

@@ -20,7 +20,8 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import numpy.typing as npt
+
+from storeformat.arrays import Bytes, Int64s, Structs
 
 DEFAULT_FAMILY = "default"
 OFFSET_FAMILY = "offset"
@@ -31,7 +32,7 @@ _SEPARATOR = b"\x01"
 _OFFSETS = struct.Struct(">qq")
 
 
-def unit_keys(topic: bytes, queue_id: int, queue_offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+def unit_keys(topic: bytes, queue_id: int, queue_offsets: Int64s) -> Bytes:
     """Returns the keys of units of one queue, one a row of bytes; they sort as their queue offsets do."""
     head = np.frombuffer(_topic_head(topic) + queue_id.to_bytes(4, "big") + _SEPARATOR, np.uint8)
     keys = np.empty((len(queue_offsets), len(head) + 8), np.uint8)
@@ -40,7 +41,7 @@ def unit_keys(topic: bytes, queue_id: int, queue_offsets: npt.NDArray[np.int64])
     return keys
 
 
-def unit_values(units: npt.NDArray[np.void], store_timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+def unit_values(units: Structs, store_timestamps: Int64s) -> Structs:
     """Returns the values of units that are as in a consume-queue file, as rows of ``VALUE``."""
     values = np.empty(len(units), VALUE)
     for name in ("phy_offset", "size", "tags_code"):

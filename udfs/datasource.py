@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
 from storeformat import files
+from storeformat.arrays import Bools
 from storeformat.commitlog import BlockWindow, ChainWalk, Split, chain_from
 from storeformat.errors import DamagedLog, WriteFailed
 from storeformat.framing import ChainEnd
@@ -39,7 +39,7 @@ class HeadFilter:
     offsets: tuple[int, int] = ALWAYS
     times: tuple[int, int] = ALWAYS
 
-    def passes(self, block: RecordBlock) -> npt.NDArray[np.bool_]:
+    def passes(self, block: RecordBlock) -> Bools:
         """Returns which records of a block pass; no ghost does."""
         keep = block.genuine
         if self.selection.queues:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storeformat import files
+from storeformat.arrays import Int64s
 from storeformat.commitlog import BlockWindow, ChainWalk
 from storeformat.dispatch import DispatchRules, batch_units, dispatched
-from storeformat.kernels import Int64s
 from storeformat.records import DISPATCH_PROPERTIES, DecodeRules, RecordBlock
 from udfs.ranges import ProvenRange
 from udfs.rows import RowRules, record_batch

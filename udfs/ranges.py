@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from storeformat import files
+from storeformat.arrays import Int32s, Int64s, stable_order
 from storeformat.commitlog import BLOCK_SIZE, BlockWindow, ChainReport, ChainWalk, Split
 from storeformat.errors import WriteFailed
 from storeformat.records import DecodeRules
@@ -28,9 +28,6 @@ from udfs.scan import Selection
 _CHUNK_ROWS = 1 << 18
 _CHUNK_BYTES = 128 << 20
 _BATCH_ROWS = 10_000
-_SHORT_GROUPS = 1 << 16
-"""So few groups fit 16 bits, which numpy sorts in linear time."""
-
 EVERYTHING = Selection()
 
 
@@ -110,7 +107,7 @@ def sorted_chunk(batches: list[pa.RecordBatch]) -> pa.Table:
     return table
 
 
-def _by_queue(topics: pa.Array, queue_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64] | None:
+def _by_queue(topics: pa.Array, queue_ids: Int32s) -> Int64s | None:
     """Returns the stable order by topic and queue, None where it is the order they have."""
     encoded = topics.dictionary_encode()
     ranks = np.empty(len(encoded.dictionary), np.int64)
@@ -119,6 +116,4 @@ def _by_queue(topics: pa.Array, queue_ids: npt.NDArray[np.int32]) -> npt.NDArray
     groups = ranks[np.asarray(encoded.indices)] * width + queue_ids
     if (groups[1:] >= groups[:-1]).all():
         return None
-    if len(ranks) * width <= _SHORT_GROUPS:
-        groups = groups.astype(np.uint16)
-    return np.argsort(groups, kind="stable")
+    return stable_order(groups, len(ranks) * width)

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from storeformat import javacompat, messageid
 from storeformat import message as m
+from storeformat.arrays import Int32s, Int64s
 from storeformat.dispatch import DispatchRules, dispatched, tags_codes
-from storeformat.kernels import Int32s, Int64s, Spans, active
+from storeformat.kernels import Spans, active
 from storeformat.records import RecordBlock
 from udfs import schemas
 

@@ -13,22 +13,19 @@ A file appears with the first thing in it. Memory is bounded by ``_FLUSH_UNITS``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from storeformat import files, locations
+from storeformat.arrays import Bools, Int32s, Int64s, stable_order, sum_of_offsets
 from storeformat.consumequeue import pack_units
 from storeformat.dispatch import IndexEntries, QueueUnits
 from storeformat.indexrows import ROW, TAG_MARK
-from storeformat.kernels import Int32s, Int64s
 
 ENTRY = ROW
 TIME = np.dtype("<i8")
 
 _FLUSH_UNITS = 1 << 19
-_SHORT_GROUPS = 1 << 16
 _UNIT_COLUMNS = (
     "topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps", "light",
 )  # fmt: skip
@@ -49,7 +46,7 @@ class Runs:
     begins: Int64s
     first_offsets: Int64s
     last_offsets: Int64s
-    light: npt.NDArray[np.bool_]
+    light: Bools
 
     @staticmethod
     def concatenate(parts: list[Runs]) -> Runs:
@@ -132,7 +129,7 @@ class RunWriter:
         if self._directory:
             self._write(units, order)
         self.units += len(order)
-        self.offset_sum = (self.offset_sum + int(offsets.view(np.uint64).sum(dtype=np.uint64))) % (1 << 64)
+        self.offset_sum = (self.offset_sum + sum_of_offsets(offsets)) % (1 << 64)
 
     def _write(self, units: QueueUnits, order: Int64s) -> None:
         if self._with_times:
@@ -171,7 +168,7 @@ class EntryWriter:
         """Where the entries are; empty where there are none."""
         return self._path if self._file else ""
 
-    def add(self, entries: IndexEntries, tags: npt.NDArray[np.bool_] | None) -> None:
+    def add(self, entries: IndexEntries, tags: Bools | None) -> None:
         """Writes entries; those of ``tags`` get the mark, if they are given."""
         rows = np.empty(len(entries.offsets), ENTRY)
         rows["key_hash"] = entries.key_hashes
@@ -182,7 +179,7 @@ class EntryWriter:
         self._file = self._file or files.FileWriter(self._path, stream=True)
         self._file.write(rows.view(np.uint8).data)
         self.entries += len(rows)
-        self.offset_sum = (self.offset_sum + int(entries.offsets.view(np.uint64).sum(dtype=np.uint64))) % (1 << 64)
+        self.offset_sum = (self.offset_sum + sum_of_offsets(entries.offsets)) % (1 << 64)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the file; after an exception it is removed."""
@@ -190,17 +187,13 @@ class EntryWriter:
             self._file.__exit__(kind, error, None)
 
 
-def select_units(units: QueueUnits, keep: npt.NDArray[np.bool_]) -> QueueUnits:
+def select_units(units: QueueUnits, keep: Bools) -> QueueUnits:
     """Returns the units that are to be kept."""
     return QueueUnits(units.topics, *(getattr(units, name)[keep] for name in _UNIT_COLUMNS))
 
 
 def _by_queue(units: QueueUnits) -> Int64s:
-    """Returns the stable order by queue. Few queues fit 16 bits, which numpy sorts in linear time."""
+    """Returns the stable order by queue."""
     width = int(units.queue_ids.max()) + 1
-    group: npt.NDArray[Any]
-    if (int(units.topic_codes.max()) + 1) * width <= _SHORT_GROUPS:
-        group = (units.topic_codes * width + units.queue_ids).astype(np.uint16)
-    else:
-        group = (units.topic_codes.astype(np.int64) << 32) | units.queue_ids
-    return np.argsort(group, kind="stable")
+    groups = units.topic_codes.astype(np.int64) * width + units.queue_ids
+    return stable_order(groups, (int(units.topic_codes.max()) + 1) * width)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from storeformat import files, locations
 from storeformat import message as m
+from storeformat.arrays import Bools, Int32s
 from storeformat.commitlog import (
     BLOCK_SIZE,
     BlockWindow,
@@ -39,7 +39,7 @@ from storeformat.dispatch import (
 )
 from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.framing import ChainEnd
-from storeformat.kernels import Int32s, active
+from storeformat.kernels import active
 from storeformat.records import DecodeRules, RecordBlock
 from storeformat.repair import is_filler
 from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
@@ -57,7 +57,7 @@ class Selection:
 
     queues: tuple[tuple[str, int | None], ...] = ()
 
-    def wanted(self, topics: list[bytes], topic_codes: Int32s, queue_ids: Int32s) -> npt.NDArray[np.bool_]:
+    def wanted(self, topics: list[bytes], topic_codes: Int32s, queue_ids: Int32s) -> Bools:
         """Returns which units are wanted."""
         keep = np.zeros(len(topic_codes), bool)
         names = [topic.decode(errors="replace") for topic in topics]

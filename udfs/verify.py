@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from storeformat import consumequeue, consumequeueext, files, indexcheck, indexfile, locations, queuecheck
+from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules, tags_codes
@@ -149,7 +149,7 @@ def _used_units(content: bytearray, at_least: int, unit: int) -> int:
     return last // unit + 1
 
 
-def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> consumequeue.UnitArray:
+def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> Structs:
     """Returns the first ``count`` units of a file as the log makes them."""
     units = np.zeros(count, kind)
     content = units.view(np.uint8).data
@@ -162,9 +162,7 @@ def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], read
     return units
 
 
-def _agrees_in_ext(
-    ext: Sequence[ExtFile], expected: consumequeue.UnitArray, found: consumequeue.UnitArray, readers: Readers
-) -> npt.NDArray[np.bool_]:
+def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, readers: Readers) -> Bools:
     """Returns which addresses lead to a unit of consumequeue_ext with the expected tags code."""
     offsets = consumequeueext.unit_offsets(found["tags_code"])
     agree = np.zeros(len(found), bool)
@@ -182,7 +180,7 @@ def _agrees_in_ext(
     return agree
 
 
-def _fillers(file: QueueFile, units: int) -> npt.NDArray[np.bool_]:
+def _fillers(file: QueueFile, units: int) -> Bools:
     marks = np.zeros(units, bool)
     if file.fillers.any():
         marks[file.pre_blanks : file.pre_blanks + int(file.counts.sum())] = np.repeat(file.fillers, file.counts)
@@ -194,7 +192,7 @@ class RecordsAsked:
     """Commit-log offsets in one split, whose chain begins at ``split.first_record``."""
 
     split: Split
-    offsets: npt.NDArray[np.int64]
+    offsets: Int64s
 
 
 @dataclass(frozen=True)
@@ -250,7 +248,7 @@ class StagedRows:
         self._cached = (0, np.zeros(0, ENTRY))
         self.rows = Rows(int(self._ends[-1]) if len(sources) else 0, self.read, self.find)
 
-    def read(self, begin: int, end: int) -> npt.NDArray[np.void]:
+    def read(self, begin: int, end: int) -> Structs:
         """Returns rows [begin, end)."""
         first, block = self._cached
         if not (first <= begin and end <= first + len(block)):
@@ -259,7 +257,7 @@ class StagedRows:
             self._cached = first, block
         return block[begin - first : end - first]
 
-    def _load(self, begin: int, end: int) -> npt.NDArray[np.void]:
+    def _load(self, begin: int, end: int) -> Structs:
         rows = np.empty(max(end - begin, 0), ENTRY)
         content = rows.view(np.uint8).data if len(rows) else memoryview(b"")
         source = int(np.searchsorted(self._ends, begin, "right"))

@@ -18,8 +18,9 @@ from pathlib import Path
 from types import ModuleType
 
 from storeformat import __version__
+from storeformat.arrays import Bytes, Int32s, Int64s
 from storeformat.kernels import numpy_kernels
-from storeformat.kernels.columns import PADDING, Bytes, Heads, Int32s, Int64s, Spans
+from storeformat.kernels.columns import PADDING, Heads, Spans
 
 __all__ = ["PADDING", "Bytes", "Heads", "Int32s", "Int64s", "Spans", "active"]
 

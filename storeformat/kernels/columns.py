@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
+from storeformat.arrays import Bytes, Int32s, Int64s
 
 PADDING = 256
 """Bytes that must follow the data of every buffer, so that a head read at the last position stays inside it."""
@@ -53,7 +51,7 @@ class Heads(NamedTuple):
     topic_length: Int32s
     properties_start: Int64s
     properties_length: Int32s
-    defect: npt.NDArray[np.uint8]
+    defect: Bytes
 
     def head(self, count: int) -> Heads:
         """Returns the first ``count`` rows."""

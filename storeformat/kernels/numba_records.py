@@ -10,8 +10,9 @@ import numpy.typing as npt
 from numba import njit, types
 
 from storeformat import message as m
+from storeformat.arrays import Bytes, Int32s, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC, Bytes, Heads, Int32s, Int64s, Spans
+from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC, Heads, Spans
 from storeformat.kernels.machine_words import (
     BYTES,
     EVERY_BYTE,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from numba import njit, types
 
 from storeformat import javacompat
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs
 from storeformat.kernels import numpy_kernels
-from storeformat.kernels.columns import Bytes, Int32s, Int64s, Spans
+from storeformat.kernels.columns import Spans
 from storeformat.kernels.machine_words import (
     BYTES,
     EVERY_BYTE,
@@ -83,11 +83,11 @@ def _hash(buffer, starts, lengths, hashes, units):  # type: ignore[no-untyped-de
 
 def index_keys(
     buffer: Bytes,
-    indexable: npt.NDArray[np.bool_],
+    indexable: Bools,
     whole: tuple[Spans, ...],
     keys: Spans,
     topic_codes: Int32s,
-    joined_topics: npt.NDArray[np.int32],
+    joined_topics: Int32s,
 ) -> tuple[Int64s, Int32s]:
     """See ``numpy_kernels.index_keys``."""
     uniq_keys, tags = whole[0], whole[-1]
@@ -166,7 +166,7 @@ def put_entries(
     begin_timestamp: int,
     first_number: int,
     slot_table: Int32s,
-    packed: npt.NDArray[np.void],
+    packed: Structs,
 ) -> None:
     """See ``numpy_kernels.put_entries``."""
     key_hashes = np.ascontiguousarray(key_hashes, np.int32)

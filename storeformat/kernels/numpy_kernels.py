@@ -17,8 +17,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from storeformat import javacompat
 from storeformat import message as m
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import Bytes, Heads, Int32s, Int64s, Spans
+from storeformat.kernels.columns import Heads, Spans
 from storeformat.kernels.numpy_walks import walk_entries, walk_sizes  # noqa: F401 - two more of these kernels
 
 
@@ -147,7 +148,7 @@ def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser
 
 def _find_pieces(
     buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool
-) -> tuple[Bytes, Int64s, Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
+) -> tuple[Bytes, Int64s, Int64s, Int64s, Int64s, Int64s, Bools]:
     """Returns the packed blocks, their offsets, and each piece's row, begin, cut, end of value, and if it is kept."""
     # One byte more than each block, so that every block ends in a place that can be marked as a separator.
     block, offsets = _gather(buffer, starts, lengths + 1, pad=8)
@@ -166,9 +167,7 @@ def _find_pieces(
     return block, offsets, row_of_piece, begins, cut, value_end, keep
 
 
-def _cut_pieces(
-    cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool
-) -> tuple[Int64s, Int64s, npt.NDArray[np.bool_]]:
+def _cut_pieces(cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool) -> tuple[Int64s, Int64s, Bools]:
     """Returns for each piece the position of its first 0x01, the end of its value, and whether the parser keeps it."""
     index = np.searchsorted(cuts, begins)
     cut = np.append(cuts, np.iinfo(np.int64).max)[index]
@@ -223,11 +222,11 @@ def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
 
 def index_keys(
     buffer: Bytes,
-    indexable: npt.NDArray[np.bool_],
+    indexable: Bools,
     whole: tuple[Spans, ...],
     keys: Spans,
     topic_codes: Int32s,
-    joined_topics: npt.NDArray[np.int32],
+    joined_topics: Int32s,
 ) -> tuple[Int64s, Int32s]:
     """Returns the entries that records make in an index, in the broker's order: the row of each, and its stored hash.
 
@@ -253,7 +252,7 @@ def index_keys(
     return owners, javacompat.index_key_hashes(hashes)
 
 
-def _whole_values(spans: Spans, wanted: npt.NDArray[np.bool_], minimum: int) -> tuple[Int64s, Spans]:
+def _whole_values(spans: Spans, wanted: Bools, minimum: int) -> tuple[Int64s, Spans]:
     rows = np.flatnonzero(wanted & (spans.lengths >= minimum))
     return rows, Spans(spans.starts[rows], spans.lengths[rows])
 
@@ -306,7 +305,7 @@ def put_entries(
     begin_timestamp: int,
     first_number: int,
     slot_table: Int32s,
-    packed: npt.NDArray[np.void],
+    packed: Structs,
 ) -> None:
     """Fills ``packed`` (of ``indexfile.ENTRY``) with entries numbered from ``first_number`` on, and links them.
 
@@ -361,7 +360,7 @@ def _host_size(v6: bool) -> int:
     return m.HOST_V6 if v6 else m.HOST_V4
 
 
-def _fields(heads: npt.NDArray[np.uint8], born_host: int, store_host: int) -> npt.NDArray[np.void]:
+def _fields(heads: Bytes, born_host: int, store_host: int) -> Structs:
     return np.ascontiguousarray(heads).view(m.head_dtype(born_host, store_host))[:, 0]
 
 
@@ -369,9 +368,9 @@ def _native(column: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return column.astype(dtype)
 
 
-def _int16(buffer: Bytes, at: Int64s) -> npt.NDArray[np.int32]:
+def _int16(buffer: Bytes, at: Int64s) -> Int32s:
     return (buffer[at].view(np.int8).astype(np.int32) << 8) | buffer[at + 1]
 
 
-def _flag(defect: npt.NDArray[np.uint8], failed: npt.NDArray[np.bool_], code: RecordDefect) -> None:
+def _flag(defect: Bytes, failed: Bools, code: RecordDefect) -> None:
     defect[failed & (defect == 0)] = code

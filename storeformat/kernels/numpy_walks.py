@@ -9,7 +9,8 @@ import struct
 import numpy as np
 
 from storeformat import message as m
-from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC, Bytes, Int64s
+from storeformat.arrays import Bytes, Int64s
+from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
 
 _SIZE = struct.Struct(">i")
 

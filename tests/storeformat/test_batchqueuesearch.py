@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storeformat import batchconsumequeue
-from storeformat.batchqueuesearch import BatchUnits, offset_by_time, queue_range, recovered, unit_at
+from storeformat.arrays import Structs
+from storeformat.batchqueuesearch import offset_by_time, queue_range, recovered, unit_at
 from storeformat.queuesearch import Boundary
 
 
-def units_of(sizes: list[int], steps: list[int], *, first: int = 0) -> BatchUnits:
+def units_of(sizes: list[int], steps: list[int], *, first: int = 0) -> Structs:
     """Units that hold ``sizes`` messages each, ``steps`` milliseconds apart."""
     units = np.zeros(len(sizes), batchconsumequeue.UNIT)
     units["phy_offset"], units["size"] = 100 * np.arange(len(sizes)), 100
@@ -20,7 +21,7 @@ def units_of(sizes: list[int], steps: list[int], *, first: int = 0) -> BatchUnit
     return units
 
 
-def cut(units: BatchUnits, per_file: int) -> list[BatchUnits]:
+def cut(units: Structs, per_file: int) -> list[Structs]:
     """Whole files, zeros behind the last unit."""
     padded = np.zeros(-(-len(units) // per_file) * per_file, units.dtype)
     padded[: len(units)] = units
@@ -28,14 +29,14 @@ def cut(units: BatchUnits, per_file: int) -> list[BatchUnits]:
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> list[BatchUnits]:
+def queues(draw: st.DrawFn) -> list[Structs]:
     sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=30))
     steps = draw(st.lists(st.integers(0, 3), min_size=len(sizes), max_size=len(sizes)))
     return recovered(cut(units_of(sizes, steps, first=draw(st.integers(0, 9))), draw(st.integers(1, 7))))
 
 
 @given(queues())
-def test_every_message_is_found_in_its_unit(files: list[BatchUnits]) -> None:
+def test_every_message_is_found_in_its_unit(files: list[Structs]) -> None:
     units = np.concatenate(files)
     begin, end = queue_range(files, 0)
     assert (begin, end) == (units["msg_base_offset"][0], units["msg_base_offset"][-1] + units["batch_size"][-1])
@@ -49,7 +50,7 @@ def test_every_message_is_found_in_its_unit(files: list[BatchUnits]) -> None:
 
 
 @given(queues())
-def test_a_time_leads_to_the_first_unit_at_or_behind_it_in_the_file_that_began_before(files: list[BatchUnits]) -> None:
+def test_a_time_leads_to_the_first_unit_at_or_behind_it_in_the_file_that_began_before(files: list[Structs]) -> None:
     begin, end = queue_range(files, 0)
     for time in range(998, int(files[-1]["store_timestamp"][-1]) + 3):
         started = [units for units in files if units["store_timestamp"][0] <= time]

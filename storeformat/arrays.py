@@ -1,0 +1,28 @@
+"""Columns: how the arrays that this package takes and returns are called, and what several modules do with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Structs = npt.NDArray[np.void]
+"""Rows of a structured dtype: units, entries, heads."""
+
+_SHORT_GROUPS = 1 << 16
+
+
+def stable_order(groups: Int64s, count: int) -> Int64s:
+    """Returns the order of the rows by group, otherwise as they are; ``groups`` holds numbers in [0, count).
+
+    Few groups fit 16 bits, which numpy sorts in linear time.
+    """
+    return np.argsort(groups.astype(np.uint16) if count <= _SHORT_GROUPS else groups, kind="stable")
+
+
+def sum_of_offsets(offsets: npt.NDArray[np.integer]) -> int:
+    """Returns the sum of commit-log offsets modulo 2**64: the check that the rows written are those that were read."""
+    return int(offsets.sum(dtype=np.int64)) % (1 << 64)
