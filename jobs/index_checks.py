@@ -192,7 +192,6 @@ class _Sequence:
         self._verdicts = verdicts
         self._segment_size = store.layout.mapped_file_size_commit_log
         self._capacity = store.layout.max_index_num - 1
-        self._log_begin = store.segments[0].base
         self._unread = compared.unread
         self._doubled = sum(one.doubled for one in compared.comparisons)
 

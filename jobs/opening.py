@@ -234,7 +234,6 @@ def _evidence(root: str, layout: StoreLayout) -> Evidence:
         tail = tuple(int.from_bytes(page[at : at + 8], "big", signed=True) for at in (0, 8, 16))
     return Evidence(
         has_rocksdb_store=files.exists(locations.join(root, ROCKSDB_STORE)),
-        has_abort_backup=files.exists(locations.join(root, "abort.bak")),
         checkpoint_tail=tail,
         counts_every_put=_counts_every_put(root, layout.max_hash_slot_num),
     )

@@ -30,9 +30,6 @@ from storeformat.queuesearch import Boundary, min_offset, offset_by_modified_tim
 from udfs.finding import FindMessages, FindTime, Wanted
 from udfs.ranges import ProvenRange
 
-BROKER_LIMIT = 64
-"""``maxMsgsNumBatch``: a broker gives no more for one key, whatever it is asked."""
-
 
 def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Returns the answer; exit code 1 where nothing was found."""

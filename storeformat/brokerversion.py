@@ -70,7 +70,6 @@ class Evidence:
     """
 
     has_rocksdb_store: bool = False
-    has_abort_backup: bool = False
     checkpoint_tail: tuple[int, ...] = ()
     counts_every_put: bool | None = None
 

@@ -40,16 +40,6 @@ class StoreCheckpoint:
     confirm_phy_offset: int = 0
     logics_physical_offset: int = 0
 
-    @property
-    def min_timestamp(self) -> int:
-        """Store time from which a crash recovery checks the log: the older of log and queues less 3 s, not below 0."""
-        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - 3000)
-
-    @property
-    def min_timestamp_index(self) -> int:
-        """The same, and not after the index (``messageIndexSafe``)."""
-        return min(self.min_timestamp, self.index_msg_timestamp)
-
     def to_bytes(self) -> bytes:
         """The page on disk."""
         return FIELDS.pack(*astuple(self)).ljust(PAGE_SIZE, b"\0")

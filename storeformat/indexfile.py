@@ -306,7 +306,7 @@ def query_offsets(
 ) -> list[int]:
     """Commit-log offsets over all files, newest first (IndexService#queryOffset).
 
-    ``files`` are in the order of their names; ``max_num`` is also bounded by the broker's ``max_msgs_num_batch`` (64).
+    ``files`` are in the order of their names. A broker takes no ``max_num`` above its ``maxMsgsNumBatch`` (64).
     """
     found: list[int] = []
     for header, read in reversed(files):

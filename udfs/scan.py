@@ -116,7 +116,6 @@ class SplitScan:
     offset_sums: tuple[int, int] = (0, 0)
     last_record: int = -1
     last_unit: int = -1
-    last_unit_timestamp: int = 0
     last_entry: int = -1
     first_timestamp: int | None = None
     last_timestamp: int | None = None
@@ -218,7 +217,7 @@ class _Dispatch:
         self._ghosts: list[tuple[int, int]] = []
         self._ghost_sights: list[Sight] = []
         self._fillers: list[tuple[int, int]] = []
-        self._last = {"last_record": -1, "last_unit": -1, "last_unit_timestamp": 0, "last_entry": -1}
+        self._last = {"last_record": -1, "last_unit": -1, "last_entry": -1}
         self._times: tuple[int, int] | None = None
         self._recent: tuple[int, ...] = ()
         self._latest = 0
@@ -263,9 +262,6 @@ class _Dispatch:
         units = queue_units(block, self._task.dispatch_rules)
         if len(units.offsets):
             self._last["last_unit"] = max(self._last["last_unit"], int(units.offsets[-1]))
-            self._last["last_unit_timestamp"] = int(
-                block.heads.store_timestamp[np.searchsorted(block.offsets, units.offsets[-1])]
-            )
         if self._task.selection.queues:
             keep = self._task.selection.wanted(units.topics, units.topic_codes, units.queue_ids)
             units = select_units(units, keep)

@@ -57,7 +57,7 @@ def read(root: Path, split_size: int = 1 << 30, on_damage: str = "fail") -> LogR
     )
 
 
-def queue_offsets(directory: Path, log_offsets: bool = True) -> list[int]:
+def queue_offsets(directory: Path) -> list[int]:
     """The log offsets in all queues of a rebuilt store, ascending."""
     found: list[int] = []
     for path in (directory / "consumequeue").rglob("0*"):

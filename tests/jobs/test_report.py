@@ -31,7 +31,6 @@ from udfs import schemas
 
 BEGIN = datetime(2024, 5, 30, 7, 0, tzinfo=timezone.utc)
 TAGS = ["<b>bold</b>", None, "_hidden", "标签😀", 'a"quote', "$x^2$"]
-VOID = {"meta", "br", "path", "use", "rect"}
 
 
 def group(tag: str | None, messages: int, size: int) -> dict[str, Any]:

@@ -41,12 +41,6 @@ def test_fields_that_a_version_knows(version: tuple[int, ...], expected: StoreCh
     assert FULL.fields_of(version) == expected
 
 
-def test_times_from_which_recovery_starts() -> None:
-    checkpoint = StoreCheckpoint(10_000, 9_000, 5_500)
-    assert (checkpoint.min_timestamp, checkpoint.min_timestamp_index) == (6_000, 5_500)
-    assert (StoreCheckpoint(2_000, 9_000, 1).min_timestamp, StoreCheckpoint(0, 9_000, 1).min_timestamp) == (0, 0)
-
-
 def test_checkpoint_beside_a_rebuilt_store() -> None:
     ends = {"last_store_timestamp": 70_000, "last_index_end_timestamp": 69_000, "last_queued_phy_offset": 4_321}
     assert for_rebuilt_store((4, 9, 8), **ends) == StoreCheckpoint(70_000, 70_000, 69_000)

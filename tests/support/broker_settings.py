@@ -29,7 +29,6 @@ class BrokerSettings:
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = 48 * 1024 * 1024
     filter_bitmap_bytes: int = 0
-    duplication_enable: bool = False
     force_verify_prop_crc: bool = False
 
     @classmethod

@@ -72,10 +72,6 @@ class GoldenStore:
         return self.entry.get("index_begins_at")
 
     @property
-    def model_agrees(self) -> bool:
-        return bool(self.entry["model_agrees"])
-
-    @property
     def is_plain(self) -> bool:
         """True when one record makes at most one 20-byte unit, with a plain tags code."""
         return self.scenario not in SPECIAL_SCENARIOS
