@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
@@ -16,9 +17,12 @@ from jobs.opening import OpenedStore, open_store
 from jobs.reporting import Report, Reporter, size_text
 from jobs.running import SparkRunner
 from jobs.storelog import read_log
+from jobs.transforms import proven_ranges
 from storeformat import files, locations
-from storeformat.commitlog import BlockWindow, chain_from
+from storeformat.commitlog import BLOCK_SIZE, BlockWindow, ChainWalk, chain_from
 from storeformat.dispatch import topic_names
+from storeformat.framing import ChainEnd
+from storeformat.records import RecordBlock
 
 DEFAULT_LIMIT = 20
 
@@ -28,8 +32,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
     begun = time.monotonic()
     store = open_store(options, needs_index_sizes=False)
     if options.from_offset is not None or options.limit is not None:
-        rows = list(islice(records_from(store, options), options.limit or DEFAULT_LIMIT))
-        facts: dict[str, Any] = {"records": rows, "messages": len(rows)}
+        facts = _records(store, options)
     else:
         with session.spark_context("rocketmq-store-spark inspect") as context:
             reading = read_log(store, options, SparkRunner(context))
@@ -89,23 +92,69 @@ def time_text(milliseconds: int) -> str:
         return str(milliseconds)
 
 
-def records_from(store: OpenedStore, options: InspectOptions) -> Iterable[dict[str, Any]]:
-    """Yields the records from an offset on, following the sizes from the first byte of its segment."""
+class NoPlainEnd(Exception):
+    """Where the sizes lead to no further record lies more than unwritten bytes: only the whole log tells what it is."""
+
+
+def _records(store: OpenedStore, options: InspectOptions) -> dict[str, Any]:
+    """Returns the records asked for; where the log is damaged in front of the last of them, as the options say."""
+    limit = options.limit or DEFAULT_LIMIT
+    try:
+        rows = list(islice(records_from(store, options), limit))
+        return {"records": rows, "messages": len(rows)}
+    except NoPlainEnd:
+        with session.spark_context("rocketmq-store-spark inspect") as context:
+            reading = read_log(store, options, SparkRunner(context))
+    rows = list(islice(proven_records(store, options, reading), limit))
+    return {**reading.facts(), "records": rows, "messages": len(rows)}
+
+
+def records_from(store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
+    """Yields the records from an offset on, following the sizes from the first byte of its segment; raises NoPlainEnd
+    where they lead to what is neither a record nor the unwritten rest of the log.
+    """
     begin = options.from_offset if options.from_offset is not None else store.segments[0].base
-    rules = row_rules(store, bodies=options.bodies)
-    wanted = [(item.topic, item.queue_id) for item in options.topics]
-    for segment in store.segments:
-        limit = segment.end if options.until_offset is None else min(segment.end, options.until_offset)
+    until = store.until(options.until_offset)
+    for number, segment in enumerate(store.segments):
+        limit = segment.end if until is None else min(segment.end, until)
         if limit <= begin:
             continue
         with files.RangeReader(segment.path) as reader:
             window = BlockWindow(reader, segment)
-            for block in chain_from(window, segment.base, store.decode_rules(), stop=limit, limit=limit):
-                if block.offsets[-1] < begin:
-                    continue
-                for row in rows_of(block, rules):
-                    if row["commit_log_offset"] >= begin and (not wanted or _is_wanted(row, wanted)):
-                        yield row
+            walk = chain_from(window, segment.base, store.decode_rules(), stop=limit, limit=limit)
+            for block in walk:
+                if block.offsets[-1] >= begin:
+                    yield from _wanted_rows(block, store, options)
+            if walk.ended == ChainEnd.DEFECT:
+                if not (_is_unwritten(window, walk.position, limit) and number == len(store.segments) - 1):
+                    raise NoPlainEnd
+                return
+
+
+def proven_records(store: OpenedStore, options: InspectOptions, reading: LogReading) -> Iterator[dict[str, Any]]:
+    """Yields the records from an offset on that a reading of the log has proven, in the order of the log."""
+    rules = replace(store.decode_rules(), check_crc=False)
+    for proven in proven_ranges(reading.scans, options.from_offset or 0):
+        split = proven.split
+        with files.RangeReader(split.segment.path) as reader:
+            for block in ChainWalk(BlockWindow(reader, split.segment), split, split.start, rules):
+                yield from _wanted_rows(block, store, options)
+
+
+def _wanted_rows(block: RecordBlock, store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
+    begin, wanted = options.from_offset or 0, [(item.topic, item.queue_id) for item in options.topics]
+    for row in rows_of(block, row_rules(store, bodies=options.bodies)):
+        if row["commit_log_offset"] >= begin and (not wanted or _is_wanted(row, wanted)):
+            yield row
+
+
+def _is_unwritten(window: BlockWindow, begin: int, end: int) -> bool:
+    """Returns whether bytes of a segment are all zero."""
+    for at in range(begin, end, BLOCK_SIZE):
+        window.load(at, min(BLOCK_SIZE, end - at))
+        if window.bytes.any():
+            return False
+    return True
 
 
 def _is_wanted(row: dict[str, Any], wanted: list[tuple[str, int | None]]) -> bool:

@@ -19,7 +19,9 @@ from storeformat.errors import StoreFormatError
 
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
-"""How many entries of a list the text form shows; the JSON form has them all."""
+"""How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
+LONGEST_LINE = 10
+"""How many facts stand in one line; an entry with more is shown as a block of lines."""
 
 
 class Report(dict[str, Any]):
@@ -86,12 +88,34 @@ def _show(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         yield from (f"{key}: {entry}" for key, entry in value.items())
     elif isinstance(value, (list, tuple)):
-        for entry in value[:LONGEST_LIST]:
-            yield ", ".join(f"{k} {v}" for k, v in entry.items()) if isinstance(entry, Mapping) else str(entry)
-        if len(value) > LONGEST_LIST:
+        blocks = any(isinstance(entry, Mapping) and len(entry) > LONGEST_LINE for entry in value)
+        for entry in value if blocks else value[:LONGEST_LIST]:
+            if blocks and isinstance(entry, Mapping):
+                yield from _block(entry)
+                continue
+            yield (
+                ", ".join(f"{k} {v}" for k, v in entry.items() if v is not None)
+                if isinstance(entry, Mapping)
+                else str(entry)
+            )
+        if len(value) > LONGEST_LIST and not blocks:
             yield f"... and {len(value) - LONGEST_LIST:,} more (--json has them all)"
     else:
         yield str(value)
+
+
+def _block(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yields one line a fact, of those that say something, and an empty line."""
+    facts = {name: fact for name, fact in entry.items() if fact not in (None, "", [], {})}
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        shown = str(fact)
+        if isinstance(fact, Mapping):
+            shown = ", ".join(f"{key}={text}" for key, text in fact.items())
+        elif isinstance(fact, list):
+            shown = " ".join(map(str, fact))
+        yield f"{name.replace('_', ' '):<{width}}  {shown}"
+    yield ""
 
 
 def size_text(count: float) -> str:

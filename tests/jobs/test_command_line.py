@@ -454,6 +454,18 @@ class TestReport:
             ["counts", "a: 1"],
         ]
 
+    def test_text_shows_a_message_as_a_block(self) -> None:
+        message = {f"fact_{number}": number for number in range(12)} | {
+            "keys": ["a", "b"],
+            "tags": None,
+            "properties": {"A": "1"},
+        }
+        text = Report("query", messages=[message] * 30).to_text()
+        assert text.count("fact 11     11") == 30
+        assert "keys        a b\n" in text
+        assert "properties  A=1\n" in text
+        assert "tags" not in text
+
     def test_json_takes_what_numpy_and_python_have(self) -> None:
         import numpy as np
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from support.golden import GoldenStore
 from jobs import inspection
 from jobs.config import InspectOptions, TopicFilter
 from jobs.opening import open_store
+from jobs.reporting import Reporter
 from jobs.running import LocalRunner
 from jobs.storelog import read_log
+from storeformat.errors import DamagedLog
 
 pytestmark = pytest.mark.golden
 
@@ -86,3 +89,39 @@ def test_records_kept_in_spite_of_their_bodies(tmp_path: Path) -> None:
     assert [item.begin for item in reading.kept] == [first]
     without = read_log(open_store(options), replace(options, keep_crc_failures=False), LocalRunner())
     assert [item.begin for item in without.damaged] == [first]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets ``inspect`` read the whole log in this process."""
+    monkeypatch.setattr(inspection.session, "spark_context", lambda name: nullcontext())
+    monkeypatch.setattr(inspection, "SparkRunner", lambda context: LocalRunner())
+
+
+@pytest.mark.parametrize("name", ["stale-mid-5.1.4", "stale-blank-5.3.3", "base-killed-5.3.3"])
+def test_records_up_to_the_end_that_the_log_has(here: None, name: str) -> None:
+    (store,) = golden.stores(name)
+    report = inspection.run(options_of(store, limit=10_000), Reporter(quiet=True))
+    assert report.exit_code == 0
+    assert [row["commit_log_offset"] for row in report["records"]] == offsets_of(golden.unpack(store), store)
+
+
+def test_records_do_not_pass_over_damage_in_silence(here: None, tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = golden.unpack(store, tmp_path)
+    offsets = offsets_of(root, store)
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(offsets[20] + 4)
+        file.write(b"\xff" * (offsets[21] - offsets[20]))  # the record, and the head of the next one
+    options = InspectOptions(store=str(root), from_offset=offsets[18], limit=10)
+    with pytest.raises(DamagedLog) as damaged:
+        inspection.run(options, Reporter(quiet=True))
+    assert damaged.value.offset == offsets[20]
+    before = inspection.run(replace(options, limit=2), Reporter(quiet=True))
+    assert [row["commit_log_offset"] for row in before["records"]] == offsets[18:20]
+    stopped = inspection.run(replace(options, on_damage="stop"), Reporter(quiet=True))
+    assert [row["commit_log_offset"] for row in stopped["records"]] == offsets[18:20]
+    saved = inspection.run(replace(options, on_damage="salvage"), Reporter(quiet=True))
+    assert [row["commit_log_offset"] for row in saved["records"]] == [*offsets[18:20], *offsets[22:30]]
+    assert saved["damaged_ranges"][0]["begin"] == offsets[20]
+    assert stopped.exit_code == saved.exit_code == 1
