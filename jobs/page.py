@@ -267,7 +267,7 @@ def _table(caption: str, rows: Sequence[Row]) -> str:
 def _cell(value: Any) -> tuple[str, bool]:
     """Returns a cell's HTML, and whether it is a number."""
     if value is None:
-        return "–", False
+        return "–", False  # noqa: RUF001  (what tables have where there is nothing)
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}", False
     if isinstance(value, int):
