@@ -14,17 +14,20 @@ from jobs.reporting import Reporter
 from storeformat import durable, files, locations
 from storeformat.brokerconfig import TOPICS
 from storeformat.brokerversion import VERSIONS
+from storeformat.contents import Content, copy
 from storeformat.errors import MissingInput, Refused
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 
 QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 """What a rebuild of the queues fills: the first always, the others where the store has them."""
 
+_BLOCK = 4096
+
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest; ``files`` maps each path below DIR to (size, SHA-256 in hex), ``settings`` are those of the rebuild
-    under their broker.conf names, ``digest`` is that of the manifest.
+    """A manifest; ``files`` maps each path below DIR to its content, ``settings`` are those of the rebuild under their
+    broker.conf names, ``digest`` is that of the manifest.
     """
 
     digest: str
@@ -36,7 +39,7 @@ class Manifest:
     artefacts: tuple[str, ...]
     topics: tuple[tuple[str, int | None], ...]
     settings: Mapping[str, str]
-    files: Mapping[str, tuple[int, str]]
+    files: Mapping[str, Content]
 
     @property
     def whole(self) -> bool:
@@ -45,8 +48,20 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
-        return sum(size for size, _ in self.files.values())
+        """Bytes of all files, holes too."""
+        return sum(content.size for content in self.files.values())
+
+    @property
+    def data_size(self) -> int:
+        """Bytes of all files as far as they hold data: what there is to read and to copy."""
+        return sum(content.data_size for content in self.files.values())
+
+    @property
+    def disk_size(self) -> int:
+        """Bytes that the files take on a disk: their data in whole blocks. A broker's own files have holes, too, and
+        fill them as messages come.
+        """
+        return sum(-(-content.data_size // _BLOCK) * _BLOCK for content in self.files.values())
 
     def roots(self) -> list[str]:
         """Returns the paths below the store that this rebuild replaces, whether it has files there or not."""
@@ -73,8 +88,9 @@ def read_manifest(directory: str) -> Manifest:
         facts: dict[str, Any] = json.loads(data)
         if facts["format"] != MANIFEST_FORMAT:
             raise Refused(
-                "another program wrote this manifest", path=path, found=facts["format"], expected=MANIFEST_FORMAT
-            )
+                "another version of this program wrote this manifest", path=path,
+                found=facts["format"], expected=MANIFEST_FORMAT, advice="run rebuild again",
+            )  # fmt: skip
         manifest = Manifest(
             digest=hashlib.sha256(data).hexdigest(),
             log_begin=int(facts["log_begin"]),
@@ -85,7 +101,7 @@ def read_manifest(directory: str) -> Manifest:
             artefacts=tuple(facts["artefacts"]),
             topics=tuple(_topic(text) for text in facts["topics"]),
             settings={str(name): str(value) for name, value in facts["settings"].items()},
-            files={str(row["path"]): (int(row["size"]), str(row["sha256"])) for row in facts["files"]},
+            files={str(row["path"]): _content(row) for row in facts["files"]},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
@@ -106,29 +122,39 @@ def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> N
     """
     done, drafts = 0, f"{target}.drafts"
     files.make_directory(target)
-    with reporter.progress("fetch the rebuild", manifest.size) as progress:
+    with reporter.progress("fetch the rebuild", manifest.data_size) as progress:
         for name, expected in sorted(manifest.files.items()):
             place = locations.join(target, name)
-            if durable.present(place) and durable.digests([place], lambda count: None) != [expected]:
+            if durable.present(place) and not _is_right(place, expected):
                 durable.remove_file(place)
             if not durable.present(place):
-                found = files.copy(locations.join(source, name), place, drafts)
+                found = copy(locations.join(source, name), place, drafts, expected.data_size)
                 if found != expected:
                     durable.remove_file(place)
                     _refuse_file(locations.join(source, name), found, expected)
-            done += expected[0]
+            done += expected.data_size
             progress.update(done)
     if not durable.present(locations.join(target, MANIFEST)):
-        files.copy(locations.join(source, MANIFEST), locations.join(target, MANIFEST), drafts)
+        copy(locations.join(source, MANIFEST), locations.join(target, MANIFEST), drafts)
     files.remove_tree(drafts)
 
 
-def _refuse_file(path: str, found: tuple[int, str], expected: tuple[int, str]) -> NoReturn:
+def _is_right(path: str, expected: Content) -> bool:
+    return durable.contents_on_disk([(path, expected.data_size)], lambda count: None) == [expected]
+
+
+def _refuse_file(path: str, found: Content, expected: Content) -> NoReturn:
     raise Refused(
-        "a file is not as the rebuild wrote it", path=path,
-        found="{} bytes, SHA-256 {}".format(*found), expected="{} bytes, {}".format(*expected),
-        advice="run rebuild again",
+        "a file is not as the rebuild wrote it",
+        path=path, found=found, expected=expected, advice="run rebuild again",
     )  # fmt: skip
+
+
+def _content(row: Mapping[str, Any]) -> Content:
+    content = Content(int(row["size"]), int(row["data_size"]), bytes.fromhex(row["sha256"]))
+    if not 0 <= content.data_size <= content.size:
+        raise ValueError("no content of a file")
+    return content
 
 
 def _topic(text: str) -> tuple[str, int | None]:
@@ -152,8 +178,10 @@ def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
         if name not in manifest.files or not durable.is_plain_file(found[name]):
             raise Refused("this file is not in the manifest", path=found[name], advice="move it away")
     names = sorted(manifest.files)
-    with reporter.progress("check the rebuild", manifest.size) as progress:
-        rows = durable.digests([found[name] for name in names], progress.update)
+    with reporter.progress("check the rebuild", manifest.data_size) as progress:
+        rows = durable.contents_on_disk(
+            [(found[name], manifest.files[name].data_size) for name in names], progress.update
+        )
     for name, row in zip(names, rows, strict=True):
         if row != manifest.files[name]:
             _refuse_file(found[name], row, manifest.files[name])

@@ -88,7 +88,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     if options.dry_run:
         done = Replacement(root, "", journal)
     else:
-        with reporter.progress("copy the rebuild", manifest.size) as progress:
+        with reporter.progress("copy the rebuild", manifest.data_size) as progress:
             done = backups.carry_out(root, journal, progress.update)
     return _report(done, dry_run=options.dry_run, undone=undone, notes=notes, manifest=manifest)
 
@@ -218,12 +218,12 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
 
 
 def _check_space(root: str, manifest: Manifest) -> None:
-    """Raises Refused if a rebuild that has to be copied does not fit."""
+    """Raises Refused if a rebuild that has to be copied, holes as holes, does not fit."""
     free = files.free_space(root)
-    if free is not None and free < manifest.size:
+    if free is not None and free < manifest.disk_size:
         raise Refused(
             "the rebuild lies on another file system and does not fit beside the store", path=root,
-            found=f"{size_text(free)} free", expected=size_text(manifest.size),
+            found=f"{size_text(free)} free", expected=size_text(manifest.disk_size),
         )  # fmt: skip
 
 

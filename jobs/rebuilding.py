@@ -13,9 +13,10 @@ import hashlib
 import json
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from jobs import planning
 from jobs.config import RebuildOptions, TopicFilter, VerifyOptions
@@ -26,6 +27,7 @@ from jobs.storelog import read_log, selection_of
 from storeformat import __version__, files, locations
 from storeformat.brokerconfig import TOPICS, topic_configuration
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
+from storeformat.contents import Content, content_of, read_back
 from storeformat.dispatch import topic_names
 from storeformat.errors import MissingInput, Refused, TotalsDisagree, WriteFailed
 from storeformat.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
@@ -35,16 +37,16 @@ from udfs.build import (
     BuildFiles,
     BuildIndexFiles,
     BuildQueueFiles,
-    FileRow,
     IndexFile,
     QueueFile,
     staged_timestamp,
 )
 from udfs.extbuild import BuildExtFiles
+from udfs.filerows import FileRow, FileRows, batch_of
 from udfs.scan import ScanTask
 
 MANIFEST = "manifest.json"
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
 CLAIM = ".claim-"
 _QUEUE_FILES_A_TASK = 256
 _QUEUE_BYTES_A_TASK = 256 << 20
@@ -58,7 +60,7 @@ class Built:
     reading: LogReading
     queues: planning.QueuesPlan | None
     index: planning.IndexPlan | None
-    rows: list[FileRow]
+    rows: FileRows
     batch_queues: planning.BatchQueuesPlan | None = None
     topics_added: tuple[str, ...] = ()
     """Topics for which config/topics.json has got an entry."""
@@ -97,19 +99,21 @@ def rebuild(
     )
     batches = planning.plan_batch_queues(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
-    rows: list[FileRow] = []
+    parts: list[FileRows] = []
     configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
     if not options.dry_run:
         if configuration is not None:
-            rows.append(_write_whole(place.made, TOPICS, configuration))
+            parts.append(_write_whole(place.made, TOPICS, configuration))
         if batches is not None:
-            rows += _build_batch_queues(runner, store, batches, place)
+            parts.append(_build_batch_queues(runner, store, batches, place))
         if queues is not None and queues.ext_files:
-            rows += _build_ext_files(runner, store, queues, place)
-        rows += _build_files(runner, store, queues, index if "index" in options.only else None, place)
+            parts.append(_build_ext_files(runner, store, queues, place))
+        parts.append(_build_files(runner, store, queues, index if "index" in options.only else None, place))
         if "checkpoint" in options.only:
             checkpoint = _checkpoint(store, reading, index.end_timestamp)
-            rows.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
+            parts.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
+    rows = FileRows.concatenate(parts).by_path()
+    if not options.dry_run:
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
     return Built(place.made, reading, queues, index if "index" in options.only else None, rows, batches, tuple(added))
@@ -167,7 +171,7 @@ def _build_files(
     queues: planning.QueuesPlan | None,
     index: planning.IndexPlan | None,
     place: Place,
-) -> list[FileRow]:
+) -> FileRows:
     """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
     layout = store.layout
     build = BuildFiles(
@@ -187,57 +191,57 @@ def _build_files(
     group = max(1, min(_QUEUE_FILES_A_TASK, _QUEUE_BYTES_A_TASK // layout.consume_queue_file_size))
     batches = [queue_files[at : at + group] for at in range(0, len(queue_files), group)]
     jobs: list[IndexFile | Sequence[QueueFile]] = [*index_files, *batches]
-    rows = runner.map("write consume queues and index files", build, jobs)
+    made = runner.map("write consume queues and index files", build, jobs)
+    index_rows, queue_rows = FileRows.of(made[: len(index_files)]), FileRows.of(made[len(index_files) :])
     if index is not None:
-        expected = {file.path: entries for file, entries in zip(index.files, index.entries, strict=True)}
-        check_rows("index", rows[: len(index_files)], expected, index.offset_sum)
+        check_rows("index", index_rows, zip((file.path for file in index_files), index.entries, strict=True))
+        check_offsets("index", index_rows, index.offset_sum)
     if queues is not None:
-        check_rows(
-            "consume queue",
-            rows[len(index_files) :],
-            queues.files.units(),
-            queues.offset_sum if queues.complete else None,
-        )
-    return rows
+        check_rows("consume queue", queue_rows, queues.files.units())
+        if queues.complete:
+            check_offsets("consume queue", queue_rows, queues.offset_sum)
+    return FileRows.concatenate([index_rows, queue_rows])
 
 
-def _build_batch_queues(
-    runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Place
-) -> list[FileRow]:
+def _build_batch_queues(runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Place) -> FileRows:
     build = BuildBatchQueueFiles(place.made, place.drafts, store.layout.mapper_file_size_batch_consume_queue)
-    written = runner.map("write batch consume queues", build, plan.files)
-    rows = [FileRow(row.path, row.size, row.sha256, row.count, row.offset_sum, 0, 0) for row in written]
-    expected = {file.path: sum(file.counts) for file in plan.files}
-    check_rows("batch consume queue", rows, expected, plan.offset_sum if plan.complete else None)
+    rows = FileRows.of(runner.map("write batch consume queues", build, plan.files))
+    check_rows("batch consume queue", rows, ((file.path, sum(file.counts)) for file in plan.files))
+    if plan.complete:
+        check_offsets("batch consume queue", rows, plan.offset_sum)
     return rows
 
 
-def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Place) -> list[FileRow]:
+def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Place) -> FileRows:
     build = BuildExtFiles(place.made, place.drafts, store.layout.mapped_file_size_consume_queue_ext)
-    rows = runner.map("write consume queue ext", build, plan.ext_files)
-    check_rows("consume queue ext", rows, {file.path: sum(file.counts) for file in plan.ext_files}, None)
+    rows = FileRows.of(runner.map("write consume queue ext", build, plan.ext_files))
+    check_rows("consume queue ext", rows, ((file.path, sum(file.counts)) for file in plan.ext_files))
     return rows
 
 
-def check_rows(what: str, rows: Sequence[FileRow], expected: dict[str, int], offset_sum: int | None) -> None:
-    """Raises TotalsDisagree unless the written files hold exactly what the scan found."""
-    found = {row.path: row.count for row in rows}
-    if found != expected:
-        wrong = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
+def check_rows(what: str, rows: FileRows, expected: Iterable[tuple[str, int]]) -> None:
+    """Raises TotalsDisagree unless the written files are the ``expected`` ones (path, units or entries), in order."""
+    for row, wanted in zip_longest(rows, expected):
+        if row is None or wanted is None or (row.path, row.count) != wanted:
+            raise TotalsDisagree(
+                f"the {what} files do not hold what the log does",
+                path=row.path if row else wanted[0],
+                found=row and row.count,
+                expected=wanted,
+            )
+
+
+def check_offsets(what: str, rows: FileRows, offset_sum: int) -> None:
+    """Raises TotalsDisagree unless the offsets in the written files add up to what the scan found."""
+    if rows.offset_sum() != offset_sum:
         raise TotalsDisagree(
-            f"the {what} files do not hold what the log does",
-            path=wrong[0],
-            found=found.get(wrong[0]),
-            expected=expected.get(wrong[0]),
+            f"the offsets in the {what} files do not add up", found=rows.offset_sum(), expected=offset_sum
         )
-    total = sum(row.offset_sum for row in rows) % (1 << 64)
-    if offset_sum is not None and total != offset_sum:
-        raise TotalsDisagree(f"the offsets in the {what} files do not add up", found=total, expected=offset_sum)
 
 
-def _write_whole(made: str, path: str, content: bytes) -> FileRow:
+def _write_whole(made: str, path: str, content: bytes) -> FileRows:
     files.write_bytes(locations.join(made, path), content)
-    return FileRow(path, len(content), hashlib.sha256(content).hexdigest(), 0, 0, 0, 0)
+    return FileRows.of([batch_of([FileRow(path, content_of(content))])])
 
 
 def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str]]:
@@ -264,11 +268,11 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
     )
 
 
-def _manifest(
-    options: RebuildOptions, store: OpenedStore, built_from: LogReading, rows: Sequence[FileRow]
-) -> dict[str, object]:
-    """Returns what ``publish`` needs to know: which files with which bytes, of which range of which log, made how."""
-    return {
+def _manifest(options: RebuildOptions, store: OpenedStore, built_from: LogReading, rows: FileRows) -> Iterator[str]:
+    """Yields, piece by piece, what ``publish`` needs to know: which files with which content, of which range of which
+    log, made how. The files come last, one a line.
+    """
+    facts = {
         "format": MANIFEST_FORMAT,
         "program": "rocketmq-store-spark",
         "version": __version__,
@@ -282,23 +286,26 @@ def _manifest(
         "artefacts": list(options.only),
         "topics": [item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in options.topics],
         "damaged_ranges": [item.as_row() for item in built_from.damaged],
-        "files": [
-            {"path": row.path, "size": row.size, "sha256": row.sha256} for row in sorted(rows, key=lambda row: row.path)
-        ],
     }
+    yield json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": ['
+    for number, row in enumerate(rows):
+        content = row.content
+        line = {
+            "path": row.path, "size": content.size, "data_size": content.data_size, "sha256": content.sha256.hex(),
+        }  # fmt: skip
+        yield (",\n  " if number else "\n  ") + json.dumps(line)
+    yield "\n ]\n}\n"
 
 
-def complete(
-    made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: Sequence[FileRow]
-) -> None:
+def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
     """Writes the manifest, after a last look at what is there: with it the files are an output."""
     check_all_there(made, rows)
-    write_manifest(made, (json.dumps(_manifest(options, store, reading, rows), indent=1) + "\n").encode())
+    write_manifest(made, (text.encode() for text in _manifest(options, store, reading, rows)))
 
 
-def check_all_there(made: str, rows: Sequence[FileRow]) -> None:
+def check_all_there(made: str, rows: FileRows) -> None:
     """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
-    expected = {row.path: row.size for row in rows}
+    expected = {row.path: row.content.size for row in rows}
     found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
     wrong = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
     if wrong:
@@ -309,13 +316,19 @@ def check_all_there(made: str, rows: Sequence[FileRow]) -> None:
         )  # fmt: skip
 
 
-def write_manifest(made: str, manifest: bytes) -> None:
-    """Writes the manifest where none is; with it, the files are an output."""
+def write_manifest(made: str, manifest: Iterable[bytes]) -> None:
+    """Writes the manifest, which comes in pieces, where none is; with it, the files are an output."""
     path = locations.join(made, MANIFEST)
     if files.exists(path):
         raise Refused("another rebuild wrote here at the same time", path=path)
-    files.write_bytes(path, manifest)
-    if files.read_bytes(path) != manifest:
+    digest, size = hashlib.sha256(), 0
+    with files.FileWriter(path) as writer:
+        for piece in manifest:
+            digest.update(piece)
+            size += len(piece)
+            writer.write(piece)
+    _, stored = read_back(path, size)
+    if stored != Content(size, size, digest.digest()):
         raise WriteFailed("the manifest is not as it was written: another rebuild writes here, too", path=path)
 
 

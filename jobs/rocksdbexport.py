@@ -21,7 +21,7 @@ from jobs.rebuilding import Place, check_rows, complete, scan_store
 from jobs.running import Runner
 from storeformat import consumequeue, files, locations
 from storeformat.arrays import Int64s
-from udfs.build import FileRow
+from udfs.filerows import FileRows, batch_of
 from udfs.readers import Readers
 from udfs.rocksdbpairs import PairsFile, QueueEnds, UnitSlice, WritePairs, end_pairs
 
@@ -35,7 +35,7 @@ class Exported:
 
     directory: str
     reading: LogReading
-    rows: list[FileRow]
+    rows: FileRows
     queues: int
     pairs: int
 
@@ -64,12 +64,13 @@ def export(
     live = live_runs(reading)
     slices = plan_slices(reading, live)
     jobs = list(_cut(slices))
-    rows: list[FileRow] = []
+    rows = FileRows.of([])
     if not options.dry_run:
-        rows = runner.map("write RocksDB pairs", WritePairs(place.made, place.drafts), jobs)
-        check_rows("RocksDB pairs", rows, {job.path: sum(part.count for part in job.slices) for job in jobs}, None)
-        pairs = end_pairs(*_ends(reading, live, slices))
-        rows.append(WritePairs(place.made, place.drafts).write(locations.join(ROCKSDB, "offset.parquet"), pairs))
+        write = WritePairs(place.made, place.drafts)
+        units = FileRows.of(runner.map("write RocksDB pairs", write, jobs))
+        check_rows("RocksDB pairs", units, ((job.path, sum(part.count for part in job.slices)) for job in jobs))
+        ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*_ends(reading, live, slices)))
+        rows = FileRows.concatenate([units, FileRows.of([batch_of([ends])])]).by_path()
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
     queues = len({(part.topic, part.queue_id) for part in slices})

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import struct
@@ -23,12 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-import numpy as np
-
 from storeformat import files, locations
+from storeformat.contents import CHUNK, Content, content_on_disk, data_ranges, is_zero
 from storeformat.errors import MissingInput, Refused, WriteFailed
 
-_CHUNK = 4 << 20
 _THREADS = 8
 _FLOCK = "hhqqi"
 """``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
@@ -212,26 +209,19 @@ def is_plain_file(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def digests(paths: Sequence[str], advance: Advance) -> list[tuple[int, str]]:
-    """Returns (bytes, SHA-256 in hex) of each file, read in parallel; every file is on disk when this returns."""
+def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Advance) -> list[Content]:
+    """Returns the content of each file (path, how far it should hold data), read in parallel; every file is on disk
+    when this returns.
+    """
     tally = _Tally(advance)
-
-    def digest(path: str) -> tuple[int, str]:
-        made, size, chunk = hashlib.sha256(), 0, memoryview(bytearray(_CHUNK))
-        with files.reading(path), open(path, "rb", buffering=0) as file:
-            while count := file.readinto(chunk):
-                made.update(chunk[:count])
-                size += count
-                tally.add(count)
-            os.fsync(file.fileno())
-        return size, made.hexdigest()
-
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(digest, paths))
+        return list(pool.map(lambda file: content_on_disk(file[0], file[1], tally.add), expected))
 
 
 def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance) -> None:
-    """Copies files and directories (source, target), in parallel, holes and all; they are on disk when this returns."""
+    """Copies files and directories (source, target), in parallel, holes and all; they are on disk when this returns.
+    ``advance`` is told of the bytes that are no holes.
+    """
     tally = _Tally(advance)
     made: list[str] = []
     tasks: list[tuple[str, str]] = []
@@ -249,16 +239,18 @@ def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance) -> None:
 
 def _copy_file(source: str, target: str, tally: _Tally) -> None:
     """Copies a file with its time of last change; the target is on disk when this returns."""
-    chunk, position = memoryview(bytearray(_CHUNK)), 0
     with files.reading(source), open(source, "rb", buffering=0) as old:
-        with files.FileWriter(target) as writer:
-            while count := old.readinto(chunk):
-                if np.frombuffer(chunk, np.uint8, count).any():
-                    writer.write_at(position, chunk[:count])
-                position += count
-                tally.add(count)
-            writer.finish(position)
         status = os.fstat(old.fileno())
+        with files.FileWriter(target) as writer:
+            for low, high in data_ranges(old.fileno(), 0, status.st_size):
+                for position in range(low, high, CHUNK):
+                    part = os.pread(old.fileno(), min(CHUNK, high - position), position)
+                    if len(part) != min(CHUNK, high - position):
+                        raise MissingInput("the file became shorter while it was read", path=source)
+                    if not is_zero(part):
+                        writer.write_at(position, part)
+                    tally.add(len(part))
+            writer.finish(status.st_size)
     with files.writing(target):
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     sync(target)

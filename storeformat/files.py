@@ -9,7 +9,6 @@ An object store knows no rename and no append: an object is there whole, or not 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import posixpath
 import tempfile
@@ -278,25 +277,6 @@ class FileWriter:
         with self._filesystem.open_output_stream(self._inner) as target:
             while count := self._file.readinto(chunk):
                 target.write(chunk[:count])
-
-
-def copy(source: str, target: str, drafts: str) -> tuple[int, str]:
-    """Copies a file to a new one, which is there when it is whole (see ``draft_of``); returns its length and SHA-256 in
-    hex.
-    """
-    digest, position, chunk = hashlib.sha256(), 0, memoryview(bytearray(_COPY_CHUNK))
-    draft = draft_of(target, drafts)
-    with RangeReader(source) as reader:
-        size = reader.size
-        with FileWriter(draft) as writer:
-            while position < size:
-                part = chunk[: size - position]
-                reader.read_into(position, part)
-                digest.update(part)
-                writer.write(part)
-                position += len(part)
-    settle(draft, target)
-    return size, digest.hexdigest()
 
 
 @contextmanager

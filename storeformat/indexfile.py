@@ -57,6 +57,8 @@ HEADER_SIZE, SLOT_SIZE, ENTRY_SIZE = HEADER.itemsize, SLOT.itemsize, ENTRY.items
 ENTRIES_AT_ONCE = 1 << 16
 """Entries linked and packed at a time: keeps them in the processor's cache, and memory small."""
 
+_SLOTS_AT_ONCE = 1 << 16
+
 key_slots, link_entries, time_diffs = numpy_kernels.key_slots, numpy_kernels.link_entries, numpy_kernels.time_diffs
 
 Write = Callable[[int, memoryview], object]
@@ -195,7 +197,10 @@ def build_index_file(
         hash_slot_count=count if count_every_put else used_slots,
         index_count=count + 1,
     )
-    write(HEADER_SIZE, slot_table.astype(SLOT).view(np.uint8).data)
+    for first in range(0, slots, _SLOTS_AT_ONCE):
+        part = slot_table[first : first + _SLOTS_AT_ONCE]
+        if part.any():  # else it stays a hole
+            write(HEADER_SIZE + SLOT_SIZE * first, part.astype(SLOT).view(np.uint8).data)
     write(0, memoryview(header.to_bytes()))
     return header
 

@@ -6,17 +6,19 @@ is the units of one queue from one flush, cut before every unit that begins its 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from storeformat import files, locations
 from storeformat.batchconsumequeue import UNIT, UNIT_SIZE, written_units
+from storeformat.contents import read_back
 from storeformat.dispatch import BatchUnits
 from storeformat.errors import TotalsDisagree
 from storeformat.kernels import Int32s, Int64s
+from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
 
 _FLUSH_UNITS = 1 << 18
@@ -113,17 +115,6 @@ class BatchQueueFile:
 
 
 @dataclass(frozen=True)
-class WrittenBatchFile:
-    """One written file, as its bytes on storage say."""
-
-    path: str
-    size: int
-    sha256: str
-    count: int
-    offset_sum: int
-
-
-@dataclass(frozen=True)
 class BuildBatchQueueFiles:
     """Makes batch-queue files of one size."""
 
@@ -131,12 +122,12 @@ class BuildBatchQueueFiles:
     drafts: str
     file_size: int
 
-    def __call__(self, jobs: Iterator[BatchQueueFile]) -> Iterator[WrittenBatchFile]:
+    def __call__(self, jobs: Iterator[BatchQueueFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for job in jobs:
-                yield self._build(job, readers)
+                yield batch_of([self._build(job, readers)])
 
-    def _build(self, job: BatchQueueFile, readers: Readers) -> WrittenBatchFile:
+    def _build(self, job: BatchQueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
         draft = files.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
@@ -145,16 +136,16 @@ class BuildBatchQueueFiles:
                 readers.open(source).read_into(begin * UNIT_SIZE, memoryview(piece))
                 writer.write(piece)
             writer.finish(self.file_size)
-        stored = files.read_bytes(draft)
+        stored, content = read_back(draft, UNIT_SIZE * sum(job.counts))
         units = np.frombuffer(stored, UNIT)
         mine = units[: written_units(units)]
-        if len(stored) != self.file_size:
-            raise TotalsDisagree("a batch-queue file has the wrong length", path=target, found=len(stored))
+        if (content.size, content.data_size) != (self.file_size, len(stored)):
+            raise TotalsDisagree(
+                "a batch-queue file does not hold what was written",
+                path=target,
+                found=content,
+                expected=f"data to {len(stored)}",
+            )
         files.settle(draft, target)
-        return WrittenBatchFile(
-            path=job.path,
-            size=self.file_size,
-            sha256=hashlib.sha256(stored).hexdigest(),
-            count=len(mine),
-            offset_sum=int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64)),
-        )
+        total = int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64))
+        return FileRow(job.path, content, len(mine), total)

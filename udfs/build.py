@@ -1,9 +1,10 @@
 """Packed runs -> consume-queue and index files, inside a Spark task.
 
 Each task gets whole files to make and the slices of staged runs they consist of, so no two tasks touch one file and the
-bytes do not depend on who made them. Every file is read back after it was written: its SHA-256 and the count of what it
-holds come from the bytes on storage, not from what was meant to be there. Only then it gets its name: a task that is
-run again because its machine was lost, or whose twin still runs, puts the same bytes under the same names.
+bytes do not depend on who made them. Every file is read back after it was written, as far as it holds data, and what
+lies behind must be a hole: its SHA-256 and the count of what it holds come from the bytes on storage, not from what was
+meant to be there. Only then it gets its name: a task that is run again because its machine was lost, or whose twin
+still runs, puts the same bytes under the same names.
 """
 
 from __future__ import annotations
@@ -16,34 +17,20 @@ from typing import overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from storeformat import consumequeue, consumequeueext, files, indexfile, locations
 from storeformat.commitlog import Segment
+from storeformat.contents import measured, read_back, stray_byte
 from storeformat.errors import TotalsDisagree
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import store_timestamp_at
+from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
 from udfs.runs import ENTRY
 
 _READ_CHUNK = indexfile.ENTRY_SIZE * (1 << 16)
 _ENTRIES_AT_A_TIME = 1 << 16
-_ZEROS = memoryview(bytes(1 << 18))
-
-
-@dataclass(frozen=True)
-class FileRow:
-    """One written file: path below the output, length, digest, the units or entries its bytes hold, and the sum of
-    their offsets.
-    """
-
-    path: str
-    size: int
-    sha256: str
-    count: int
-    offset_sum: int
-    first_offset: int
-    end_offset: int
-    end_timestamp: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,10 +104,10 @@ class QueueFiles(Sequence[QueueFile]):
         name = consumequeue.file_name(int(self.first_queue_offsets[number]))
         return locations.join(self.directory, self.topics[self.topic_of[number]], str(self.queue_ids[number]), name)
 
-    def units(self) -> dict[str, int]:
-        """Returns how many units each file gets, by its path."""
+    def units(self) -> Iterator[tuple[str, int]]:
+        """Yields the path of each file, and how many units it gets."""
         units = np.add.reduceat(self.counts, self.edges[:-1]) if len(self) else self.counts
-        return {self.path(number): count for number, count in enumerate(units.tolist())}
+        return ((self.path(number), count) for number, count in enumerate(units.tolist()))
 
     def _part(self, begin: int, end: int) -> QueueFiles:
         end = max(begin, end)
@@ -157,11 +144,10 @@ class BuildQueueFiles:
     stamped_from: tuple[Segment, ...] = ()
     ext_file_size: int = 0
 
-    def __call__(self, batches: Iterator[Sequence[QueueFile]]) -> Iterator[FileRow]:
+    def __call__(self, batches: Iterator[Sequence[QueueFile]]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for batch in batches:
-                for job in batch:
-                    yield self._build(job, readers)
+                yield batch_of(self._build(job, readers) for job in batch)
 
     def _build(self, job: QueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
@@ -173,49 +159,29 @@ class BuildQueueFiles:
             for piece in consumequeue.file_pieces(self.file_size, job.pre_blanks, slices):
                 writer.write(piece)
             writer.finish(self.file_size)
-        # One unit more than was written: it must be empty.
-        used = consumequeue.UNIT_SIZE * (job.pre_blanks + int(job.counts.sum()))
-        stored, size, sha256 = read_back(draft, used + consumequeue.UNIT_SIZE, self.file_size)
+        stored, content = read_back(draft, consumequeue.UNIT_SIZE * (job.pre_blanks + int(job.counts.sum())))
         units = consumequeue.parse_units(stored)
         mine = units[job.pre_blanks : consumequeue.written_units(units)]
-        if bool(consumequeue.is_pre_blank(mine).any()) or size != self.file_size:
-            raise TotalsDisagree("a consume-queue file does not hold what was written", path=target)
+        if bool(consumequeue.is_pre_blank(mine).any()) or (content.size, content.data_size) != (
+            self.file_size,
+            len(stored),
+        ):
+            raise TotalsDisagree(
+                "a consume-queue file does not hold what was written",
+                path=target,
+                found=content,
+                expected=f"data to {len(stored)}",
+            )
         last = int(mine["phy_offset"][-1])
         if self.stamped_from:
             files.set_modified(draft, self._store_timestamp(last, readers))
         files.settle(draft, target)
-        return FileRow(
-            path=job.path,
-            size=self.file_size,
-            sha256=sha256,
-            count=len(mine),
-            offset_sum=int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64)),
-            first_offset=int(mine["phy_offset"][0]),
-            end_offset=last + int(mine["size"][-1]),
-        )
+        total = int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64))
+        return FileRow(job.path, content, len(mine), total)
 
     def _store_timestamp(self, offset: int, readers: Readers) -> int:
         segment = next(segment for segment in self.stamped_from if segment.base <= offset < segment.end)
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
-
-
-def read_back(draft: str, used: int, file_size: int) -> tuple[memoryview, int, str]:
-    """Returns the first ``used`` bytes of a finished file, its length on storage, and the SHA-256 of the whole file:
-    what lies behind those bytes was never touched.
-    """
-    stored = memoryview(bytearray(min(used, file_size)))
-    with files.RangeReader(draft) as reader:
-        reader.read_into(0, stored)
-        size = reader.size
-    digest = hashlib.sha256(stored)
-    update_zeros(digest, file_size - len(stored))
-    return stored, size, digest.hexdigest()
-
-
-def update_zeros(digest: hashlib._Hash, count: int) -> None:
-    """Adds ``count`` zeros to a digest."""
-    for done in range(0, count, len(_ZEROS)):
-        digest.update(_ZEROS[: count - done])
 
 
 def queue_slices(job: QueueFile, readers: Readers, unit: int = consumequeue.UNIT_SIZE) -> Iterator[memoryview | bytes]:
@@ -266,10 +232,10 @@ class BuildIndexFiles:
     max_index_num: int
     count_every_put: bool = False
 
-    def __call__(self, jobs: Iterator[IndexFile]) -> Iterator[FileRow]:
+    def __call__(self, jobs: Iterator[IndexFile]) -> Iterator[pa.RecordBatch]:
         for job in jobs:
             with Readers() as readers:
-                yield self._build(job, readers)
+                yield batch_of([self._build(job, readers)])
 
     def _build(self, job: IndexFile, readers: Readers) -> FileRow:
         start = indexfile.first_header()
@@ -295,10 +261,8 @@ class BuildIndexFiles:
 
     def _read_back(self, path: str, draft: str, size: int, written: indexfile.IndexHeader) -> FileRow:
         digest, total = hashlib.sha256(), 0
-        # Chunks of whole entries, and one entry more than was written: it must be empty. What lies behind was never
-        # touched.
         first_entry = indexfile.entries_position(self.slots) + indexfile.ENTRY_SIZE
-        end = min(first_entry + indexfile.ENTRY_SIZE * (written.entries + 1), size)
+        end = first_entry + indexfile.ENTRY_SIZE * written.entries
         edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
         buffer = memoryview(bytearray(_READ_CHUNK))
         with files.RangeReader(draft) as reader:
@@ -312,21 +276,13 @@ class BuildIndexFiles:
                 if begin >= first_entry:
                     offsets = indexfile.parse_entries(view)["phy_offset"]
                     total += int(offsets.astype(np.uint64).sum(dtype=np.uint64))
-        update_zeros(digest, size - end)
-        if header != written or stored_size != size:
+        content = measured(digest, stored_size, end, stray_byte(draft, end))
+        if header != written or (content.size, content.data_size) != (size, end):
             raise TotalsDisagree(
-                "an index file does not hold what was written", path=path, found=header, expected=written
-            )
-        return FileRow(
-            path=path,
-            size=size,
-            sha256=digest.hexdigest(),
-            count=header.entries,
-            offset_sum=total % (1 << 64),
-            first_offset=header.begin_phy_offset,
-            end_offset=header.end_phy_offset,
-            end_timestamp=header.end_timestamp,
-        )
+                "an index file does not hold what was written", path=path, found=f"{header}, {content}",
+                expected=f"{written}, data to {end} of {size}",
+            )  # fmt: skip
+        return FileRow(path, content, header.entries, total % (1 << 64))
 
 
 def _read_entries(reader: files.RangeReader, row: int, buffer: memoryview) -> npt.NDArray[np.void]:
@@ -354,7 +310,7 @@ class BuildFiles:
     queues: BuildQueueFiles
     index: BuildIndexFiles
 
-    def __call__(self, jobs: Iterator[IndexFile | Sequence[QueueFile]]) -> Iterator[FileRow]:
+    def __call__(self, jobs: Iterator[IndexFile | Sequence[QueueFile]]) -> Iterator[pa.RecordBatch]:
         for job in jobs:
             if isinstance(job, IndexFile):
                 yield from self.index(iter([job]))

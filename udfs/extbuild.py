@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from storeformat import consumequeue, consumequeueext, files, locations
+from storeformat.contents import read_back
 from storeformat.errors import TotalsDisagree
-from udfs.build import FileRow, read_back
+from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
 from udfs.runs import TIME
 
@@ -39,26 +41,27 @@ class BuildExtFiles:
     drafts: str
     file_size: int
 
-    def __call__(self, jobs: Iterator[ExtQueueFile]) -> Iterator[FileRow]:
+    def __call__(self, jobs: Iterator[ExtQueueFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for job in jobs:
-                yield self._build(job, readers)
+                yield batch_of([self._build(job, readers)])
 
     def _build(self, job: ExtQueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
-        count = sum(job.counts)
         draft = files.draft_of(target, self.drafts)
+        used = 0
         with files.FileWriter(draft) as writer:
             for piece in consumequeueext.file_pieces(_units(job, readers), closed=job.closed):
                 writer.write(piece)
+                used += len(piece)
             writer.finish(self.file_size)
-        # One unit more than was written: it must be none.
-        stored, size, sha256 = read_back(draft, (count + 1) * consumequeueext.UNIT_SIZE, self.file_size)
-        if size != self.file_size:
-            raise TotalsDisagree("an ext file has the wrong length", path=target, expected=self.file_size)
+        stored, content = read_back(draft, used)
+        if (content.size, content.data_size) != (self.file_size, used):
+            raise TotalsDisagree(
+                "an ext file does not hold what was written", path=target, found=content, expected=f"data to {used}"
+            )
         files.settle(draft, target)
-        found = consumequeueext.written_units(stored)
-        return FileRow(job.path, self.file_size, sha256, found, 0, 0, 0)
+        return FileRow(job.path, content, consumequeueext.written_units(stored))
 
 
 def _units(job: ExtQueueFile, readers: Readers) -> Iterator[npt.NDArray[np.void]]:

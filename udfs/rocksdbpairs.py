@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storeformat import consumequeue, files, locations, rocksdbqueue
-from udfs.build import FileRow
+from storeformat.contents import content_of
+from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
 from udfs.runs import TIME
 
@@ -59,11 +59,11 @@ class WritePairs:
     output: str
     drafts: str
 
-    def __call__(self, jobs: Iterator[PairsFile]) -> Iterator[FileRow]:
+    def __call__(self, jobs: Iterator[PairsFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for job in jobs:
                 parts = [_unit_pairs(part, readers) for part in job.slices]
-                yield self.write(job.path, pa.concat_tables(parts))
+                yield batch_of([self.write(job.path, pa.concat_tables(parts))])
 
     def write(self, path: str, table: pa.Table) -> FileRow:
         """Writes a table as one Parquet file and returns its row, counted in the bytes on storage."""
@@ -78,7 +78,7 @@ class WritePairs:
         files.settle(draft, target)
         offsets = read_back.column(0).drop_null().to_numpy()
         total = int(offsets.astype(np.uint64).sum(dtype=np.uint64))
-        return FileRow(path, len(stored), hashlib.sha256(stored).hexdigest(), read_back.num_rows, total, 0, 0)
+        return FileRow(path, content_of(stored), read_back.num_rows, total)
 
 
 def _unit_pairs(part: UnitSlice, readers: Readers) -> pa.Table:

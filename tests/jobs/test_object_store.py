@@ -122,7 +122,7 @@ def test_what_comes_in_between_is_no_output(bucket: Bucket, store: GoldenStore, 
         rebuilt(bucket, store, str(root), "out", tmp_path)
     assert "manifest.json" in bucket.names("out"), "the refused one left the first alone"
     with pytest.raises(Refused, match="at the same time"):
-        rebuilding.write_manifest(options.output, b"{}")
+        rebuilding.write_manifest(options.output, [b"{}"])
 
 
 def test_of_two_at_once_one_is_refused(bucket: Bucket) -> None:

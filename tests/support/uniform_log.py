@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from support.store_builder import Message, encode_record
 
-TEMPLATES = 320
+TOPICS, QUEUES = 40, 8
+TEMPLATES = TOPICS * QUEUES
 QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT = 20, 28
 
 
@@ -23,19 +24,22 @@ class UniformLog:
 
 
 def uniform_log(
-    size: int, *, message_bytes: int = 1000, topics: int = 40, queues: int = 8, seed: int = 1
+    size: int, *, message_bytes: int = 1000, topics: int = TOPICS, queues: int = QUEUES, seed: int = 1
 ) -> UniformLog:
-    """At most ``size`` bytes of records of about ``message_bytes``: UNIQ_KEY, two KEYS and TAGS each."""
+    """At most ``size`` bytes of records of about ``message_bytes``: UNIQ_KEY, two KEYS and TAGS each. The queues get as
+    many records each.
+    """
     rng = random.Random(seed)
-    records = [encode_record(_message(number, message_bytes, topics, queues, rng), 0) for number in range(TEMPLATES)]
+    templates = topics * queues
+    records = [encode_record(_message(number, message_bytes, topics, queues, rng), 0) for number in range(templates)]
     pattern = np.frombuffer(b"".join(records), np.uint8)
     copies = size // len(pattern)
     if copies < 1:
-        raise ValueError(f"{size} bytes are too few for {TEMPLATES} messages of {message_bytes}")
+        raise ValueError(f"{size} bytes are too few for {templates} messages of {message_bytes}")
     data = np.tile(pattern, copies)
     begins = np.cumsum([0, *map(len, records[:-1])])
     starts = (np.arange(copies)[:, np.newaxis] * len(pattern) + begins).ravel()
-    queue_offsets = np.repeat(np.arange(copies), TEMPLATES)
+    queue_offsets = np.repeat(np.arange(copies), templates)
     for at, values in ((PHYSICAL_OFFSET_AT, starts), (QUEUE_OFFSET_AT, queue_offsets)):
         data[(starts + at)[:, np.newaxis] + np.arange(8)] = values.astype(">i8").view(np.uint8).reshape(-1, 8)
     return UniformLog(data.tobytes(), len(starts), topics, queues)

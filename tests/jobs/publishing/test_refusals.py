@@ -34,6 +34,16 @@ def flip_a_byte(case: Case) -> None:
     path.write_bytes(data)
 
 
+def write_behind_the_data(case: Case) -> None:
+    """One bit in the last byte of a queue file, which is a hole in all other files."""
+    path = min((case.out / "consumequeue").glob("*/*/*"))
+    size = path.stat().st_size
+    assert not any(own_bytes(path).read_bytes()[-100:])
+    with path.open("r+b") as file:
+        file.seek(size - 1)
+        file.write(b"\x80")
+
+
 def edit_manifest(case: Case, **changes: Any) -> None:
     facts = manifest(case) | changes
     own_bytes(case.out / "manifest.json").write_text(json.dumps(facts))
@@ -51,16 +61,24 @@ def make_batch_topics(case: Case) -> None:
 
 REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
     "changed file": (flip_a_byte, "not as the rebuild wrote it"),
+    "byte behind the data": (write_behind_the_data, "not as the rebuild wrote it"),
+    "longer file": (lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 8_192), "not as the rebuild wrote it"),
     "short file": (lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 100), "not as the rebuild wrote it"),
     "missing file": (lambda case: (case.out / "checkpoint").unlink(), "is missing"),
     "extra file": (lambda case: (case.out / "index" / "x").touch(), "not in the manifest"),
     "link": (lambda case: (case.out / "index" / "x").symlink_to("/"), "not in the manifest"),
     "no manifest": (lambda case: (case.out / "manifest.json").unlink(), "no manifest"),
     "no json": (lambda case: own_bytes(case.out / "manifest.json").write_text("{"), "cannot be understood"),
-    "other format": (lambda case: edit_manifest(case, format=99), "another program"),
+    "other format": (lambda case: edit_manifest(case, format=99), "another version"),
+    "data beyond the end": (
+        lambda case: edit_manifest(
+            case, files=[{**manifest(case)["files"][0], "data_size": 1 << 40}, *manifest(case)["files"][1:]]
+        ),
+        "cannot be understood",
+    ),
     "other artefact": (lambda case: edit_manifest(case, artefacts=["commitlog"]), "does not know"),
     "path outside": (
-        lambda case: edit_manifest(case, files=[{"path": "index/../../x", "size": 0, "sha256": ""}]),
+        lambda case: edit_manifest(case, files=[{"path": "index/../../x", "size": 0, "data_size": 0, "sha256": ""}]),
         "does not belong",
     ),
     "first segment gone": (lambda case: min((case.root / "commitlog").iterdir()).unlink(), "the log begins at"),
@@ -126,7 +144,9 @@ def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
 ) -> None:
     """Only where it must be copied: it lies on another file system than the store."""
     before = snapshot(case.root), snapshot(case.out)
-    size = sum(path.stat().st_size for path in case.out.rglob("*") if path.is_file() and path.name != "manifest.json")
+    size = sum(-(-row["data_size"] // 4096) * 4096 for row in manifest(case)["files"])
+    taken = sum(path.stat().st_blocks * 512 for path in case.out.rglob("*") if path.is_file())
+    assert size * 9 // 10 < taken < size + 2 * (case.out / "manifest.json").stat().st_size
     device_of = durable.device_of
     monkeypatch.setattr(durable, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
     monkeypatch.setattr(files, "free_space", lambda path: size - 1)
