@@ -31,6 +31,8 @@ V2. A negative BODYLEN or PROPLEN counts as no bytes at all.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
@@ -90,6 +92,7 @@ PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1
 """``CommitLog.CRC32_RESERVED_LEN``: name, 0x01, ten digits least significant first, 0x02."""
 
 
+@cache
 def head_dtype(born_host: int, store_host: int) -> np.dtype[np.void]:
     """Returns the big-endian dtype of a record head with host fields of these sizes, padded to ``MAX_HEAD_SIZE``
     bytes.

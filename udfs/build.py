@@ -87,12 +87,11 @@ class QueueFiles(Sequence[QueueFile]):
             return self._part(*at.indices(len(self))[:2])
         number = range(len(self))[at]
         part = slice(int(self.edges[number]), int(self.edges[number + 1]))
-        used, path_of = np.unique(self.path_of[part], return_inverse=True)
         return QueueFile(
             path=self.path(number),
             pre_blanks=int(self.pre_blanks[number]),
-            sources=tuple(self.sources[source] for source in used.tolist()),
-            path_of=path_of.astype(np.int32),
+            sources=self.sources,
+            path_of=self.path_of[part],
             begins=self.begins[part],
             counts=self.counts[part],
             fillers=self.fillers[part],

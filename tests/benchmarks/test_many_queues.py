@@ -20,6 +20,9 @@ pytestmark = pytest.mark.benchmark
 
 TOPICS = {24: 3, 240: 30, 2_400: 300}
 MESSAGES = 48_000
+DEFAULT, SHORT = 6_000_000, 60_000
+MOST = 30
+"""How many times as much a hundred times as many queues may cost."""
 
 
 def store_of(root: Path, topics: int) -> Path:
@@ -27,24 +30,30 @@ def store_of(root: Path, topics: int) -> Path:
     (root / "commitlog").mkdir(parents=True)
     with (root / "commitlog" / f"{0:020d}").open("wb") as segment:
         segment.write(log.data)
-        segment.truncate(1 << 30)
+        segment.truncate(len(log.data) + (1 << 20))
     return root
 
 
-def cpu_seconds(directory: Path, queues: int) -> tuple[float, float]:
+def cpu_seconds(directory: Path, queues: int, file_size: int = DEFAULT) -> tuple[float, float]:
     """CPU seconds of the rebuild, and those of its publish."""
     store = store_of(directory / "store", TOPICS[queues])
+    settings = {"mappedFileSizeConsumeQueue": file_size}
     begun = time.process_time()
-    built = rebuild_here(store, directory / "work", {}, broker_version="5.3")
+    built = rebuild_here(store, directory / "work", settings, broker_version="5.3")
     rebuilt = time.process_time()
     assert built.queues is not None
-    assert built.queues.queues == queues
+    assert (built.queues.queues, len(built.queues.files)) == (queues, queues)
+    assert built.queues.units == pytest.approx(MESSAGES, rel=0.05)
     Case(store, Path(built.directory)).publish()
     return rebuilt - begun, time.process_time() - rebuilt
 
 
-def test_queues_cost_little(tmp_path: Path) -> None:
+def test_queues_cost_what_their_files_do_and_no_byte_of_a_hole(tmp_path: Path) -> None:
     cpu_seconds(tmp_path / "warm", 24)
     seconds = {queues: cpu_seconds(tmp_path / str(queues), queues) for queues in TOPICS}
-    for queues, (rebuilt, published) in seconds.items():
-        print(f"{queues:6,} queues: rebuild {rebuilt:6.2f} s, publish {published:6.2f} s of CPU")
+    short = cpu_seconds(tmp_path / "short", 2_400, SHORT)
+    for what, (rebuilt, published) in {**seconds, "2400, short": short}.items():
+        print(f"{what:>12} queues: rebuild {rebuilt:6.2f} s, publish {published:6.2f} s of CPU")
+    for work in (0, 1):
+        assert seconds[2_400][work] < MOST * seconds[24][work]
+        assert seconds[2_400][work] < 1.4 * short[work] + 0.1, "the length of files costs something"

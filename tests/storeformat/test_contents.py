@@ -24,7 +24,7 @@ from storeformat.contents import Content, content_of
 SIZE = 6_000_000
 DATA = random.Random(1).randbytes(5_000) + b"\1"
 EXPECTED = Content(SIZE, len(DATA), hashlib.sha256(DATA).digest())
-TMPFS = Path("/dev/shm")  # noqa: S108
+TMPFS = Path("/dev/shm")
 
 
 @pytest.fixture(params=["disk", "tmpfs"])
