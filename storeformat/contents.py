@@ -102,13 +102,13 @@ def _first_in(part: bytes, position: int) -> int | None:
 
 def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
     """Returns the first ``data_size`` bytes of a file that was just written, and its content, see ``measured``."""
-    if not files.is_local(path):
+    if not locations.is_local(path):
         with files.RangeReader(path) as reader:
             size = reader.size
             stored = memoryview(bytearray(min(data_size, size)))
             reader.read_into(0, stored)
         return stored, measured(hashlib.sha256(stored), size, len(stored), stray_byte(path, len(stored)))
-    with files.reading(path), open(files.local_path(path), "rb", buffering=0) as file:
+    with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
         stored, position = memoryview(bytearray(data_size)), 0
         while count := file.readinto(stored[position:]):
             position += count

@@ -8,6 +8,7 @@ it; what must not grow with the queues is anything that touches bytes which are 
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.benchmark
 
 TOPICS = {24: 3, 240: 30, 2_400: 300}
 MESSAGES = 48_000
+ROUNDS = 2
 DEFAULT, SHORT = 6_000_000, 60_000
 MOST = 30
 """How many times as much a hundred times as many queues may cost."""
@@ -34,7 +36,7 @@ def store_of(root: Path, topics: int) -> Path:
     return root
 
 
-def cpu_seconds(directory: Path, queues: int, file_size: int = DEFAULT) -> tuple[float, float]:
+def cpu_seconds(directory: Path, queues: int, file_size: int) -> tuple[float, float]:
     """CPU seconds of the rebuild, and those of its publish."""
     store = store_of(directory / "store", TOPICS[queues])
     settings = {"mappedFileSizeConsumeQueue": file_size}
@@ -45,15 +47,22 @@ def cpu_seconds(directory: Path, queues: int, file_size: int = DEFAULT) -> tuple
     assert (built.queues.queues, len(built.queues.files)) == (queues, queues)
     assert built.queues.units == pytest.approx(MESSAGES, rel=0.05)
     Case(store, Path(built.directory)).publish()
-    return rebuilt - begun, time.process_time() - rebuilt
+    published = time.process_time()
+    shutil.rmtree(directory)
+    return rebuilt - begun, published - rebuilt
 
 
 def test_queues_cost_what_their_files_do_and_no_byte_of_a_hole(tmp_path: Path) -> None:
-    cpu_seconds(tmp_path / "warm", 24)
-    seconds = {queues: cpu_seconds(tmp_path / str(queues), queues) for queues in TOPICS}
-    short = cpu_seconds(tmp_path / "short", 2_400, SHORT)
-    for what, (rebuilt, published) in {**seconds, "2400, short": short}.items():
-        print(f"{what:>12} queues: rebuild {rebuilt:6.2f} s, publish {published:6.2f} s of CPU")
+    kinds = [*((queues, DEFAULT) for queues in TOPICS), (2_400, SHORT)]
+    cpu_seconds(tmp_path / "warm", *kinds[0])
+    best = {kind: (float("inf"), float("inf")) for kind in kinds}
+    for number in range(ROUNDS):
+        for kind in kinds:
+            rebuilt, published = cpu_seconds(tmp_path / f"{number}-{kind}", *kind)
+            best[kind] = (min(best[kind][0], rebuilt), min(best[kind][1], published))
+    for (queues, size), (rebuilt, published) in best.items():
+        print(f"{queues:6,} files of {size:9,}: rebuild {rebuilt:6.2f} s, publish {published:6.2f} s of CPU")
     for work in (0, 1):
-        assert seconds[2_400][work] < MOST * seconds[24][work]
-        assert seconds[2_400][work] < 1.4 * short[work] + 0.1, "the length of files costs something"
+        few, many, short = (best[kind][work] for kind in (kinds[0], (2_400, DEFAULT), (2_400, SHORT)))
+        assert many < MOST * few
+        assert many < 1.4 * short, "the length of files costs something"
