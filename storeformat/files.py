@@ -1,4 +1,4 @@
-"""The only module that opens anything: ``locations`` to listings, ranges and files.
+"""Opens what there is: ``locations`` to listings, ranges and files. Only ``contents`` and ``durable`` do so beside it.
 
 Storage is ``pyarrow.fs``: ``s3://`` (also written ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://`` are what pyarrow
 makes of them, with its own settings behind a ``?`` and credentials from the environment.
