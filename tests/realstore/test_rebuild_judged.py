@@ -5,6 +5,7 @@ brokers must take them for their own. Most have every kind of queue and record t
 from __future__ import annotations
 
 import bisect
+import functools
 import random
 import shutil
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 from jobs.offline import OfflineStore
 from jobs.opening import open_store
 from storeformat import batchqueuesearch
-from storeformat.queuesearch import Boundary
+from storeformat.queuesearch import Boundary, offset_by_time
 
 pytestmark = pytest.mark.realstore
 
@@ -36,12 +37,19 @@ class Judged:
     rebuilt: list[Path]
 
 
+def kinds_of(release: str, number: int) -> tuple[str, ...]:
+    """What a random store has: names that are hard on a file system in every second, a clock that is set back in every
+    third."""
+    odd = [name for every, name in ((2, "odd_names"), (3, "unsteady_clock")) if number % every == 0]
+    return (*(FEATURES[release] if number < EVERY_KIND else ()), *odd)
+
+
 def judge(release: str, directory: Path, count: int, seed: int) -> Judged:
     stores = RealStore(release).write(
         directory / "written",
         count,
         seed=seed,
-        features=lambda number: FEATURES[release] if number < EVERY_KIND else (),
+        features=lambda number: kinds_of(release, number),
     )
     rebuilt = []
     for number, store in enumerate(stores):
@@ -89,7 +97,7 @@ def check_written(judged: Judged) -> None:
         assert differing(derived(store.root), ours) == [], f"{judged.release}: {store.root}"
         kinds.append({name.split("/")[0] for name in ours} | {name[:17] for name in ours if "/%LMQ%" in name})
     for number, found in enumerate(kinds):
-        has = FEATURES[judged.release] if number < EVERY_KIND else ()
+        has = kinds_of(judged.release, number)
         assert {"consumequeue", "index"} <= found
         assert ("consumequeue/%LMQ" in found, "consumequeue_ext" in found) == ("lmq" in has, "cq_ext" in has)
         assert ("batchconsumequeue" in found) == ("batch_cq" in has)
@@ -156,10 +164,29 @@ def test_the_broker_takes_the_files_for_its_own(judged: Judged, tmp_path: Path) 
         assert ours.answers == theirs.answers
     for store, answered in zip(judged.stores, opened, strict=True):
         check_batch_queries(store, answered)
+    for store, answered in list(zip(judged.stores, opened, strict=True))[:2]:
+        check_upper_boundary(store, answered)
+
+
+def check_upper_boundary(store: Store, opened: Opened) -> None:
+    """What a broker answers about the last message not after a time, in its plain queues."""
+    version = rules_of_release(store.release)
+    offline = OfflineStore(open_store(options_for(store.root, store.root, store.settings, broker_version=version)))
+    store_time = functools.cache(offline.store_time)
+    asked = 0
+    for queue in opened.answers["queues"]:
+        if version < "5" or queue["topic"] in store.settings.get("batch_topics", ()):
+            continue
+        files = offline.queue(queue["topic"], queue["queueId"])
+        ends = {"begin": queue["minOffset"], "end": queue["maxOffset"], "min_phy_offset": offline.min_phy_offset}
+        for time, expected in zip(opened.answers["times"], queue["upperOffsetByTime"], strict=True):
+            assert offset_by_time(files, time, Boundary.UPPER, store_time, **ends) == expected, (queue["topic"], time)
+            asked += 1
+    assert asked > 100 or version < "5"
 
 
 def check_batch_queries(store: Store, opened: Opened) -> None:
-    """What a broker answers about its batch queues, ``query`` answers, too."""
+    """What a broker answers about its batch queues, ``query`` answers, too: both boundaries of a time."""
     version = rules_of_release(store.release)
     offline = OfflineStore(open_store(options_for(store.root, store.root, store.settings, broker_version=version)))
     for queue in opened.answers["queues"]:
@@ -168,8 +195,10 @@ def check_batch_queries(store: Store, opened: Opened) -> None:
         topic, queue_id, begin, end = queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"]
         units = offline.batch_queue(topic, queue_id)
         assert batchqueuesearch.queue_range(units, offline.min_phy_offset) == (begin, end)
-        for time, expected in zip(opened.answers["times"], queue["offsetByTime"], strict=True):
-            assert batchqueuesearch.offset_by_time(units, time, Boundary.LOWER, begin=begin, end=end) == expected
+        for boundary, answers in ((Boundary.LOWER, "offsetByTime"), (Boundary.UPPER, "upperOffsetByTime")):
+            for time, expected in zip(opened.answers["times"], queue[answers], strict=True):
+                found = batchqueuesearch.offset_by_time(units, time, boundary, begin=begin, end=end)
+                assert found == expected, (store.root, topic, queue_id, boundary, time)
         firsts = queue["queueOffsets"]
         for offset in range(begin - 1, end + 1):
             unit = offline.unit_at(topic, queue_id, offset)

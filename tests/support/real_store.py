@@ -148,8 +148,10 @@ class RealStore:
         """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
 
         ``features``: those of every store, or a function of its number: what ``FEATURES`` has, and for all releases
-        ``dledger`` (the log of a group with one member), ``mixed_log`` (the same, behind what the broker wrote before)
-        and ``multi_path`` (a log in ``commitlog-a`` and ``commitlog-b``). ``settings`` win over those drawn from the
+        ``dledger`` (the log of a group with one member), ``mixed_log`` (the same, behind what the broker wrote before),
+        ``multi_path`` (a log in ``commitlog-a`` and ``commitlog-b``), ``read_only_path`` (one in ``-a``, ``-b`` and
+        ``-c``, of which ``-a`` became read-only), ``unsteady_clock`` (it is set back now and then) and ``odd_names``
+        (topics beyond ASCII, queue ids up to 65,535). ``settings`` win over those drawn from the
         seed. ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
         shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver delayed messages, which are
         all due; ``counts`` leaves these out, and the log no longer follows from the seed alone.
@@ -261,9 +263,11 @@ class RealStore:
             job.write_text(json.dumps({"command": command, "stores": list(stores)}), encoding="utf-8")
             # Logs and a default store path hang on the home directory.
             driver = ["java", *options, f"-Duser.home={scratch}", "-cp", class_path, "realstore.StoreDriver"]
+            # In no other locale Java can name a directory after every topic.
             ran = subprocess.run(
-                [*driver, job, result], check=False, capture_output=True, text=True, cwd=scratch, timeout=_TIMEOUT
-            )
+                [*driver, job, result], check=False, capture_output=True, text=True, cwd=scratch, timeout=_TIMEOUT,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+            )  # fmt: skip
             if not result.exists():
                 raise RealStoreFailed(f"{command} with {self.release}: {(ran.stdout + ran.stderr)[-4000:]}")
             return list(json.loads(result.read_text(encoding="utf-8"))["stores"])
@@ -298,12 +302,16 @@ def write_description(store: Store) -> None:
 
 
 def wiped_copy(source: Path, target: Path) -> Path:
-    """Returns ``target``, a copy of the log and ``store.json`` alone, marked as crashed (``abort``)."""
+    """Returns ``target``, a copy of the log and ``store.json`` alone, marked as crashed (``abort``).
+
+    Paths of the log in ``store.json`` are those of the copy.
+    """
     target.mkdir(parents=True)
     for log in (*source.glob("commitlog*"), *source.glob("dledger-*")):
         shutil.copytree(log, target / log.name)
     if (source / "store.json").exists():
-        shutil.copy2(source / "store.json", target)
+        described = (source / "store.json").read_text(encoding="utf-8")
+        (target / "store.json").write_text(described.replace(f"{source}/", f"{target}/"), encoding="utf-8")
     (target / "abort").touch()
     return target
 

@@ -32,6 +32,11 @@ final class Release {
         };
     }
 
+    /** 4.x has one boundary only. */
+    static Long upperOffsetByTime(DefaultMessageStore store, String topic, int queueId, long time) {
+        return null;
+    }
+
     static Map<String, Object> rocksdbPairs(JSONObject job) {
         throw new IllegalArgumentException("4.x has no queues in RocksDB");
     }

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
+import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -42,6 +43,11 @@ final class Release {
                 .newInstance(config, stats, listener, new BrokerConfig(), topics);
         }
         return new DefaultMessageStore(config, stats, listener, new BrokerConfig(), topics);
+    }
+
+    /** Returns the queue offset of a time with the upper boundary; the interface has the lower one alone. */
+    static Long upperOffsetByTime(DefaultMessageStore store, String topic, int queueId, long time) {
+        return store.getOffsetInQueueByTime(topic, queueId, time, BoundaryType.UPPER);
     }
 
     static Map<String, Object> rocksdbPairs(JSONObject job) throws Exception {

@@ -22,7 +22,7 @@ import org.apache.rocketmq.store.*;
 /** Opens a store as a broker would, asks it everything it can be asked, and lets it take further messages. */
 final class Answers {
     private static final int MAX_NUM = 64;
-    private static final int TIMES = 12;
+    private static final int TIMES = 40;
     private static final String GROUP = "judge";
     private static final int PHYSICAL_OFFSET_AT = 28;
 
@@ -108,7 +108,7 @@ final class Answers {
         List<Long> all = new ArrayList<>(storeTimes);
         for (int i = 0; i < TIMES && !all.isEmpty(); i++) {
             long time = all.get((int) ((long) i * (all.size() - 1) / (TIMES - 1)));
-            times.add(time - (i % 3 == 2 ? 1 : 0));
+            times.add(time + i % 3 - 1);
         }
         if (!all.isEmpty()) {
             times.add(all.get(0) - 1000);
@@ -120,10 +120,13 @@ final class Answers {
     private Map<String, Object> queue(String topic, int queueId, List<Long> times) throws Exception {
         Map<String, Object> queue = open.describe(topic, queueId);
         List<Object> offsetByTime = new ArrayList<>();
+        List<Object> upperOffsetByTime = new ArrayList<>();
         for (long time : times) {
             offsetByTime.add(store.getOffsetInQueueByTime(topic, queueId, time));
+            upperOffsetByTime.add(Release.upperOffsetByTime(store, topic, queueId, time));
         }
         queue.put("offsetByTime", offsetByTime);
+        queue.put("upperOffsetByTime", upperOffsetByTime);
         List<Long> commitLogOffsets = new ArrayList<>();
         List<Long> queueOffsets = new ArrayList<>();
         List<Integer> sizes = new ArrayList<>();

@@ -80,7 +80,7 @@ final class OpenStore implements AutoCloseable {
             set(config, setting.getKey(), setting.getValue());
         }
         Map<String, Object> settings = job.getJSONObject("settings");
-        if (settings.containsKey(DLedgerGroup.SWITCH)) {
+        if (job.getJSONObject("settings").getBooleanValue(DLedgerGroup.SWITCH)) {
             set(config, "dLegerPeers", DLedgerGroup.peers());
         }
         List<String> batchTopics = new ArrayList<>();

@@ -21,7 +21,7 @@ import org.apache.rocketmq.store.*;
 final class RandomMessages {
     static final List<String> FEATURES =
         Arrays.asList("lmq", "cq_ext", "property_crc", "batch_cq", "long_topics", "dledger", "mixed_log",
-            "multi_path");
+            "multi_path", "read_only_path", "unsteady_clock", "odd_names");
     static final List<String> BATCH_TOPICS = Arrays.asList("BatchOrders", "batch-2");
 
     private static final String HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC";
@@ -31,6 +31,10 @@ final class RandomMessages {
     private static final String[] TAGS =
         {"TagA", "TagB", "a||b", "two words", "polygenelubricants", "\u6807\u7b7e", "\u6807\u7b7e\ud83d\ude00", "*"};
     private static final String[] KEYS = {"order", "user", "sku", "\u8ba2\u5355", "\ud83d\ude80", "a#b", "T#z", "-"};
+    private static final String[] ODD_TOPICS =
+        {"\u4e3b\u9898", "\ud83d\ude80\ud83d\ude00", "%RETRY%\u7ec4%100|", "a%20b||c", "\u00e9te\u0301", "..x"};
+    private static final int[] ODD_QUEUE_IDS = {65535, 0, 32768, 255, 65534, 256};
+    private static final int LONGEST_TOPIC = 255;
     private static final int DELAY_LEVELS = 20;
 
     private final Random random;
@@ -54,7 +58,12 @@ final class RandomMessages {
                 topics.add(topic);
             }
         }
+        if (features.contains("odd_names")) {
+            topics.addAll(Arrays.asList(ODD_TOPICS));
+        }
         if (features.contains("long_topics")) {
+            String longest = "%RETRY%";
+            topics.add(longest + letters(LONGEST_TOPIC - longest.length()));
             topics.add("%RETRY%" + letters(123 + random.nextInt(100)));
             topics.add(letters(127));
             topics.add(letters(128));
@@ -152,7 +161,7 @@ final class RandomMessages {
         MessageExtBatch batch = new MessageExtBatch();
         // The first entry is short: 5.1.4 cannot put a batch under a topic of more than 127 characters.
         String topic = topic();
-        address(batch, topic.length() > Byte.MAX_VALUE ? topics.get(0) : topic, random.nextInt(queues));
+        address(batch, topic.length() > Byte.MAX_VALUE ? topics.get(0) : topic, queueId());
         List<Message> parts = parts(batch.getTopic());
         if (random.nextBoolean()) {
             MessageAccessor.putProperty(batch, "UNIQ_KEY", uniqueKey());
@@ -203,7 +212,7 @@ final class RandomMessages {
             odd.append(pieces[random.nextInt(pieces.length)]);
         }
         MessageExtBrokerInner message = new MessageExtBrokerInner();
-        address(message, topic(), random.nextInt(queues));
+        address(message, topic(), queueId());
         message.setBody(bytes(random.nextInt(100)));
         message.setPropertiesString(odd.toString());
         putAsIs(message);
@@ -226,6 +235,8 @@ final class RandomMessages {
         int size = random.nextInt(20);
         if (size == 0) {
             clock.advance(random.nextInt(10_000_000));
+        } else if (size == 1 && features.contains("unsteady_clock")) {
+            clock.advance(-random.nextInt(5000));
         } else if (size > 4) {
             clock.advance(random.nextInt(size > 8 ? 10 : 3000));
         }
@@ -233,7 +244,7 @@ final class RandomMessages {
 
     private MessageExtBrokerInner message(String topic) throws Exception {
         MessageExtBrokerInner message = new MessageExtBrokerInner();
-        address(message, topic, random.nextInt(queues));
+        address(message, topic, queueId());
         properties(message);
         if (features.contains("lmq") && random.nextInt(3) == 0) {
             MessageAccessor.putProperty(message, "INNER_MULTI_DISPATCH", lightQueues());
@@ -315,6 +326,11 @@ final class RandomMessages {
             names.remove(random.nextInt(names.size()));
         }
         return String.join(",", names);
+    }
+
+    private int queueId() {
+        int number = random.nextInt(queues);
+        return features.contains("odd_names") ? ODD_QUEUE_IDS[number] : number;
     }
 
     private String topic() {

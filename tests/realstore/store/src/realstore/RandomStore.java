@@ -6,6 +6,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -31,6 +32,11 @@ final class RandomStore {
             String log = Paths.get(job.getString("root"), "commitlog").toString();
             settings.put("storePathCommitLog", log + "-b," + log + "-a");
         }
+        if (features.contains("read_only_path")) {
+            String log = Paths.get(job.getString("root"), "commitlog").toString();
+            settings.put("storePathCommitLog", log + "-c," + log + "-b");
+            settings.put("readOnlyCommitLogStorePaths", log + "-a");
+        }
         settings.putAll(job.getJSONObject("settings"));
         job.put("settings", new JSONObject(settings));
         int steps = job.getIntValue("messages") > 0 ? job.getIntValue("messages") : 80 + random.nextInt(220);
@@ -39,7 +45,14 @@ final class RandomStore {
         OpenStore.Clock clock = new OpenStore.Clock(EPOCH + random.nextInt(1_000_000_000));
         RandomMessages messages = new RandomMessages(random, clock, features);
         if (features.contains("mixed_log")) {
-            writeOldLog(job, clock, messages, steps / 2);
+            writeBefore(job, Collections.singletonMap(DLedgerGroup.SWITCH, false), clock, messages, steps / 2);
+        }
+        if (features.contains("read_only_path")) {
+            String readOnly = settings.get("readOnlyCommitLogStorePaths").toString();
+            Map<String, Object> before = new LinkedHashMap<>();
+            before.put("storePathCommitLog", readOnly + "," + settings.get("storePathCommitLog"));
+            before.put("readOnlyCommitLogStorePaths", "");
+            writeBefore(job, before, clock, messages, steps / 2);
         }
         OpenStore open = OpenStore.load(job, clock);
         open.start();
@@ -66,11 +79,11 @@ final class RandomStore {
         return written;
     }
 
-    /** What the broker wrote before it became a member of a DLedger group. */
-    private static void writeOldLog(JSONObject job, OpenStore.Clock clock, RandomMessages messages, int steps)
-        throws Exception {
+    /** What the broker wrote when it had other settings: alone, or with a path that has since become read-only. */
+    private static void writeBefore(JSONObject job, Map<String, Object> other, OpenStore.Clock clock,
+        RandomMessages messages, int steps) throws Exception {
         JSONObject settings = new JSONObject(new LinkedHashMap<>(job.getJSONObject("settings")));
-        settings.remove(DLedgerGroup.SWITCH);
+        settings.putAll(other);
         JSONObject before = new JSONObject(new LinkedHashMap<>(job));
         before.put("settings", settings);
         try (OpenStore open = OpenStore.load(before, clock)) {
