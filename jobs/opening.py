@@ -31,7 +31,13 @@ from storeformat.layout import (
     find_segments,
     parse_broker_conf,
 )
-from storeformat.logdirectories import commit_log_directories, group_directories, groups_of, with_committed
+from storeformat.logdirectories import (
+    commit_log_directories,
+    group_directories,
+    groups_of,
+    paths_unread_by_broker,
+    with_committed,
+)
 from storeformat.logend import growing_log_end
 from storeformat.multidispatch import MultiDispatchRules
 from storeformat.records import DISPATCH_PROPERTIES, DecodeRules
@@ -131,7 +137,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     as_broker = options.on_damage == "stop"
     groups = groups_of(directories) or group_directories(root, layout.d_leger_self_id)
     segments, committed = with_committed(segments, groups)
-    notes += [committed.note] if committed.note else []
+    unread = None if options.commitlog else paths_unread_by_broker(layout)
+    notes += [note for note in (committed.note, unread) if note]
     if committed.missing_from is not None and options.on_damage == "fail":
         raise DamagedLog(
             f"the commit log is damaged: {committed.note}",

@@ -8,8 +8,10 @@ setting                                            holds
 ``storePathDLedgerCommitLog``                      entries, if not in ``dledger-<dLegerSelfId>/data``
 =================================================  ==============================================================
 
-Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0. A broker skips a path
-that is not there; here that is an error, because a path that is not mounted takes messages away without a word.
+Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0, but for two things
+that take messages away without a word. A broker skips a path that is not there; here that is an error. And it looks at
+read-only paths only where ``storePathCommitLog`` has a comma (the constructor of ``CommitLog``); here they are read,
+with a note, because queues and index of such a broker still hold what lies there, and may.
 """
 
 from __future__ import annotations
@@ -42,6 +44,19 @@ def commit_log_directories(
         return plain
     entries = [path for path in _entry_directories(root, layout) if _holds_files(path)]
     return [path for path in plain if not entries or _holds_files(path)] + entries
+
+
+def paths_unread_by_broker(layout: StoreLayout) -> str | None:
+    """Returns a note where a broker with these settings does not read a path that is read here."""
+    read_only = layout.read_only_commit_log_store_paths.strip()
+    if not read_only or "," in layout.store_path_commit_log or not _configured(read_only):
+        return None
+    if layout.enable_d_leger_commit_log:
+        return None
+    return (
+        f"a broker with these settings does not serve what lies in {read_only}: it looks at readOnlyCommitLogStorePaths"
+        " only where storePathCommitLog has a comma (one at its end will do)"
+    )
 
 
 def group_directories(root: str, self_id: str = "") -> list[str]:

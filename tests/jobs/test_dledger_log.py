@@ -438,8 +438,11 @@ def test_a_log_on_several_paths(tmp_path: Path) -> None:
     conf.write_text(f"storePathCommitLog={one},{two}\n")
     made = rebuilt(tmp_path / "store", tmp_path / "work", broker_conf=str(conf))
     assert queue_offsets(made) == [placed.offset for placed in log.records]
-    conf.write_text(f"storePathCommitLog={two}\nreadOnlyCommitLogStorePaths={one},{two}\n")
-    assert len(opened(tmp_path / "store", broker_conf=str(conf)).segments) == len(log.segments)
+    for writable, served in ((f"{two},", True), (str(two), False)):
+        conf.write_text(f"storePathCommitLog={writable}\nreadOnlyCommitLogStorePaths={one},{two}\n")
+        store = opened(tmp_path / "store", broker_conf=str(conf))
+        assert len(store.segments) == len(log.segments)
+        assert ["does not serve" in note for note in store.notes] == ([] if served else [True])
     named = opened(tmp_path / "store", commitlog=(str(one), str(two)))
     assert len(named.segments) == len(log.segments)
 

@@ -1,9 +1,11 @@
 """Random stores whose log is no plain ``commitlog/``: of a DLedger group, of one behind an old commit log, and spread
-over two paths. Rebuilt from the log alone, the files must be the brokers' own, and the brokers must go on with them.
+over several paths, of which one may have become read-only. Rebuilt from the log alone, the files must be the brokers'
+own, and the brokers must go on with them.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -15,10 +17,16 @@ from support.real_store import RELEASES, Opened, RealStore, Store, wiped_copy
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
+from jobs import publish
+from jobs.config import LogOptions, PublishOptions
+from jobs.opening import open_store
+from jobs.reporting import Reporter
+
 pytestmark = pytest.mark.realstore
 
 SPLIT_SIZES = (1 << 10, 5_000, 64 << 10, 1 << 30)
-ENTRIES, SPREAD = 25, 6
+ENTRIES, SPREAD = 25, 8
+READ_ONLY = "commitlog-a"
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,9 @@ class Judged:
 
 
 def kinds(number: int) -> list[str]:
-    return ["multi_path"] if number >= ENTRIES else ["mixed_log" if number % 2 else "dledger"]
+    if number >= ENTRIES:
+        return ["read_only_path" if number % 2 else "multi_path"]
+    return ["mixed_log" if number % 2 else "dledger"]
 
 
 def judge(release: str, directory: Path, seed: int) -> Judged:
@@ -39,8 +49,7 @@ def judge(release: str, directory: Path, seed: int) -> Judged:
     rebuilt = []
     for number, store in enumerate(stores):
         log = wiped_copy(store.root, directory / "logs" / store.root.name)
-        paths = [str(path) for path in log.glob("commitlog-*")]
-        (log / "broker.conf").write_text(f"storePathCommitLog={','.join(paths)}\n")
+        write_conf(log, read_only="readOnlyCommitLogStorePaths" in store.settings)
         built = rebuild_here(
             log,
             directory / "rebuilt" / store.root.name,
@@ -53,6 +62,15 @@ def judge(release: str, directory: Path, seed: int) -> Judged:
         assert built.reading.end == store.end_offset
         rebuilt.append(Path(built.directory))
     return Judged(release, stores, rebuilt)
+
+
+def write_conf(root: Path, *, read_only: bool) -> None:
+    """The paths of a log in ``broker.conf``."""
+    paths = [str(path) for path in sorted(root.glob("commitlog-*"))]
+    settings = {"storePathCommitLog": ",".join(paths[read_only:])}
+    if read_only:
+        settings["readOnlyCommitLogStorePaths"] = paths[0]
+    (root / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -84,7 +102,7 @@ def has_old_log(store: Store) -> bool:
 def test_files_are_those_that_the_broker_wrote(judged: Judged) -> None:
     assert {has_old_log(store) for store in judged.stores[:ENTRIES]} == {True, False}
     for number, (store, rebuilt) in enumerate(zip(judged.stores, judged.rebuilt, strict=True)):
-        where = ("commitlog-a", "commitlog-b") if number >= ENTRIES else ("dledger-n0/data",)
+        where = (READ_ONLY, "commitlog-b") if number >= ENTRIES else ("dledger-n0/data",)
         assert all(any((store.root / path).iterdir()) for path in where)
         assert differing(derived(store.root), derived(rebuilt)) == [], f"{judged.release}: {store.root}"
 
@@ -97,6 +115,82 @@ def test_verify_finds_nothing_wrong(judged: Judged) -> None:
         )
         assert verified.verdicts.differences == [], f"{judged.release}: {store.root}"
         assert verified.compared["consume_queue_units"] > 0
+
+
+def test_a_published_rebuild_of_several_paths_serves_everything(judged: Judged, tmp_path: Path) -> None:
+    pairs = list(zip(judged.stores, judged.rebuilt, strict=True))[ENTRIES:]
+    ours = [published(store, rebuilt, tmp_path / "ours" / store.root.name) for store, rebuilt in pairs]
+    theirs = [unchanged(store, tmp_path / "theirs" / store.root.name) for store, _ in pairs]
+    halves = [halved(*pairs[0], tmp_path / name) for name in ("comma", "single")]
+    describe_paths(halves[0], f"{halves[0]}/commitlog-new,")
+    describe_paths(halves[1], f"{halves[1]}/commitlog-new")
+    read_only = [{path.name for path in (root / READ_ONLY).iterdir()} for root in ours]
+
+    opened = RealStore(judged.release).open([*ours, *theirs, *halves], put=True)
+    for one, other, kept in zip(opened, opened[len(ours) : -2], read_only, strict=False):
+        assert one.store.end_offset == one.store.loaded_end_offset == other.store.end_offset
+        assert served(one) == served(other)
+        check_all_served(one)
+        if judged.release != "4.9.8":  # it searches times in the files' times of change
+            assert one.answers == other.answers
+        if "readOnlyCommitLogStorePaths" in one.store.settings:
+            assert {path.name for path in (one.store.root / READ_ONLY).iterdir()} == kept
+    both, alone = opened[-2:]
+    for half in (both, alone):
+        check_all_served(half)
+        assert half.store.end_offset == half.store.loaded_end_offset == pairs[0][0].end_offset
+    # As the report says of such settings: without a comma a broker has not looked at the read-only path.
+    assert (both.store.min_offset, alone.store.min_offset > 0) == (0, True)
+
+
+def published(store: Store, rebuilt: Path, root: Path, paths: str = "commitlog-*") -> Path:
+    """A copy of a store's log with what was rebuilt of it, put there by ``publish``."""
+    if not root.exists():
+        wiped_copy(store.root, root)
+    made = shutil.copytree(rebuilt, root.with_name(f"{root.name}-rebuilt"))
+    named = tuple(str(path) for path in sorted(root.glob(paths)))
+    options = PublishOptions(store=str(root), rebuilt=str(made), commitlog=named, after_crash=True)
+    publish.run(options, Reporter(quiet=True))
+    assert not (root / "abort").exists()
+    return root
+
+
+def unchanged(store: Store, root: Path) -> Path:
+    """A copy of a store with its own queues and index, as a clean shutdown left it."""
+    wiped_copy(store.root, root)
+    (root / "abort").unlink()
+    for part in ("consumequeue", "index"):
+        shutil.copytree(store.root / part, root / part)
+    shutil.copy(store.root / "checkpoint", root)
+    return root
+
+
+def halved(store: Store, rebuilt: Path, root: Path) -> Path:
+    """The same with the first half of the segments in ``commitlog-old`` and the others in ``commitlog-new``."""
+    wiped_copy(store.root, root)
+    segments = sorted((path for path in root.glob("commitlog-*/*")), key=lambda path: path.name)
+    for number, segment in enumerate(segments):
+        target = root / ("commitlog-new" if 2 * number >= len(segments) - 1 else "commitlog-old") / segment.name
+        target.parent.mkdir(exist_ok=True)
+        segment.rename(target)
+    return published(store, rebuilt, root, "commitlog-[no]*")
+
+
+def describe_paths(root: Path, writable: str) -> None:
+    """Has the broker open the halved store with these settings."""
+    description = json.loads((root / "store.json").read_text())
+    paths = {"storePathCommitLog": writable, "readOnlyCommitLogStorePaths": f"{root}/commitlog-old"}
+    description["settings"] |= paths
+    (root / "store.json").write_text(json.dumps(description))
+    notes = open_store(LogOptions(store=str(root), settings=tuple(paths.items())), needs_index_sizes=False).notes
+    assert any("does not serve" in note for note in notes) == ("," not in writable)
+
+
+def check_all_served(opened: Opened) -> None:
+    """Every message of every queue, and those put behind them."""
+    assert opened.store.loaded
+    assert all(put[-1] for put in served(opened))
+    assert all("notFoundAt" not in queue for queue in opened.answers["queues"])
 
 
 @pytest.mark.slow
