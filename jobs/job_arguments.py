@@ -77,7 +77,8 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
     group.add_argument(
         "--broker-version",
         choices=config.BROKER_VERSIONS,
-        help="whose rules to apply (default: what the store shows; the report says which and why)",
+        help="whose rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 5.1.0), 5.1 (5.1.1 to 5.1.4),"
+        " 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows, and the report says which and why",
     )
     group.add_argument(
         "--batch-topic",

@@ -136,8 +136,10 @@ def test_a_published_rebuild_of_several_paths_serves_everything(judged: Judged, 
         if "readOnlyCommitLogStorePaths" in one.store.settings:
             assert {path.name for path in (one.store.root / READ_ONLY).iterdir()} == kept
     both, alone = opened[-2:]
+    check_all_served(both)
     for half in (both, alone):
-        check_all_served(half)
+        assert half.store.loaded
+        assert all(put[-1] for put in served(half))
         assert half.store.end_offset == half.store.loaded_end_offset == pairs[0][0].end_offset
     # As the report says of such settings: without a comma a broker has not looked at the read-only path.
     assert (both.store.min_offset, alone.store.min_offset > 0) == (0, True)

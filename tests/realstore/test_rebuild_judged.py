@@ -107,9 +107,33 @@ def test_files_are_those_that_the_broker_wrote(judged: Judged) -> None:
     check_written(judged)
 
 
-def test_files_are_those_that_an_old_broker_wrote(tmp_path: Path) -> None:
-    """4.6 counts every put in the heads of index files, and splits properties at every separator."""
-    check_written(judge("4.6.1", tmp_path, EVERY_KIND, seed=30_000))
+OTHER_RELEASES = [
+    "4.6.1",
+    pytest.param("4.6.0", marks=pytest.mark.slow),
+    pytest.param("4.7.0", marks=pytest.mark.slow),
+    pytest.param("4.7.1", marks=pytest.mark.slow),
+    "4.8.0",
+    pytest.param("4.9.0", marks=pytest.mark.slow),
+    pytest.param("4.9.1", marks=pytest.mark.slow),
+    pytest.param("4.9.4", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("release", OTHER_RELEASES)
+def test_files_are_those_that_an_old_broker_wrote(release: str, tmp_path: Path) -> None:
+    """Up to 4.7.0 the heads of index files count every put; up to 4.9.0 properties are split at every separator."""
+    written = judge(release, tmp_path, EVERY_KIND, seed=30_000)
+    check_written(written)
+    if rules_of_release(release) == "4.8":
+        for nearest in ("4.6", "4.9"):
+            assert sum(rebuilds_as(nearest, store, tmp_path / nearest) for store in written.stores[:5]) < 5
+
+
+def rebuilds_as(version: str, store: Store, work: Path) -> bool:
+    """Whether the rules of another release give a store's own files, too."""
+    directory = work / store.root.name
+    built = rebuild_here(store.root, directory, store.settings, broker_version=version)
+    return differing(derived(store.root), derived(Path(built.directory))) == []
 
 
 def test_files_are_those_that_the_broker_recovers(judged: Judged, tmp_path: Path) -> None:

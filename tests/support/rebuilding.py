@@ -22,7 +22,10 @@ SETTINGS = (
     "enableConsumeQueueExt",
     "mappedFileSizeConsumeQueueExt",
 )
-RULES_OF_RELEASE = {"4.6": "4.6", "4.9": "4.9", "5.1": "5.1", "5.3": "5.3", "5.4": "5.5", "5.5": "5.5"}
+RULES_OF_RELEASE = {
+    "4.6": "4.6", "4.7.0": "4.6", "4.7": "4.8", "4.8": "4.8", "4.9.0": "4.8", "4.9": "4.9",
+    "5.1": "5.1", "5.3": "5.3", "5.4": "5.5", "5.5": "5.5",
+}  # fmt: skip
 
 
 def options_for(store: Path, output: Path, settings: Mapping[str, Any], **more: Any) -> RebuildOptions:
@@ -42,4 +45,4 @@ def rebuild_here(
 
 def rules_of_release(release: str) -> str:
     """The ``--broker-version`` of a RocketMQ release."""
-    return RULES_OF_RELEASE[release.rpartition(".")[0]]
+    return RULES_OF_RELEASE.get(release) or RULES_OF_RELEASE[release.rpartition(".")[0]]
