@@ -8,6 +8,8 @@ kept under ``tests/realstore/target/<release>/``. Every call is one JVM that wor
 | `write`         | random stores: everything in them but the index file names follows from the seed        |
 | `recover`       | loads and starts, and so rebuilds what is missing as its own recovery sees fit          |
 | `open`          | loads, starts, answers every offset, key and time, takes one more message per queue     |
+| `load`          | loads, and so recovers, but does not start: a member before it meets its group          |
+| `overwritten`   | three members of a DLedger group; the first leader has a tail that the others replace   |
 | `rocksdb_pairs` | (the database of its consume queues is read, no store opened)                           |
 | `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
 | `bench_recover` | recovers such a log, with the seconds that took                                         |
@@ -35,15 +37,16 @@ from pathlib import Path
 from typing import Any
 
 RELEASES = ("4.9.8", "5.1.4", "5.3.3", "5.5.0")
-"""The releases every comparison runs against; 4.6.1 and 5.4.0 work too."""
+"""The releases every comparison runs against; 4.6.0 to 4.9.8 and 5.1.4 to 5.5.0 work."""
 
 FEATURES: Mapping[str, Sequence[str]] = {
-    "4.6.1": (),
+    "4.6.0": (), "4.6.1": (), "4.7.0": (), "4.7.1": (), "4.8.0": (), "4.9.0": (), "4.9.1": (),
+    "4.9.4": ("lmq", "cq_ext"),
     "4.9.8": ("lmq", "cq_ext"),
     "5.1.4": ("lmq", "cq_ext", "batch_cq", "long_topics"),
     "5.3.3": ("lmq", "cq_ext", "batch_cq", "long_topics", "property_crc"),
     "5.5.0": ("lmq", "cq_ext", "batch_cq", "long_topics", "property_crc"),
-}
+}  # fmt: skip
 """The kinds of queues and records that a release can write beside the plain ones."""
 
 Settings = Mapping[str, Any]
@@ -115,6 +118,17 @@ class Opened:
     store: Store
     answers: Mapping[str, Any]
     puts: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A DLedger group of ``overwritten``: its members' stores ``n0``, ``n1`` and ``n2``, and the old leader's before it
+    came back, ``killed`` and ``stopped``, with the last entry that was committed then.
+    """
+
+    root: Path
+    old_leader: str
+    committed_index: int
 
 
 @dataclass(frozen=True)
@@ -197,6 +211,34 @@ class RealStore:
         return [
             Opened(self._store(entry, job["settings"]), entry.get("answers", {}), entry.get("put", []))
             for entry, job in zip(self._run("open", jobs), jobs, strict=True)
+        ]
+
+    def load(self, roots: Sequence[Path], settings: Settings | None = None) -> list[Store]:
+        """Returns the stores after the real store has loaded and so recovered them, with its default settings.
+
+        What it did is in the files then; nothing was started, so that a member of a group has not met the others.
+        """
+        jobs = [
+            {"root": str(root), "settings": {**_described_settings(root), **(settings or {})}} for root in roots
+        ]  # fmt: skip
+        return [
+            self._store(entry, job["settings"]) for entry, job in zip(self._run("load", jobs), jobs, strict=True)
+        ]  # fmt: skip
+
+    def overwritten(self, directory: Path, groups: Sequence[Mapping[str, Any]], settings: Settings) -> list[Group]:
+        """Returns groups of three, ``directory/0000`` and so on, whose first leader wrote a tail that nobody else has
+        and came back when the others had put entries of another term in its place.
+
+        Each of ``groups`` says ``seed``, ``messages`` (steps until the leader is cut off), ``tail``, ``others`` (steps
+        meanwhile), and whether the old leader comes back ``from_killed`` or from its clean shutdown.
+        """
+        jobs = [
+            {"root": str(directory / f"{number:04d}"), "settings": dict(settings), **group}
+            for number, group in enumerate(groups)
+        ]
+        return [
+            Group(Path(job["root"]), entry["old_leader"], entry["committed_index"])
+            for entry, job in zip(self._run("overwritten", jobs), jobs, strict=True)
         ]
 
     def rocksdb_pairs(self, roots: Sequence[Path]) -> list[dict[str, dict[bytes, bytes]]]:

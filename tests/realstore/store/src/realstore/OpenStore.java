@@ -80,8 +80,9 @@ final class OpenStore implements AutoCloseable {
             set(config, setting.getKey(), setting.getValue());
         }
         Map<String, Object> settings = job.getJSONObject("settings");
-        if (job.getJSONObject("settings").getBooleanValue(DLedgerGroup.SWITCH)) {
-            set(config, "dLegerPeers", DLedgerGroup.peers());
+        if (job.getJSONObject("settings").getBooleanValue(DLedgerGroup.SWITCH)
+            && !settings.containsKey(DLedgerGroup.PEERS)) {
+            set(config, DLedgerGroup.PEERS, DLedgerGroup.peers(1));
         }
         List<String> batchTopics = new ArrayList<>();
         for (Map.Entry<String, Object> setting : settings.entrySet()) {
@@ -123,7 +124,7 @@ final class OpenStore implements AutoCloseable {
         }
         store.start();
         if (config.isEnableDLegerCommitLog()) {
-            DLedgerGroup.awaitLeader(store, DISPATCH_TIMEOUT_MS);
+            DLedgerGroup.awaitLeader(Collections.singletonList(store), DISPATCH_TIMEOUT_MS);
             awaitDispatch();
             DLedgerGroup.becomeMaster(store);
         }

@@ -112,6 +112,15 @@ final class RandomMessages {
         return put(message(topic()));
     }
 
+    /** Gives the store a message and does not wait until it says that it has it. */
+    void putAndForget() throws Exception {
+        MessageExtBrokerInner message = message(topic());
+        message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
+        tick();
+        // 4.7.0 and later
+        DefaultMessageStore.class.getMethod("asyncPutMessage", MessageExtBrokerInner.class).invoke(open.store, message);
+    }
+
     private void putDelayed() throws Exception {
         MessageExtBrokerInner message = message(topic());
         message.setDelayTimeLevel(1 + random.nextInt(DELAY_LEVELS));

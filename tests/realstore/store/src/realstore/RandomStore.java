@@ -15,7 +15,7 @@ import java.util.SplittableRandom;
 
 /** Writes a store that follows from a seed alone: its settings, its messages, its clock. */
 final class RandomStore {
-    private static final long EPOCH = 1_700_000_000_000L;
+    static final long EPOCH = 1_700_000_000_000L;
 
     /** The clock lies in the past, so everything is due; the delivery service begins after a second. */
     private static final long DELIVERY_MS = 3000;

@@ -65,6 +65,10 @@ public final class StoreDriver {
                 return StoreDriver::recover;
             case "open":
                 return Answers::open;
+            case "load":
+                return StoreDriver::load;
+            case "overwritten":
+                return DLedgerTail::write;
             case "rocksdb_pairs":
                 return Release::rocksdbPairs;
             case "bench_write":
@@ -82,6 +86,11 @@ public final class StoreDriver {
             open.start();
             return open.describe();
         }
+    }
+
+    /** Loads the store, and so lets it recover, but does not start it: what a member does before it meets its group. */
+    private static Map<String, Object> load(JSONObject job) throws Exception {
+        return OpenStore.load(job, null).describe();
     }
 
     static String read(Path file) throws Exception {
