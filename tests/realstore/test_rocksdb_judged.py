@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 from support.real_store import RealStore
 from support.rebuilding import options_for, rules_of_release
 
-from jobs import opening, rocksdbexport
+from jobs import opening, rebuilding, rocksdbexport
 from jobs.running import LocalRunner
 from storeformat.storeparts import parts_not_rebuilt
 
@@ -54,6 +55,50 @@ def test_pairs_are_those_in_the_database(release: str, tmp_path: Path) -> None:
         # The first unit is what a broker remembers when it has been asked for it; 0 and 0 before there was one.
         for key, value in theirs["offset"].items():
             assert value in (ours["offset"][key], bytes(16))
+
+
+def test_a_store_with_every_part_that_is_not_rebuilt_names_them_all(tmp_path: Path) -> None:
+    """Written by 5.5.0 with all that it puts into RocksDB beside files; timers, compaction and what a whole broker
+    has are put there by hand.
+    """
+    switches = ("indexRocksDBEnable", "transRocksDBEnable", "rocksdbCQDoubleWriteEnable")
+    separate = "useSeparateStorePathForRocksdbCQ"
+    stores = RealStore("5.5.0").write(
+        tmp_path / "written",
+        2,
+        seed=42_000,
+        features=("lmq", "cq_ext", "batch_cq"),
+        settings={**dict.fromkeys(switches, True), separate: True},
+    )
+    by_hand = {
+        "compaction/compactionLog/T/0/00000000000000000000": "compaction", "timerwheel": "timerwheel",
+        "timerwheel.1048576": "timerwheel.1048576", "timerlog/00000000000000000000": "timerlog",
+        "kvStore/000009.sst": "kvStore", "config/topics/000009.sst": "config/topics",
+        "config/rdb/000004.log": "config/rdb", "epochFileCheckpoint": "epochFileCheckpoint",
+        "brokerIdentity": "brokerIdentity", "dledger-n1/data/00000000000000000000": "dledger-n1",
+        "plugin/state": "plugin", "store.json": "store.json",
+    }  # fmt: skip
+    for store in stores:
+        for path in by_hand:
+            (store.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (store.root / path).write_bytes(b"{}")
+        (store.root / "config" / "topics.json").write_text("")
+        options = options_for(store.root, tmp_path / "out", store.settings, broker_version="5.5")
+        options = replace(options, settings=(*options.settings, ("enableDLegerCommitLog", "false")))
+        opened = opening.open_store(options)
+        named = {
+            part["part"]
+            for part in parts_not_rebuilt(str(store.root), opened.segments, extended=True)
+            if len(part["reason"]) > 30
+        }
+        assert named == {"consumequeue_rocksdb", "rocksdbstore", *by_hand.values()}
+        built = rebuilding.rebuild(options, opened, str(tmp_path / f"work-{store.root.name}"), LocalRunner())
+        for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index"):
+            assert files_below(store.root / part) == files_below(Path(built.directory) / part), part
+
+
+def files_below(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()]
 
 
 def without_first(pairs: dict[bytes, bytes]) -> dict[bytes, bytes]:
