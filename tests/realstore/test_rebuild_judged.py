@@ -249,6 +249,34 @@ def served(opened: Opened) -> list[tuple[str, int, int, bool]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
+def test_thousands_of_queue_ids(release: str, tmp_path: Path) -> None:
+    """From 0 to 65,535; a broker maps a file for each, and a process of Linux has 65,530 maps."""
+    broker = RealStore(release)
+    (store,) = broker.write(
+        tmp_path / "written", 1, seed=50_000, features=["many_queues"], messages=8_000,
+        settings={"mappedFileSizeConsumeQueue": 100},
+    )  # fmt: skip
+    ids = {queue.queue_id for queue in store.queues}
+    assert len(ids) > 8_000
+    assert max(ids) == 65_535
+    root = wiped_copy(store.root, tmp_path / "ours")
+    built = Path(
+        rebuild_here(root, tmp_path / "work", store.settings, broker_version=rules_of_release(release)).directory
+    )
+    files = derived(built)
+    assert differing(derived(store.root), files) == []
+    (root / "abort").unlink()
+    for part in ("consumequeue", "index"):
+        shutil.copytree(built / part, root / part)
+    shutil.copy(built / "checkpoint", root)
+    (opened,) = broker.open([root], ask=False)
+    assert opened.store.loaded
+    assert opened.store.queues == store.queues
+    assert differing(files, derived(root)) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_many_more_stores(release: str, tmp_path: Path) -> None:
     for round_number in range(10):

@@ -164,8 +164,9 @@ class RealStore:
         ``features``: those of every store, or a function of its number: what ``FEATURES`` has, and for all releases
         ``dledger`` (the log of a group with one member), ``mixed_log`` (the same, behind what the broker wrote before),
         ``multi_path`` (a log in ``commitlog-a`` and ``commitlog-b``), ``read_only_path`` (one in ``-a``, ``-b`` and
-        ``-c``, of which ``-a`` became read-only), ``unsteady_clock`` (it is set back now and then) and ``odd_names``
-        (topics beyond ASCII, queue ids up to 65,535). ``settings`` win over those drawn from the
+        ``-c``, of which ``-a`` became read-only), ``unsteady_clock`` (it is set back now and then), ``odd_names``
+        (topics beyond ASCII, queue ids up to 65,535) and ``many_queues`` (as many of these ids as there are messages).
+        ``settings`` win over those drawn from the
         seed. ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
         shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver delayed messages, which are
         all due; ``counts`` leaves these out, and the log no longer follows from the seed alone.

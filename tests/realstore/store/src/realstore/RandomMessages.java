@@ -21,7 +21,8 @@ import org.apache.rocketmq.store.*;
 final class RandomMessages {
     static final List<String> FEATURES =
         Arrays.asList("lmq", "cq_ext", "property_crc", "batch_cq", "long_topics", "dledger", "mixed_log",
-            "multi_path", "read_only_path", "unsteady_clock", "odd_names");
+            "multi_path", "read_only_path", "unsteady_clock", "odd_names",
+            "many_queues");
     static final List<String> BATCH_TOPICS = Arrays.asList("BatchOrders", "batch-2");
 
     private static final String HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC";
@@ -43,6 +44,7 @@ final class RandomMessages {
     private final List<String> features;
     private final List<String> topics = new ArrayList<>();
     private final int queues;
+    private int nextQueue;
     private int messages;
     private int prepared;
     private int rolledBack;
@@ -338,6 +340,9 @@ final class RandomMessages {
     }
 
     private int queueId() {
+        if (features.contains("many_queues")) {  // every id from 0 to 65,535 once, the last one first
+            return 0xFFFF + nextQueue++ * 40503 & 0xFFFF;
+        }
         int number = random.nextInt(queues);
         return features.contains("odd_names") ? ODD_QUEUE_IDS[number] : number;
     }
