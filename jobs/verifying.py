@@ -26,7 +26,8 @@ from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts
 from storeformat import files, locations
 from storeformat.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
-from storeformat.layout import ABORT, CHECKPOINT, CONSUME_QUEUE
+from storeformat.durable import is_live
+from storeformat.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, LOCK
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,13 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
     unclean = files.exists(locations.join(store.root, ABORT))
     verdicts = Verdicts()
     checkpoint = _read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
+    committed = store.committed
     if unclean:
         # The group may have agreed on more, and the broker dispatched more, than its checkpoint says.
         store = replace(store, committed=None)
     reading = scan_store(options, store, staging, runner, mark_tag_entries=store.rules.index_tags)
+    if unclean and committed is not None and options.until_offset is None:
+        _judge_tail(store, committed, reading.end, verdicts)
     cut = unclean or store.until(options.until_offset) is not None or bool(reading.damaged)
     compared: Counter[str] = Counter()
     index = None
@@ -71,6 +75,21 @@ def verify(options: VerifyOptions, store: OpenedStore, staging: str, runner: Run
     if checkpoint is not None and options.until_offset is None:
         _judge_checkpoint(checkpoint, reading, max(unit_reach, entry_reach) if unclean else None, verdicts)
     return Verified(reading, verdicts, compared)
+
+
+def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts) -> None:
+    """Warns of entries that a DLedger group may not agree on, where a start after a crash dispatches them all the same
+    (DLedgerCommitLog#dledgerRecoverAbnormally, 5.2.0 and later).
+    """
+    if end <= committed or store.rules.version not in ("5.3", "5.5") or is_live(locations.join(store.root, LOCK)):
+        return
+    verdicts.warn(
+        Place("consumequeue"),
+        "uncommitted_tail",
+        f"the group is not known to agree on the entries from offset {committed} to {end}: the next start puts them "
+        "into queues and index, and they stay there when the group puts others in their place",
+        advice="do not start the broker: rebuild, then publish --after-crash",
+    )
 
 
 def _read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:

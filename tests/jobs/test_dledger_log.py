@@ -312,7 +312,9 @@ def test_a_killed_member_may_have_dispatched_more_than_its_checkpoint_says(tmp_p
         shutil.copytree(made / name, root / name)
     shutil.copy(made / "checkpoint", root / "checkpoint")
     (root / "abort").touch()
-    verified = verify_here(root, sizes)
+    for version, hazards in (("5.1", []), ("5.3", ["uncommitted_tail"])):
+        verified = verify_here(root, sizes, broker_version=version)
+        assert [hazard["hazard"] for hazard in verified.verdicts.hazards] == hazards
     assert not verified.verdicts.counts
     assert "the queues lag: 19 messages" in "\n".join(verified.verdicts.notes)
 

@@ -59,7 +59,7 @@ def test_pairs_are_those_in_the_database(release: str, tmp_path: Path) -> None:
 
 def test_a_store_with_every_part_that_is_not_rebuilt_names_them_all(tmp_path: Path) -> None:
     """Written by 5.5.0 with all that it puts into RocksDB beside files; timers, compaction and what a whole broker
-    has are put there by hand.
+    has are put there by hand. (With BatchCQ topics 5.5.0 cannot write queues twice.)
     """
     switches = ("indexRocksDBEnable", "transRocksDBEnable", "rocksdbCQDoubleWriteEnable")
     separate = "useSeparateStorePathForRocksdbCQ"
@@ -67,7 +67,7 @@ def test_a_store_with_every_part_that_is_not_rebuilt_names_them_all(tmp_path: Pa
         tmp_path / "written",
         2,
         seed=42_000,
-        features=("lmq", "cq_ext", "batch_cq"),
+        features=("lmq", "cq_ext"),
         settings={**dict.fromkeys(switches, True), separate: True},
     )
     by_hand = {
@@ -93,7 +93,7 @@ def test_a_store_with_every_part_that_is_not_rebuilt_names_them_all(tmp_path: Pa
         }
         assert named == {"consumequeue_rocksdb", "rocksdbstore", *by_hand.values()}
         built = rebuilding.rebuild(options, opened, str(tmp_path / f"work-{store.root.name}"), LocalRunner())
-        for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index"):
+        for part in ("consumequeue", "consumequeue_ext", "index"):
             assert files_below(store.root / part) == files_below(Path(built.directory) / part), part
 
 
