@@ -204,14 +204,21 @@ def add_query(parser: Parser) -> None:
         ("time", "the queue offset at a time (searchOffset)"),
     ):
         one = parser_of[kind] = kinds.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
-        one.add_argument("--topic", required=kind != "id", metavar="T")
+        one.add_argument(
+            "--topic",
+            required=kind != "id",
+            metavar="T",
+            help="its topic" if kind != "id" else "its topic: the id is then a UNIQ_KEY, as producers know it",
+        )
         if kind in ("offset", "time"):
-            one.add_argument("--queue", dest="queue_id", required=True, type=natural, metavar="Q")
+            one.add_argument(
+                "--queue", dest="queue_id", required=True, type=natural, metavar="Q", help="the queue's id"
+            )
         add_log_arguments(one, required=False)
         one.add_argument("--scan", action="store_true", help="read the log itself, use neither index nor queues")
         one.add_argument("--bodies", action="store_true", help="show bodies, too")
         add_output_arguments(one)
-    parser_of["key"].add_argument("--key", required=True, metavar="K")
+    parser_of["key"].add_argument("--key", required=True, metavar="K", help="one of its keys, or its UNIQ_KEY")
     parser_of["key"].add_argument(
         "--begin",
         type=milliseconds,
@@ -225,8 +232,8 @@ def add_query(parser: Parser) -> None:
     parser_of["key"].add_argument(
         "--explain", action="store_true", help="look into the log, too, and say why the index does not find a message"
     )
-    parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID")
-    parser_of["offset"].add_argument("--offset", required=True, type=natural, metavar="N")
+    parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID", help="an offsetMsgId, or with --topic a UNIQ_KEY")
+    parser_of["offset"].add_argument("--offset", required=True, type=natural, metavar="N", help="its queue offset")
     parser_of["time"].add_argument(
         "--time",
         required=True,
@@ -234,7 +241,11 @@ def add_query(parser: Parser) -> None:
         metavar="MS",
         help="milliseconds since 1970, or ISO 8601 with its zone",
     )
-    parser_of["time"].add_argument("--boundary", choices=("lower", "upper"), help="among equal times (default lower)")
+    parser_of["time"].add_argument(
+        "--boundary",
+        choices=("lower", "upper"),
+        help="the first message at or after the time (lower, the default), or the last at or before it (upper)",
+    )
 
 
 def add_inspect(parser: Parser) -> None:
