@@ -10,7 +10,8 @@ checked. On an object store the manifest, written last, does what the rename doe
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from jobs import launch, session
@@ -36,7 +37,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)))
     for note in store.notes:
         reporter.note(note)
-    output = locations.absolute(options.output)
+    output = files.resolved(locations.absolute(options.output))
     _refuse_output(output, store)
     repaired_log = _repaired_log(options, store)
     size = sum(segment.size for segment in store.segments)
@@ -53,11 +54,23 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
             built: Built | Exported = make(options, store, staging, runner, made=made)
         repaired: list[str] = []
         if not options.dry_run:
-            if repaired_log is not None:
-                repaired = repair_log(built.reading, repaired_log)
-            if renamed:
-                files.rename(built.directory, output)
+            with _gone_on_failure(repaired_log):
+                if repaired_log is not None:
+                    repaired = repair_log(built.reading, repaired_log)
+                if renamed:
+                    files.rename(built.directory, output)
     return _report(options, store, built, repaired, runner.stages, time.monotonic() - begun)
+
+
+@contextmanager
+def _gone_on_failure(directory: str | None) -> Iterator[None]:
+    """Within it a directory, which was absent or empty before, is filled; it is removed if that fails."""
+    try:
+        yield
+    except BaseException:
+        if directory is not None:
+            files.remove_tree(directory)
+        raise
 
 
 def _refuse_output(output: str, store: OpenedStore) -> None:
@@ -66,8 +79,11 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
         if not locations.parent_of(output).partition("://")[2]:
             raise UsageError(f"{output}: name a directory in the bucket")
         files.refuse_missing_bucket(output)
-    if locations.is_inside(output, store.root):
-        raise Refused("the output must not lie inside the store", path=output, advice="rebuild beside it, then publish")
+    for directory in {store.root: None} | {locations.parent_of(segment.path): None for segment in store.segments}:
+        if files.lies_inside(output, directory):
+            raise Refused(
+                "the output must not lie inside the store", path=output, advice="rebuild beside it, then publish"
+            )
     files.refuse_used_directory(output)
 
 
@@ -79,7 +95,9 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
         raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
     if options.on_damage != "salvage":
         raise UsageError("--repair-log needs --on-damage salvage: only what survives behind damage needs a way there")
-    target = locations.absolute(options.repair_log)
+    target, output = files.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
+    if files.lies_inside(target, output) or files.lies_inside(output, target):
+        raise UsageError("--repair-log and --output are two directories, none inside the other")
     _refuse_output(target, store)
     return target
 

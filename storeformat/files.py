@@ -308,6 +308,16 @@ def write_bytes(path: str, data: bytes) -> None:
         writer.write(data)
 
 
+def resolved(path: str) -> str:
+    """Returns where a local path leads when all links are followed, also if nothing is there yet; URIs as they are."""
+    return os.path.realpath(locations.local_path(path)) if locations.is_local(path) else path
+
+
+def lies_inside(path: str, directory: str) -> bool:
+    """Returns whether a path is a directory or lies in it, links followed."""
+    return locations.is_inside(resolved(path), resolved(directory))
+
+
 def refuse_used_directory(path: str) -> None:
     """Raises Refused unless a directory is absent or empty."""
     entries = list_directory(path) if exists(path) else None
@@ -358,11 +368,16 @@ def make_directory(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Moves a local file or directory in one step, onto an empty directory too."""
+    """Moves a local file or directory in one step, onto an empty directory too; raises Refused if it is not empty."""
     if not (locations.is_local(source) and locations.is_local(target)):
         raise DependencyMissing("this storage cannot rename in one step", path=source)
     with writing(target):
-        os.rename(locations.local_path(source), locations.local_path(target))
+        try:
+            os.rename(locations.local_path(source), locations.local_path(target))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise Refused("somebody else wrote here in the meantime", path=target) from error
 
 
 def remove_object(path: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from support import golden
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
-from jobs import command_line, session
+from jobs import command_line, rebuild, session
 from jobs.config import TopicFilter
+from jobs.running import LocalRunner
+from storeformat import files
 from storeformat.errors import DamagedLog, MissingInput
 
 STORE = "base-clean-5.3.3"
@@ -216,6 +219,67 @@ def test_output_inside_the_store(store: Path, capsys: pytest.CaptureFixture[str]
     code = command_line.main(["rebuild", "--store", str(store), "--output", str(store / "new"), *SIZES])
     assert code == 2
     assert not (store / "new").exists()
+
+
+def test_output_inside_the_store_by_a_link(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store.parent / "link").symlink_to(store)
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(store.parent / "link" / "new"), *SIZES])
+    assert code == 2
+    assert "inside the store" in capsys.readouterr().err
+    elsewhere = store.parent / "elsewhere"
+    elsewhere.mkdir()
+    named = ["--commitlog", str(store / "commitlog"), "--output", str(store / "commitlog" / "new")]
+    assert command_line.main(["rebuild", "--store", str(elsewhere), *named, *SIZES]) == 2
+
+
+@pytest.mark.parametrize("where", ["output", "output/log", "."])
+def test_repaired_segments_in_the_output(store: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
+    code, said = refuse(capsys, store, "--on-damage", "salvage", "--repair-log", str(store.parent / where))
+    assert code == 64
+    assert "two directories" in said
+
+
+class RunnerHere(LocalRunner):
+    """Keeps times as Spark's runner does."""
+
+    def __init__(self, context: object) -> None:
+        self.stages: dict[str, float] = {}
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets ``rebuild`` run in this process, without Spark."""
+    monkeypatch.setattr(session, "spark_context", lambda name: nullcontext())
+    monkeypatch.setattr(session, "watching", lambda context, progress: nullcontext())
+    monkeypatch.setattr(rebuild, "SparkRunner", RunnerHere)
+
+
+def test_somebody_else_fills_the_output_meanwhile(
+    here: None, store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, repaired, rename = store.parent / "output", store.parent / "repaired", files.rename
+
+    def late(source: str, target: str) -> None:
+        output.mkdir()
+        (output / "mine").write_text("keep")
+        assert list(repaired.iterdir())
+        rename(source, target)
+
+    monkeypatch.setattr(files, "rename", late)
+    damage_second_record(store)
+    line = ["rebuild", "--store", str(store), "--output", str(output), *SIZES]
+    assert command_line.main([*line, "--on-damage", "salvage", "--repair-log", str(repaired)]) == 2
+    assert "in the meantime" in capsys.readouterr().err
+    assert sorted(path.name for path in store.parent.iterdir()) == ["output", "store"]
+    assert [path.name for path in output.iterdir()] == ["mine"]
+
+
+def test_output_that_is_a_link_to_an_empty_place(here: None, store: Path) -> None:
+    link = store.parent / "output"
+    link.symlink_to(store.parent / "place")
+    assert command_line.main(["rebuild", "--store", str(store), "--output", str(link), "--quiet", *SIZES]) == 0
+    assert link.is_symlink()
+    assert (store.parent / "place" / "manifest.json").is_file()
 
 
 def test_topic_selection_with_shared_artefacts(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
