@@ -59,7 +59,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
                     repaired = repair_log(built.reading, repaired_log)
                 if renamed:
                     files.rename(built.directory, output)
-    return _report(options, store, built, repaired, runner.stages, time.monotonic() - begun)
+    return _report(options, store, built, repaired, runner, time.monotonic() - begun)
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def _report(
     store: OpenedStore,
     built: Built | Exported,
     repaired: list[str],
-    stages: dict[str, float],
+    runner: SparkRunner,
     seconds: float,
 ) -> Report:
     reading = built.reading
@@ -138,7 +138,8 @@ def _report(
         store=store.root,
         **reading.facts(),
         seconds=round(seconds, 3),
-        stages=stages,
+        stages=runner.stages,
+        tasks={what: cost.as_row() for what, cost in runner.costs.items()},
         **counted,
         output=None if options.dry_run else locations.absolute(options.output),
         repaired_segments=repaired,

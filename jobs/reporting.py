@@ -86,22 +86,25 @@ def _show(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, int) and not isinstance(value, bool) and not name.startswith(("log_", "from_", "to_")):
         yield f"{value:,}"
     elif isinstance(value, Mapping):
-        yield from (f"{key}: {entry}" for key, entry in value.items())
+        yield from (f"{key}: {_line(entry)}" for key, entry in value.items())
     elif isinstance(value, (list, tuple)):
         blocks = any(isinstance(entry, Mapping) and len(entry) > LONGEST_LINE for entry in value)
         for entry in value if blocks else value[:LONGEST_LIST]:
             if blocks and isinstance(entry, Mapping):
                 yield from _block(entry)
-                continue
-            yield (
-                ", ".join(f"{k} {v}" for k, v in entry.items() if v is not None)
-                if isinstance(entry, Mapping)
-                else str(entry)
-            )
+            else:
+                yield _line(entry)
         if len(value) > LONGEST_LIST and not blocks:
             yield f"... and {len(value) - LONGEST_LIST:,} more (--json has them all)"
     else:
         yield str(value)
+
+
+def _line(value: Any) -> str:
+    """Returns a value, or the facts of a mapping that say something, as one line."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    return ", ".join(f"{name} {fact}" for name, fact in value.items() if fact is not None)
 
 
 def _block(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from udfs.costs import Metered, TaskCost
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -39,13 +41,17 @@ class SparkRunner:
         self._context = context
         self.stages: dict[str, float] = {}
         """Seconds of what was run, by its name."""
+        self.costs: dict[str, TaskCost] = {}
+        """What its tasks cost where they ran."""
 
     def map(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
         if not items:
             return []
-        steps: Any = task
+        steps: Any = Metered(task)
         begun = time.monotonic()
         self._context.setJobDescription(what)
         rows: Any = self._context.parallelize(items, min(len(items), MOST_TASKS)).mapPartitions(steps).collect()
         self.stages[what] = round(self.stages.get(what, 0.0) + time.monotonic() - begun, 3)
-        return list(rows)
+        costs = [row for row in rows if isinstance(row, TaskCost)]
+        self.costs[what] = sum(costs, self.costs.get(what, TaskCost()))
+        return [row for row in rows if not isinstance(row, TaskCost)]
