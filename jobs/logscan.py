@@ -17,9 +17,10 @@ from jobs import damage
 from jobs.losses import DamagedBytes, Losses, find_losses
 from jobs.running import Runner
 from storeformat import message as m
-from storeformat.commitlog import Break, Segment, Sight, follow_chain, plan_splits
+from storeformat.commitlog import Break, Segment, Sight, Split, follow_chain, plan_splits
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.resync import Finding, Gap
+from udfs.batchruns import NO_RUNS
 from udfs.scan import ScanTask, SplitScan
 from udfs.survey import SurveyTask
 
@@ -116,9 +117,7 @@ def scan_log(
     if on_damage == "salvage":
         task = replace(task, with_units=True)  # what a queue misses tells which messages are lost
     splits = plan_splits(segments, split_size, until, begin)
-    scans = sharing_names(runner.map("scan the commit log", task, splits))
-    if [scan.report.split.number for scan in scans] != [split.number for split in splits]:
-        raise TotalsDisagree("scans were lost", found=len(scans), expected=len(splits))
+    scans = sharing(runner.map("scan the commit log", task, splits), splits)
     chain = follow_chain(segments, splits, [scan.report for scan in scans])
     while chain.rescans:
         for scan in runner.map("scan again from proven starts", task, chain.rescans):
@@ -176,12 +175,27 @@ def _with_damaged_offsets(reading: LogReading) -> LogReading:
     )
 
 
-def sharing_names(scans: Sequence[SplitScan]) -> list[SplitScan]:
-    """Returns the scans with one object for each topic: from the tasks every scan brings its own, and a fleet of light
-    queues has a topic each.
+def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitScan]:
+    """Returns the scans of these splits with one object for what they have in common: from the tasks every scan brings
+    its own split, segment and topics, and a fleet of light queues has a topic each. Raises TotalsDisagree unless each
+    split has its scan.
     """
+    if [scan.report.split.number for scan in scans] != [split.number for split in splits]:
+        raise TotalsDisagree("scans were lost", found=len(scans), expected=len(splits))
     known: dict[bytes, bytes] = {}
-    return [replace(scan, topics=tuple(known.setdefault(topic, topic) for topic in scan.topics)) for scan in scans]
+    lists: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
+    shared: list[SplitScan] = []
+    for scan, split in zip(scans, splits, strict=True):
+        topics = lists.get(scan.topics) or tuple(known.setdefault(topic, topic) for topic in scan.topics)
+        shared.append(
+            replace(
+                scan,
+                report=replace(scan.report, split=split),
+                topics=lists.setdefault(topics, topics),
+                batch_runs=scan.batch_runs if scan.batch_units else NO_RUNS,
+            )
+        )
+    return shared
 
 
 def _healthy(known: damage.Evidence, tail: damage.Tail, until: int | None) -> LogReading:

@@ -21,7 +21,7 @@ from jobs.opening import OpenedStore, open_store
 from jobs.rebuilding import Built, claimed, rebuild, staging_for
 from jobs.reporting import Report, Reporter
 from jobs.rocksdbexport import Exported, export
-from jobs.running import SparkRunner
+from jobs.running import MeteringRunner, SparkRunner
 from storeformat import files, locations
 from storeformat.errors import Refused, UsageError
 from storeformat.framing import PLAIN
@@ -126,7 +126,7 @@ def _report(
     store: OpenedStore,
     built: Built | Exported,
     repaired: list[str],
-    runner: SparkRunner,
+    runner: MeteringRunner,
     seconds: float,
 ) -> Report:
     reading = built.reading

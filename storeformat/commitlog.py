@@ -36,7 +36,7 @@ BLOCK_SIZE = 4 << 20
 """Bytes read and decoded at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One file of the commit log: ``base`` is the log offset of its first byte, ``size`` its length."""
 
@@ -50,7 +50,7 @@ class Segment:
         return self.base + self.size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Split:
     """The part [start, stop) of a segment: it owns the records that begin there.
 
@@ -274,7 +274,7 @@ def chain_from(
     return ChainWalk(window, Split(0, segment, start, stop, limit, start), start, rules, block_size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sight:
     """What one certified record says of its time and place; enough to tell a survivor from a leftover of an older
     log.
@@ -309,7 +309,7 @@ def sight_of(block: RecordBlock) -> Sight | None:
     return sight_at(block, int(rows[0])) if rows.size else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ChainReport:
     """What one split found: the chain from ``start`` to ``end``.
 

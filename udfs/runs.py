@@ -29,6 +29,16 @@ _FLUSH_UNITS = 1 << 19
 _UNIT_COLUMNS = (
     "topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps", "light",
 )  # fmt: skip
+_PACKED = tuple(
+    (name, np.dtype(kind))
+    for kind, names in (
+        ("i8", ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offsets")),
+        ("i4", ("topic_codes", "queue_ids")),
+        ("?", ("light",)),
+    )
+    for name in names
+)
+"""The columns of ``Runs`` one behind the other, the widest first, so that each begins at a multiple of its width."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,20 @@ class Runs:
         if not parts:
             return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "i8", "?")))
         return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
+
+    def pack(self) -> bytes:
+        """Returns all rows in 49 bytes each: what the driver keeps of a split, where arrays would take 900 more."""
+        return b"".join(getattr(self, name).astype(dtype, copy=False).tobytes() for name, dtype in _PACKED)
+
+    @staticmethod
+    def unpack(packed: bytes) -> Runs:
+        """Returns what was packed; the columns are read-only."""
+        count, at = len(packed) // sum(dtype.itemsize for _, dtype in _PACKED), 0
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for name, dtype in _PACKED:
+            columns[name] = np.frombuffer(packed, dtype, count, at)
+            at += count * dtype.itemsize
+        return Runs(**columns)
 
 
 class RunWriter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,7 +92,7 @@ class ScanTask:
             yield scan_split(split, self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SplitScan:
     """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``.
 
@@ -110,7 +110,7 @@ class SplitScan:
     fillers: tuple[tuple[int, int], ...] = ()
     """Records that a repair put in the place of lost ones: offset and size."""
     topics: tuple[bytes, ...] = ()
-    runs: Runs = field(default_factory=lambda: Runs.concatenate([]))
+    packed_runs: bytes = b""
     units: int = 0
     entries: int = 0
     offset_sums: tuple[int, int] = (0, 0)
@@ -132,6 +132,11 @@ class SplitScan:
     batches_path: str = ""
     kernels: str = ""
     """Which kernels read it, ``numba`` or ``numpy``; nothing where there was no record."""
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of its units, one row each."""
+        return Runs.unpack(self.packed_runs)
 
     @property
     def head_bytes(self) -> int:
@@ -297,7 +302,7 @@ class _Dispatch:
             ghost_sights=tuple(self._ghost_sights),
             fillers=tuple(self._fillers),
             topics=tuple(self._topics),
-            runs=self._units.runs(),
+            packed_runs=self._units.runs().pack(),
             units=self._units.units,
             entries=self._entries.entries,
             offset_sums=(self._units.offset_sum, self._entries.offset_sum),

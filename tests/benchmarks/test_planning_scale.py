@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from jobs import planning
-from jobs.logscan import sharing_names
+from jobs.logscan import sharing
 from storeformat.commitlog import ChainReport, Segment, follow_chain, plan_splits
 from storeformat.framing import ChainEnd
 from storeformat.layout import StoreLayout
@@ -37,8 +37,8 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
     """What ``queues`` light queues leave in a log: five messages of each in every split. As it comes from tasks."""
     files = [Segment(f"/data/store/commitlog/{n * SEGMENT:020d}", n * SEGMENT, SEGMENT) for n in range(segments)]
     topics = tuple(b"%%LMQ%%group-%06d" % number for number in range(queues))
-    scans = []
-    for split in plan_splits(files, SPLIT):
+    scans, splits = [], plan_splits(files, SPLIT)
+    for split in splits:
         numbers = np.arange(queues, dtype=np.int64)
         runs = Runs(
             topic_codes=numbers.astype(np.int32),
@@ -53,13 +53,13 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
         stem = f"/data/.rebuilt.0123456789ab.staging/runs/split-{split.number:06d}-0123456789ab"
         scan = SplitScan(
             ChainReport(split, split.start, split.stop, ChainEnd.STOP),
-            records=5 * queues, record_bytes=SPLIT, topics=topics, runs=runs, units=5 * queues, entries=entries,
-            last_record=split.stop - 100, last_unit=split.stop - 100, last_entry=split.stop - 100,
+            records=5 * queues, record_bytes=SPLIT, topics=topics, packed_runs=runs.pack(), units=5 * queues,
+            entries=entries, last_record=split.stop - 100, last_unit=split.stop - 100, last_entry=split.stop - 100,
             first_timestamp=split.number, last_timestamp=split.number,
             units_path=f"{stem}.units", entries_path=f"{stem}.entries",
         )  # fmt: skip
         scans.append(pickle.loads(pickle.dumps(scan)))
-    return sharing_names(scans)
+    return sharing(scans, splits)
 
 
 def cost(work: Callable[[], Result], rounds: int = 5) -> tuple[float, int, Result]:

@@ -178,8 +178,11 @@ def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None
         (root / path).write_bytes(b"x")
     options = options_for(root, tmp_path / "out", store.settings, broker_version="5.3")
     opened = open_store(options)
-    built = rebuilding.rebuild(options, opened, str(tmp_path / "work"), LocalRunner())
-    report = json.loads(rebuild._report(options, opened, built, [], {}, 0.0).to_json())
+    runner = LocalRunner()
+    built = rebuilding.rebuild(options, opened, str(tmp_path / "work"), runner)
+    report = json.loads(rebuild._report(options, opened, built, [], runner, 0.0).to_json())
+    assert report["stages"].keys() == report["tasks"].keys() > {"scan the commit log"}
+    assert all(0 < cost["peak_memory"] < 1 << 30 for cost in report["tasks"].values())
     assert {part["part"] for part in report["not_rebuilt"]} == {"consumequeue_ext", *parts.values()}
     assert report["consume_queue_ext_files"] > 0
 

@@ -26,7 +26,6 @@ from support.real_broker import BrokerSite
 
 from jobs import command_line, inspection, launch, query, rebuild, session, verify
 from jobs.running import LocalRunner
-from udfs.costs import TaskCost
 
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("consumequeue", "index", "checkpoint")
@@ -125,8 +124,7 @@ class _RunnerHere(LocalRunner):
     """Stands for a ``SparkRunner``."""
 
     def __init__(self, context: None) -> None:
-        self.stages: dict[str, float] = {}
-        self.costs: dict[str, TaskCost] = {}
+        super().__init__()
 
 
 @contextlib.contextmanager

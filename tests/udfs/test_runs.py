@@ -1,0 +1,54 @@
+"""Runs on their way to the driver."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.logscan import sharing
+from storeformat.commitlog import ChainReport, Segment, plan_splits
+from storeformat.errors import TotalsDisagree
+from storeformat.framing import ChainEnd
+from udfs.batchruns import NO_RUNS
+from udfs.runs import Runs
+from udfs.scan import SplitScan
+
+
+@given(st.integers(0, 50), st.integers(0, 2**32 - 1))
+def test_what_is_packed_comes_out_as_it_was(count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    runs = Runs(
+        *(rng.integers(-(2**31), 2**31, count, dtype=np.int32) for _ in range(2)),
+        *(rng.integers(-(2**63), 2**63, count, dtype=np.int64) for _ in range(5)),
+        rng.integers(0, 2, count).astype(bool),
+    )
+    packed = runs.pack()
+    assert len(packed) == 49 * count
+    again = Runs.unpack(packed)
+    for field in fields(Runs):
+        here, there = getattr(runs, field.name), getattr(again, field.name)
+        assert here.dtype == there.dtype
+        assert np.array_equal(here, there)
+
+
+def test_scans_share_what_they_have_in_common() -> None:
+    splits = plan_splits([Segment("/log/0", 0, 300)], 100)
+    topics = [(b"a" * 200, b"b" * 200), (b"a" * 200, b"b" * 200), (b"b" * 200,)]
+    scans = [
+        SplitScan(ChainReport(replace(split), split.start, split.stop, ChainEnd.STOP), topics=tuple(map(bytes, names)))
+        for split, names in zip(splits, topics, strict=True)
+    ]
+    first, second, third = sharing(scans, splits)
+    assert [first.topics, second.topics, third.topics] == topics
+    assert first.topics is second.topics
+    assert third.topics[0] is first.topics[1]
+    assert [scan.report.split for scan in (first, second, third)] == splits
+    assert all(scan.report.split is split for scan, split in zip((first, second, third), splits, strict=True))
+    assert first.batch_runs is NO_RUNS
+    for wrong in (scans[:2], [scans[0], scans[2], scans[1]]):
+        with pytest.raises(TotalsDisagree, match="scans were lost"):
+            sharing(wrong, splits)
