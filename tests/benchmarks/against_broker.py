@@ -1,12 +1,13 @@
 """The whole command against the broker's own recovery of the same log, on this machine, in one run.
 
     python tests/benchmarks/against_broker.py --gb 3 --directory /var/tmp/bench
+    python tests/benchmarks/against_broker.py --table --rounds 1 --directory /var/tmp/bench     # all rows of the README
 
 The real store code of one release writes the log (40 topics x 8 queues, one unit and three index entries a message),
 then recovers it with nothing but the log: body CRCs checked, queues and index built. Then ``./spark-submit.sh rebuild``
 does the same, once with the compiled kernels and once with numpy's. The page cache is warm for all of them. Times are
 those of the whole process; for the broker also of the recovery alone, without the JVM's start and the store's shutdown.
-Every file must be the broker's, byte for byte.
+Every file must be the broker's, byte for byte, and no task may need a gibibyte.
 """
 
 from __future__ import annotations
@@ -21,13 +22,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
 from support.real_store import RealStore, Timing  # noqa: E402
+
+TABLE = ((3, 1000), (10, 1000), (20, 1000), (1, 220), (3, 220))
+"""The rows of the README's table: size of the log in 10**9 bytes, and of a message in bytes."""
+MOST_MEMORY = 1 << 30
+"""Bytes that no task may need, whatever the size of the log."""
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """One run of ours: seconds of the whole process, of its stages (largest first), and the memory of the largest
+    task.
+    """
+
+    seconds: float
+    stages: dict[str, float]
+    peak_memory: int
 
 
 @dataclass(frozen=True)
@@ -38,13 +55,12 @@ class Result:
     messages: int
     broker_process: float
     broker_recovery: float
-    ours: dict[str, float]
-    stages: dict[str, dict[str, float]]
-    """Where our seconds go, by kernels; what no stage of Spark took is the driver's."""
+    ours: dict[str, Rebuilt]
+    """By kernels. What no stage of Spark took is the driver's."""
 
     def lines(self) -> list[str]:
         rows = [("broker, whole process", self.broker_process), ("broker, recovery alone", self.broker_recovery)]
-        rows += [(f"rebuild, {kernels}", seconds) for kernels, seconds in self.ours.items()]
+        rows += [(f"rebuild, {kernels}", run.seconds) for kernels, run in self.ours.items()]
         head = f"{self.log_bytes / 1e9:.1f} GB, {self.messages:,} messages, {3 * self.messages:,} index entries"
         return (
             [head, f"{'':24}    seconds  us a message  x broker's process  x its recovery"]
@@ -54,10 +70,27 @@ class Result:
                 for name, seconds in rows
             ]
             + [
-                f"  {kernels:8} " + ", ".join(f"{what} {s:.2f}" for what, s in self.stages[kernels].items())
-                for kernels in self.ours
+                f"  {kernels:8} "
+                + ", ".join(f"{what} {s:.2f}" for what, s in run.stages.items())
+                + f"; at most {run.peak_memory / 1e6:.0f} MB a task"
+                for kernels, run in self.ours.items()
             ]
         )
+
+    def row(self) -> str:
+        """Returns the row of the README's table."""
+        each = self.log_bytes / self.messages
+        size = "1 KB" if 900 < each < 1100 else f"{each:.0f} bytes"
+        log = f"{self.log_bytes / 1e9:.0f} GB, {self.messages / 1e6:.1f} million messages of {size}"
+        cells = [
+            f"{log}, {3 * self.messages / 1e6:.0f} million index entries",
+            f"{self.broker_process:.1f} s ({self.broker_recovery:.1f} s)",
+        ]
+        cells += [
+            f"{run.seconds:.1f} s, {self.broker_process / run.seconds:.1f} ({self.broker_recovery / run.seconds:.1f})"
+            for run in self.ours.values()
+        ]
+        return f"| {' | '.join(cells)} |"
 
 
 def measure(
@@ -71,14 +104,10 @@ def measure(
 ) -> Result:
     """Writes the log below ``directory`` unless it is there, and lets both work on it."""
     broker = RealStore(release)
-    store = directory / f"log-{size}-{message_bytes}"
-    if not store.exists():
-        broker.bench_write(store, size, message_bytes=message_bytes, topics=40)
-    for segment in (store / "commitlog").iterdir():
-        _warm(segment)
+    store = prepared_log(directory, size, message_bytes, release)
     recovered, built = directory / "recovered", directory / "built"
     timings: list[Timing] = []
-    ours: dict[str, list[tuple[float, dict[str, float]]]] = {name: [] for name in kernels}
+    ours: dict[str, list[Rebuilt]] = {name: [] for name in kernels}
     for number in range(rounds):
         shutil.rmtree(recovered, ignore_errors=True)
         timings.append(broker.bench_recover(store, recovered))
@@ -93,9 +122,28 @@ def measure(
         messages=timings[0].messages,
         broker_process=min(timing.process_seconds for timing in timings),
         broker_recovery=min(timing.seconds for timing in timings),
-        ours={name: min(runs)[0] for name, runs in ours.items()},
-        stages={name: min(runs)[1] for name, runs in ours.items()},
+        ours={name: min(runs, key=lambda run: run.seconds) for name, runs in ours.items()},
     )
+
+
+def log_directory(directory: Path, size: int, message_bytes: int) -> Path:
+    """Returns where a log is kept."""
+    return directory / f"log-{size}-{message_bytes}"
+
+
+def prepared_log(directory: Path, size: int, message_bytes: int, release: str = "5.3.3") -> Path:
+    """Returns a store with nothing but a log of at least ``size`` bytes, written unless it is there, in the page cache:
+    40 topics, of which the first gets 29 messages in 100 and the last one in 120, of 8 queues each.
+    """
+    store = log_directory(directory, size, message_bytes)
+    if not store.exists():
+        draft = store.with_name(f"{store.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        RealStore(release).bench_write(draft, size, message_bytes=message_bytes, topics=40)
+        draft.rename(store)
+    for segment in (store / "commitlog").iterdir():
+        _warm(segment)
+    return store
 
 
 def _warm(segment: Path) -> None:
@@ -105,8 +153,7 @@ def _warm(segment: Path) -> None:
             pass
 
 
-def _rebuild(store: Path, output: Path, kernels: str, release: str) -> tuple[float, dict[str, float]]:
-    """Returns the seconds of a whole process, and those of its stages, largest first."""
+def _rebuild(store: Path, output: Path, kernels: str, release: str) -> Rebuilt:
     command = [str(ROOT / "spark-submit.sh"), "rebuild", "--store", str(store), "--output", str(output), "--quiet"]
     environment = {**os.environ, "ROCKETMQ_STORE_SPARK_KERNELS": kernels}
     begun = time.monotonic()
@@ -116,12 +163,14 @@ def _rebuild(store: Path, output: Path, kernels: str, release: str) -> tuple[flo
     )
     seconds = time.monotonic() - begun
     report = json.loads(ran.stdout)
+    peak = max(cost["peak_memory"] for cost in report["tasks"].values())
+    assert peak < MOST_MEMORY, f"a task needed {peak:,} bytes"
     stages = {
         **report["stages"],
         "the driver between stages": report["seconds"] - sum(report["stages"].values()),
         "start of Python, end of Spark": seconds - report["seconds"],
     }
-    return seconds, dict(sorted(stages.items(), key=lambda stage: -stage[1]))
+    return Rebuilt(seconds, dict(sorted(stages.items(), key=lambda stage: -stage[1])), peak)
 
 
 def compare(recovered: Path, built: Path) -> None:
@@ -144,19 +193,29 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts")
     parser.add_argument("--directory", type=Path, help="where the log is kept; default: a temporary directory")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--table", action="store_true", help="all rows of the README's table, instead of one log")
     options = parser.parse_args(arguments)
+    logs = TABLE if options.table else ((options.gb, options.message_bytes),)
     with tempfile.TemporaryDirectory(prefix="against-broker-") as scratch:
-        directory = options.directory or Path(scratch)
+        directory = (options.directory or Path(scratch)).resolve()
         directory.mkdir(parents=True, exist_ok=True)
-        result = measure(
-            directory.resolve(),
-            int(options.gb * 1e9),
-            message_bytes=options.message_bytes,
-            release=options.release,
-            kernels=options.kernels.split(","),
-            rounds=options.rounds,
-        )
-    print(json.dumps(result.__dict__) if options.json else "\n".join(result.lines()))
+        for gb, message_bytes in logs:
+            size = int(gb * 1e9)
+            kept = log_directory(directory, size, message_bytes).exists() or not options.table
+            result = measure(
+                directory,
+                size,
+                message_bytes=message_bytes,
+                release=options.release,
+                kernels=options.kernels.split(","),
+                rounds=options.rounds,
+            )
+            if not kept:
+                shutil.rmtree(log_directory(directory, size, message_bytes))
+            print(
+                json.dumps(asdict(result)) if options.json else "\n".join([*result.lines(), result.row(), ""]),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

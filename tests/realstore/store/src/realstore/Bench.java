@@ -22,7 +22,10 @@ final class Bench {
     private Bench() {
     }
 
-    /** Job entry: root, settings, bytes, message_bytes, topics, queues. Three index entries a message. */
+    /**
+     * Job entry: root, settings, bytes, message_bytes, topics, queues. Three index entries a message; of 40 topics the
+     * first gets 29 messages in 100, the last one in 120.
+     */
     static Map<String, Object> write(JSONObject job) throws Exception {
         Files.createDirectories(Paths.get(job.getString("root")));
         OpenStore open = OpenStore.load(job, null);
@@ -35,12 +38,15 @@ final class Bench {
         InetSocketAddress born = new InetSocketAddress(InetAddress.getByAddress(new byte[] {10, 1, 2, 3}), 4321);
         InetSocketAddress host = new InetSocketAddress(InetAddress.getByAddress(new byte[] {10, 1, 2, 4}), 10911);
         Map<String, String> none = new HashMap<>();
+        int[] sent = new int[topics];
         long count = 0;
         long began = System.nanoTime();
         while (open.store.getMaxPhyOffset() < bytes) {
             MessageExtBrokerInner message = new MessageExtBrokerInner();
-            message.setTopic("bench-topic-" + count % topics);
-            message.setQueueId((int) (count / topics % queues));
+            double draw = random.nextDouble();
+            int topic = (int) (topics * draw * draw * draw);
+            message.setTopic("bench-topic-" + topic);
+            message.setQueueId(sent[topic]++ % queues);
             message.setBody(bodies[(int) (count % BODIES)]);
             message.setBornTimestamp(System.currentTimeMillis());
             message.setBornHost(born);

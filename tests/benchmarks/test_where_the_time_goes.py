@@ -1,0 +1,52 @@
+"""The benchmarks that explain the speed, small: their tables add up and name every part, whatever they measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks import two_cores, where_the_time_goes
+from support.uniform_log import uniform_log
+
+pytestmark = pytest.mark.benchmark
+LOG = uniform_log(48 << 20)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with one segment, most of which was never written."""
+    segment = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    segment.parent.mkdir(parents=True)
+    with segment.open("wb") as file:
+        file.write(LOG.data)
+        file.truncate(1 << 30)
+    return tmp_path / "store"
+
+
+@pytest.mark.spark
+def test_every_second_has_a_name(store: Path, tmp_path: Path) -> None:
+    found = where_the_time_goes.profile(store, tmp_path / "work", options=["--master", "local[2]"])
+    print("\n" + "\n".join(found.lines()))
+    assert found.report["messages"] == LOG.messages
+    assert found.cores == 2
+    assert min(found.process.values()) >= 0
+    assert sum(found.process.values()) == pytest.approx(found.report["seconds"], abs=5)
+    for stage, parts in found.stages.items():
+        assert min(parts.values()) > -0.01
+        assert sum(parts.values()) == pytest.approx(found.cores * found.process[stage], rel=0.01)
+        cost = found.report["tasks"][stage]
+        busy = sum(seconds for name, seconds in parts.items() if name not in where_the_time_goes.WITHOUT_TASK)
+        assert busy == pytest.approx(cost["seconds"], rel=0.1)
+        assert cost["peak_memory"] < 1 << 30
+    scan, build = found.stages.values()
+    assert {"read the log", "chain", "heads", "body CRC", "properties", "index keys", "write staged runs"} <= set(scan)
+    assert {"read staged runs", "link entries", "write files", "read back", "digest (SHA-256)"} <= set(build)
+    assert not (tmp_path / "work" / "built").exists()
+
+
+def test_every_layer_runs_in_one_process_and_in_two(store: Path, tmp_path: Path) -> None:
+    found = two_cores.measure(store, tmp_path, scale=0.01, rounds=1, splits=4, split_size=8 << 20)
+    for row in found:
+        print(row.line())
+    assert [row.name for row in found] == list(two_cores.LAYERS)
+    assert all(row.alone > 0 and row.together > 0 for row in found)
