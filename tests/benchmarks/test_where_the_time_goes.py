@@ -45,7 +45,7 @@ def test_every_second_has_a_name(store: Path, tmp_path: Path) -> None:
 
 
 def test_every_layer_runs_in_one_process_and_in_two(store: Path, tmp_path: Path) -> None:
-    found = two_cores.measure(store, tmp_path, scale=0.01, rounds=1, splits=4, split_size=8 << 20)
+    found = list(two_cores.measure(store, tmp_path, scale=0.01, rounds=1, splits=4, split_size=8 << 20))
     for row in found:
         print(row.line())
     assert [row.name for row in found] == list(two_cores.LAYERS)

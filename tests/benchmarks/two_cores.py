@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,15 +212,16 @@ def spark(store: Path, rounds: int) -> Ratio:
 
 def measure(
     store: Path, scratch: Path, *, scale: float = 1.0, rounds: int = 3, splits: int = 8, split_size: int = SPLIT_SIZE
-) -> list[Ratio]:
-    """Returns all layers but Spark's, over the first ``splits`` of a store's log."""
+) -> Iterator[Ratio]:
+    """Yields all layers but Spark's, over the first ``splits`` of a store's log."""
     active()
     paths = sorted((store / "commitlog").iterdir())
     segments = [Segment(str(path), int(path.name), path.stat().st_size) for path in paths]
     chosen = plan_splits(segments, split_size)[:splits]
     half = len(chosen) // 2
     shares = [Share(own, scratch, scale) for own in (chosen[:half], chosen[half : 2 * half])]
-    return [compare(name, shares, rounds) for name in LAYERS]
+    for name in LAYERS:
+        yield compare(name, shares, rounds)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -235,8 +236,9 @@ def main(arguments: Sequence[str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         store = prepared_log(directory, int(options.gb * 1e9), options.message_bytes)
         print(f"{'':32} {'one':>10} {'two':>10} {'times':>8}   of a process, alone -> beside another")
-        for found in (*measure(store, directory, rounds=options.rounds), spark(store, options.rounds)):
+        for found in measure(store, directory, rounds=options.rounds):
             print(found.line(), flush=True)
+        print(spark(store, options.rounds).line())
 
 
 def as_in_workers() -> dict[str, Any]:
