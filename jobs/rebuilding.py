@@ -311,7 +311,8 @@ def check_all_there(made: str, rows: FileRows) -> None:
     if wrong:
         raise WriteFailed(
             "what a task wrote is not what is there",
-            path=locations.join(made, wrong[0]), found=found.get(wrong[0]), expected=expected.get(wrong[0]),
+            path=locations.join(made, wrong[0]),
+            found=found.get(wrong[0], "no file"), expected=expected.get(wrong[0], "no file"),
             advice="all machines of the cluster must see the output, and nobody else may write there",
         )  # fmt: skip
 

@@ -73,7 +73,7 @@ class Runs:
     def unpack(packed: bytes) -> Runs:
         """Returns what was packed; the columns are read-only."""
         count, at = len(packed) // sum(dtype.itemsize for _, dtype in _PACKED), 0
-        columns: dict[str, npt.NDArray[Any]] = {}
+        columns = {}
         for name, dtype in _PACKED:
             columns[name] = np.frombuffer(packed, dtype, count, at)
             at += count * dtype.itemsize
