@@ -74,7 +74,7 @@ class BrokerState:
 
 
 @dataclass(frozen=True)
-class Replacement:
+class BrokerRows:
     """Rows [begin, end) of a broker that a commit puts in place of what is there; up to any offset if ``end`` is None.
 
     ``done`` is where the log ended and ``epoch`` the epoch in which it is recorded; ``metadata`` goes into the history.
@@ -146,7 +146,7 @@ def append(
     spark: SparkSession,
     log: Any,
     written: Sequence[WrittenFile],
-    what: Replacement,
+    what: BrokerRows,
     seen: BrokerState | None,
     topics: Sequence[str],
 ) -> Commit:

@@ -222,7 +222,7 @@ class Load:
         """
         options = self._options
         read = row_reader(self._store, options, reading, window.rows_from, zone)
-        what = commits.Replacement(
+        what = commits.BrokerRows(
             options.cluster,
             options.broker,
             begin=window.rows_from,

@@ -54,7 +54,8 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     )
 
 
-def _by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the messages that the index has under a key, or that the log has with ``--scan``."""
     if options.topic is None or options.key is None:
         raise UsageError("query key needs --topic and --key")
     if options.scan and runner is not None:
@@ -77,11 +78,12 @@ def _by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
     return answer
 
 
-def _by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic."""
     text = options.message_id or ""
     if options.topic is not None:
         keyed = QueryOptions(**{**vars(options), "kind": "key", "key": text})
-        return _by_key(keyed, offline, runner)
+        return by_key(keyed, offline, runner)
     parsed = messageid.parse_offset_message_id(text)
     if parsed is None:
         raise UsageError("this is no offsetMsgId", found=text, advice="a UNIQ_KEY needs --topic")
@@ -89,7 +91,8 @@ def _by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
     return _messages([row] if row is not None and row["offset_msg_id"] == str(parsed) else [])
 
 
-def _by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the message at a place of a queue."""
     if options.topic is None or options.queue_id is None or options.offset is None:
         raise UsageError("query offset needs --topic, --queue and --offset")
     if runner is not None:
@@ -101,7 +104,8 @@ def _by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | No
     return _messages([row] if row is not None else [])
 
 
-def _by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the queue offset of a time, with the queue's ends."""
     if options.topic is None or options.queue_id is None or options.time is None:
         raise UsageError("query time needs --topic, --queue and --time")
     if runner is not None:
@@ -178,8 +182,8 @@ def _messages(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 _ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[str, Any]]] = {
-    "key": _by_key,
-    "id": _by_id,
-    "offset": _by_offset,
-    "time": _by_time,
+    "key": by_key,
+    "id": by_id,
+    "offset": by_offset,
+    "time": by_time,
 }

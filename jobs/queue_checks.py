@@ -33,7 +33,7 @@ Queue = tuple[str, int]
 
 
 @dataclass
-class QueueFiles:
+class QueueSides:
     """One queue: the files that the log makes, those that are there (with their length), and where its units lie."""
 
     expected: dict[int, QueueFile] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class QueuesCompared:
     artefact: str
     unit_size: int
     task: CompareQueueFiles
-    queues: dict[Queue, QueueFiles] = field(default_factory=lambda: defaultdict(QueueFiles))
+    queues: dict[Queue, QueueSides] = field(default_factory=lambda: defaultdict(QueueSides))
     findings: dict[Queue, dict[int, QueueFinding]] = field(default_factory=lambda: defaultdict(dict))
     checks: dict[str, QueueCheck] = field(default_factory=dict)
 
@@ -224,7 +224,7 @@ def _compare(compared: QueuesCompared, ext: Mapping[tuple[str, str], tuple[ExtFi
 
 
 def _checks(
-    compared: QueuesCompared, queue: Queue, those: QueueFiles, ext: tuple[ExtFile, ...]
+    compared: QueuesCompared, queue: Queue, those: QueueSides, ext: tuple[ExtFile, ...]
 ) -> Iterable[QueueCheck]:
     file_size, unit_size = compared.task.file_size, compared.unit_size
     per_file = file_size // unit_size

@@ -8,7 +8,6 @@ which something is missing are looked at again.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import astuple, replace
@@ -20,9 +19,10 @@ from jobs.opening import OpenedStore
 from jobs.queue_checks import LITE_PREFIX, Queue, QueuesCompared, run_checks
 from jobs.running import Runner
 from jobs.verdicts import Place, Verdicts, lost_ranges
-from storeformat import files, locations
+from storeformat import locations
+from storeformat.arrays import Int64s, inside
+from storeformat.brokerconfig import topic_configuration
 from storeformat.durable import is_live
-from storeformat.errors import MissingInput
 from storeformat.layout import LOCK
 from storeformat.multidispatch import LIGHT_PREFIX
 from udfs.verify import FindRecords, RecordsAsked
@@ -108,11 +108,8 @@ class _Deletions:
 
 def _configured_topics(root: str) -> set[str] | None:
     """Returns the topics of config/topics.json, None where there is none that can be read."""
-    try:
-        table = json.loads(files.read_bytes(locations.join(root, "config", "topics.json")))["topicConfigTable"]
-    except (MissingInput, ValueError, KeyError, TypeError):
-        return None
-    return set(table) or None
+    configuration = topic_configuration(root)
+    return set(configuration["topicConfigTable"]) or None if configuration else None
 
 
 def _judge_missing_files(
@@ -165,7 +162,7 @@ def _judge_file(
             verdicts.differ(place, "wrong_size", expected="the length of all others", found=finding.size)
         return
     if not those.known and units.behind_count - units.behind_below:
-        if any(_is_lost(reading, offset) for offset in units.behind.phy_offsets.tolist()):
+        if inside(units.behind.phy_offsets, lost_ranges(reading)).any():
             totals["unproven"] += units.behind_count
         elif multi_dispatch:
             totals["multi_dispatch"] += 1
@@ -202,11 +199,6 @@ def _judge_file(
         )
 
 
-def _is_lost(reading: LogReading, offset: int) -> bool:
-    """Returns whether a record at this offset lay in a damaged range."""
-    return any(begin <= offset < end for begin, end in lost_ranges(reading))
-
-
 def _repair(queue: Queue) -> str:
     return f"rebuild --topic '{queue[0]}:{queue[1]}', then publish"
 
@@ -236,14 +228,14 @@ def _judge_old_units(
         if units is None:
             continue
         first = min(one.first_expected for one in found.values() if one.first_expected is not None)
-        place, foreign, lost = compared.place(queue, base), [], 0
+        place, foreign = compared.place(queue, base), []
         for at, offset, size in zip(*(column.tolist() for column in astuple(units.behind)), strict=True):
             record = records.get(offset)
             its_own = record is not None and (record[1] == queue or queue[0].startswith(LIGHT_PREFIX))
             of_earlier_life = its_own and offset < first
             if record is not None and record[0] == size and not of_earlier_life:
                 foreign.append((at * compared.unit_size, {"phy_offset": offset, "size": size}))
-            lost += _is_lost(reading, offset)
+        lost = int(inside(units.behind.phy_offsets, lost_ranges(reading)).sum())
         if foreign and base not in compared.queues[queue].expected:
             verdicts.differ(place, "extra_file", found=f"{len(foreign)} units of messages that lie elsewhere")
         else:
@@ -264,7 +256,7 @@ def _judge_old_units(
 
 
 def _find_records(
-    reading: LogReading, offsets: np.typing.NDArray[np.int64], store: OpenedStore, runner: Runner
+    reading: LogReading, offsets: Int64s, store: OpenedStore, runner: Runner
 ) -> dict[int, tuple[int, Queue]]:
     """Returns size and queue of those offsets at which a record of the log begins."""
     asked = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 
 from jobs import commits
-from jobs.commits import BrokerState, Commit, Replacement
+from jobs.commits import BrokerRows, BrokerState, Commit
 from storeformat import files
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused
 from udfs import schemas
@@ -114,13 +114,13 @@ class MessagesTable:
         return commits.takes_files(self._snapshot_metadata())
 
     def append(
-        self, written: Sequence[WrittenFile], what: Replacement, seen: BrokerState | None, topics: Sequence[str]
+        self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str]
     ) -> Commit:
         """Commits files of new rows; ``seen`` is the state on which they are based. Raises Overtaken."""
         with commits.plain_trouble(self.path):
             return commits.append(self._spark, self._log(), written, what, seen, topics)
 
-    def replace(self, rows: DataFrame, what: Replacement, *, bodies: bool) -> Commit | None:
+    def replace(self, rows: DataFrame, what: BrokerRows, *, bodies: bool) -> Commit | None:
         """Commits rows; returns the commit, None where this very range had been committed. Raises Overtaken.
 
         ``bodies`` makes the writer look at its buffers after every row: a default of 100 rows may be 400 MB of bodies.
@@ -141,7 +141,7 @@ class MessagesTable:
             writer.save(self.path)
         return self._commit_of(what, before)
 
-    def _commit_of(self, what: Replacement, before: int) -> Commit | None:
+    def _commit_of(self, what: BrokerRows, before: int) -> Commit | None:
         """Returns the commit with this metadata, if there is one behind the version ``before``."""
         if self.version() == before:
             return None

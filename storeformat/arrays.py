@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,3 +28,11 @@ def stable_order(groups: Int64s, count: int) -> Int64s:
 def sum_of_offsets(offsets: npt.NDArray[np.integer]) -> int:
     """Returns the sum of commit-log offsets modulo 2**64: the check that the rows written are those that were read."""
     return int(offsets.sum(dtype=np.int64)) % (1 << 64)
+
+
+def inside(values: npt.NDArray[np.integer], ranges: Iterable[tuple[int, int]]) -> Bools:
+    """Returns which values lie in one of the ranges [begin, end)."""
+    found = np.zeros(len(values), bool)
+    for begin, end in ranges:
+        found |= (values >= begin) & (values < end)
+    return found

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int32s, Int64s, Structs
+from storeformat.arrays import Bools, Int32s, Int64s, Structs, inside
 from storeformat.indexrows import ROW, Rows, hashes_of
 
 CHUNK = 1 << 17
@@ -73,10 +73,7 @@ class FileContext:
 
     def lost(self, offsets: Int64s) -> Bools:
         """Returns which entries are of records that damage took."""
-        found = np.zeros(len(offsets), bool)
-        for begin, end in self.damaged:
-            found |= (offsets >= begin) & (offsets < end)
-        return found
+        return inside(offsets, self.damaged)
 
 
 @dataclass

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storeformat import batchconsumequeue
-from storeformat.arrays import Bools, Int64s, Structs
+from storeformat.arrays import Bools, Int64s, Structs, inside
 from storeformat.consumequeue import PRE_BLANK, UNIT, is_pre_blank, is_valid
 from storeformat.consumequeueext import is_address
 
@@ -178,8 +178,7 @@ def _check_head(expectation: Expectation, found: Structs, faults: _Faults) -> in
     head = found[: expectation.begin]
     valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
     pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < expectation.log_begin)
-    for begin, end in expectation.damaged:
-        below |= valid & (head["phy_offset"] >= begin) & (head["phy_offset"] < end)
+    below |= valid & inside(head["phy_offset"], expectation.damaged)
     faults.add("missing_unit", np.flatnonzero(zero), blank=True)
     faults.add("extra_unit", np.flatnonzero(valid & ~pre_blank & ~below))
     faults.add("wrong_offset", np.flatnonzero(negative), blank=True)

@@ -9,10 +9,8 @@ Spark's dates nor Python's go beyond, and producers may send anything. The offse
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +20,7 @@ from storeformat import javacompat, messageid
 from storeformat import message as m
 from storeformat.arrays import Int32s, Int64s
 from storeformat.dispatch import DispatchRules, dispatched, tags_codes
+from storeformat.hosts import host_text
 from storeformat.kernels import Spans, active
 from storeformat.records import RecordBlock
 from udfs import schemas
@@ -103,15 +102,6 @@ def record_batch(block: RecordBlock, rules: RowRules) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
     columns = [_MAKERS[name](block, rules) for name in rules.columns]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def host_text(host: bytes) -> str:
-    """Returns ``address:port`` of a host as stored: 4 or 16 bytes of address, port i32; IPv6 in brackets."""
-    address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)
-    return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
-
-
-_cached_host_text = lru_cache(maxsize=1 << 16)(host_text)
 
 
 def _head(name: str, kind: pa.DataType) -> Callable[[RecordBlock, RowRules], pa.Array]:
@@ -250,7 +240,7 @@ def _host_spans(block: RecordBlock, *, store: bool) -> Spans:
 
 def _hosts(block: RecordBlock, rules: RowRules, *, store: bool) -> pa.Array:
     codes, hosts = active().dictionary(block.buffer, _host_spans(block, store=store))
-    return _pick([_cached_host_text(host) for host in hosts], codes, rules)
+    return _pick([host_text(host) for host in hosts], codes, rules)
 
 
 def _offset_msg_ids(block: RecordBlock, rules: RowRules) -> pa.Array:

@@ -8,18 +8,15 @@ function reads: a query over millions of rows must not end at a user's odd messa
 
 from __future__ import annotations
 
-import ipaddress
-import struct
 import zlib
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storeformat import message
+from storeformat import hosts, message
 from storeformat.javacompat import decode_java_utf8, index_key_hashes, java_hashes
 from storeformat.messageid import offset_message_ids, parse_offset_message_id, parse_unique_key
 from udfs import tracing
@@ -44,8 +41,9 @@ def index_key_hash(topic: pa.Array, key: pa.Array) -> pa.Array:
 # ---------------------------------------------------------------------------------------------------------------- ids
 def offset_msg_id(store_host: pa.Array, commit_log_offset: pa.Array) -> pa.Array:
     """Returns the offset message ids of hosts (``ip:port``, ``[v6]:port``) and commit-log offsets, string."""
-    hosts = store_host.dictionary_encode()
-    stored = pa.array([_host_bytes(text) for text in hosts.dictionary.to_pylist()], pa.binary()).take(hosts.indices)
+    texts = store_host.dictionary_encode()
+    known = [hosts.host_bytes(text or "") for text in texts.dictionary.to_pylist()]
+    stored = pa.array(known, pa.binary()).take(texts.indices)
     offsets = commit_log_offset.fill_null(0).to_numpy(zero_copy_only=False)
     return pc.if_else(commit_log_offset.is_valid(), offset_message_ids(stored, offsets), pa.scalar(None, pa.string()))
 
@@ -88,9 +86,9 @@ def uniq_key_time(uniq_key: pa.Array, near: pa.Array, utc_offset_minutes: pa.Arr
 # --------------------------------------------------------------------------------------------------- parts of a record
 def host_text(host: pa.Array) -> pa.Array:
     """Returns ``ip:port`` or ``[v6]:port`` of BORNHOST and STOREHOST as stored (8 or 20 bytes), string."""
-    hosts = host.dictionary_encode()
-    texts = [_host_text(stored) for stored in hosts.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(hosts.indices)
+    encoded = host.dictionary_encode()
+    texts = [_host_text(stored) for stored in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 PROPERTIES = pa.map_(pa.string(), pa.string())
@@ -142,21 +140,8 @@ def _nulls(column: pa.Array) -> Any:
     return column.is_null().to_numpy(zero_copy_only=False)
 
 
-@lru_cache(maxsize=4096)
-def _host_bytes(text: str | None) -> bytes | None:
-    """Returns address and port as a record stores them."""
-    address, colon, port = (text or "").rpartition(":")
-    try:
-        return ipaddress.ip_address(address.strip("[]")).packed + struct.pack(">i", int(port)) if colon else None
-    except (ValueError, struct.error):
-        return None
-
-
 def _host_text(stored: bytes | None) -> str | None:
-    if stored is None or len(stored) not in (message.HOST_V4, message.HOST_V6):
-        return None
-    address, port = ipaddress.ip_address(stored[:-4]), struct.unpack(">i", stored[-4:])[0]
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+    return hosts.host_text(stored) if stored is not None and len(stored) in (message.HOST_V4, message.HOST_V6) else None
 
 
 def _offset_msg_id_parts(text: str | None) -> dict[str, Any] | None:

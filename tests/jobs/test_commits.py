@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.commits import BrokerState, Replacement, recorded_state, takes_files
+from jobs.commits import BrokerRows, BrokerState, recorded_state, takes_files
 from udfs import schemas
 
 
@@ -36,7 +36,7 @@ def test_names_with_slashes_and_quotes() -> None:
     found = {"rocketmq-store-spark/a%2Fb/it%27s/0": 5}
     assert recorded_state(found, "a/b", "it's") == BrokerState(5, 0)
     assert recorded_state(found, "a", "b") is None
-    what = Replacement("a\\b", "it's", 3, None, 9, 1, {})
+    what = BrokerRows("a\\b", "it's", 3, None, 9, 1, {})
     assert what.condition == "cluster = 'a\\\\b' AND broker = 'it\\'s' AND commit_log_offset >= 3"
 
 

@@ -92,7 +92,7 @@ def test_the_log_itself_says_the_same(store: GoldenStore) -> None:
     for queue in store.entry["answers"]["queues"][:4]:
         place = {"topic": queue["topic"], "queue_id": queue["queueId"]}
         for time, expected in zip(store.entry["answers"]["times"], queue.get("offsetByTime", []), strict=False):
-            answer = query._by_time(options_of(store, "time", time=time, scan=True, **place), offline, runner)
+            answer = query.by_time(options_of(store, "time", time=time, scan=True, **place), offline, runner)
             assert answer["queue_offset"] == expected
 
 
@@ -107,14 +107,14 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
         for offset in range(begin, end, 3):
             asked = options_of(store, "offset", offset=offset, **place)
             (row,) = ask(asked)["messages"]
-            (scanned,) = query._by_offset(asked, offline, LocalRunner())["messages"]
+            (scanned,) = query.by_offset(asked, offline, LocalRunner())["messages"]
             assert row == scanned
             assert row["queue_offset"] <= offset < row["queue_offset"] + int(row["properties"].get("INNER_NUM", 1))
             at = options_of(store, "time", time=row["store_timestamp_ms"], **place)
             answer = ask(at)
             assert (answer["found"], answer["min_offset"], answer["max_offset"]) == (1, begin, end)
             assert answer["queue_offset"] <= offset
-            later = query._by_time(at, offline, LocalRunner())
+            later = query.by_time(at, offline, LocalRunner())
             assert (later["min_offset"], later["max_offset"]) == (begin, end)
         beyond = ask(options_of(store, "offset", offset=end, **place))
         assert (beyond["found"], beyond.exit_code) == (0, 1)
