@@ -132,7 +132,7 @@ def kernels(share: Share) -> None:
 
 def scan(share: Share, staging: str = "") -> None:
     """Does what a task does, and writes nothing."""
-    task = ScanTask(staging, DecodeRules(), DispatchRules(()))
+    task = ScanTask(staging, DecodeRules(), DispatchRules(()), with_entries=bool(staging))
     records = sum(scan_split(split, task).records for split in share.splits)
     assert records > 0, "no message was read"
 
