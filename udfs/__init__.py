@@ -1,1 +1,13 @@
-"""What runs inside a Spark task: storeformat and pyarrow, no SparkSession. Mappers are frozen dataclasses."""
+"""What runs inside a Spark task: storeformat and pyarrow, no SparkSession. Mappers are frozen dataclasses: their fields
+are their configuration, and tests call them without a JVM.
+
+==========================  ==========================================================================================
+the log -> staged runs      ``scan``, which leaves them by ``runs`` and ``batchruns``; behind damage ``survey``
+staged runs -> files        ``build``, ``batchruns``, ``extbuild``, ``rocksdbpairs``; they are read back by ``readers``
+staged runs == files?       ``verify``
+the log -> rows             ``ranges``, ``rows``, ``schemas``; into a table's files ``tablefiles``, into a data source
+                            ``datasource``, of one message ``finding``
+SQL functions               ``scalar``, ``tracing``
+Python workers              ``worker_daemon``
+==========================  ==========================================================================================
+"""
