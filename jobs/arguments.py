@@ -12,7 +12,7 @@ from jobs import config
 
 
 def natural(text: str) -> int:
-    """Return a whole number of at least 0."""
+    """Returns a whole number of at least 0."""
     try:
         value = int(text)
     except ValueError:
@@ -23,7 +23,7 @@ def natural(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Return a whole number of at least 1."""
+    """Returns a whole number of at least 1."""
     value = natural(text)
     if value == 0:
         raise argparse.ArgumentTypeError("0 is too small")
@@ -31,7 +31,7 @@ def positive(text: str) -> int:
 
 
 def milliseconds(text: str) -> int:
-    """Return a time in milliseconds since 1970, which is said as such or as ISO 8601 with its zone."""
+    """Returns a time in milliseconds since 1970, which is said as such or as ISO 8601 with its zone."""
     if text.lstrip("-").isdecimal():
         return int(text)
     try:
@@ -46,7 +46,7 @@ def milliseconds(text: str) -> int:
 
 
 def path(text: str) -> str:
-    """Return a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere."""
+    """Returns a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere."""
     if not text.strip():
         raise argparse.ArgumentTypeError("an empty path names nothing")
     if text.startswith("file:/") and not text.startswith("file://"):
@@ -55,7 +55,7 @@ def path(text: str) -> str:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """Return the two sides of ``name=value``."""
+    """Returns the two sides of ``name=value``."""
     name, equals, value = text.partition("=")
     if not (name.strip() and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -63,14 +63,14 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def topic_filter(text: str) -> config.TopicFilter:
-    """Return the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
+    """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
     if not text.strip():
         raise argparse.ArgumentTypeError("an empty name is no topic")
     return config.TopicFilter.parse(text)
 
 
 def artefacts(text: str) -> tuple[config.Artefact, ...]:
-    """Return the artefacts of a comma-separated list."""
+    """Returns the artefacts of a comma-separated list."""
     named = {part.strip() for part in text.split(",")}
     unknown = sorted(named - set(config.ARTEFACTS))
     if unknown:
@@ -79,12 +79,12 @@ def artefacts(text: str) -> tuple[config.Artefact, ...]:
 
 
 def rebuilt_artefacts(text: str) -> tuple[config.Artefact, ...]:
-    """Return the artefacts of a list, or the one that stands alone."""
+    """Returns the artefacts of a list, or the one that stands alone."""
     return config.ROCKSDB if text.strip() == config.ROCKSDB[0] else artefacts(text)
 
 
 def paths(text: str) -> tuple[str, ...]:
-    """Return the paths of a comma-separated list."""
+    """Returns the paths of a comma-separated list."""
     named = tuple(path(part.strip()) for part in text.split(",") if part.strip())
     if not named:
         raise argparse.ArgumentTypeError("an empty path names nothing")

@@ -92,7 +92,7 @@ JOBS = {
 
 
 def build_parser(jobs: dict[str, Job]) -> Parser:
-    """Return the parser of everything from the job's name on."""
+    """Returns the parser of everything from the job's name on."""
     parser = Parser(
         prog=PROGRAM,
         usage="%(prog)s [spark-submit options] JOB [options]",
@@ -112,7 +112,7 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
 
 
 def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, config.JobOptions]:
-    """Return the job's name and its options; raises UsageError, or SystemExit(0) after ``--help`` and ``--version``."""
+    """Returns the job's name and its options; raises UsageError, SystemExit(0) after ``--help`` and ``--version``."""
     parser = build_parser(jobs)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, config.J
 
 
 def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
-    """Run the job that the arguments name and return the exit code; the report goes to stdout, all else to stderr.
+    """Runs the job that the arguments name and returns the exit code; the report goes to stdout, all else to stderr.
 
     With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right (0, or 64 after one
     line).
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
 
 
 def output_options(arguments: Sequence[str]) -> config.JobOptions:
-    """Return where the report of a command line goes that may be wrong elsewhere."""
+    """Returns where the report of a command line goes that may be wrong elsewhere."""
     parser = Parser(add_help=False)
     job_arguments.add_output_arguments(parser)
     try:
@@ -160,7 +160,7 @@ def output_options(arguments: Sequence[str]) -> config.JobOptions:
 
 
 def refuse_unwritable(report_file: str | None) -> None:
-    """Raise WriteFailed where a report will not go: hours of work should not end with that."""
+    """Raises WriteFailed where a report will not go: hours of work should not end with that."""
     if report_file is None:
         return
     directory = Path(report_file).absolute().parent
@@ -173,7 +173,7 @@ def refuse_unwritable(report_file: str | None) -> None:
 
 
 def deliver(report: Report, options: config.JobOptions) -> int:
-    """Write the report to where the options say and return its exit code; stdout has it even if FILE cannot."""
+    """Writes the report to where the options say and returns its exit code; stdout has it even if FILE cannot."""
     for line in report.error_lines:
         print(line, file=sys.stderr)  # noqa: T201
     code = report.exit_code

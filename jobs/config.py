@@ -33,7 +33,7 @@ class TopicFilter:
 
     @staticmethod
     def parse(text: str) -> TopicFilter:
-        """Return the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
+        """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
         topic, colon, queue = text.rpartition(":")
         if colon and queue.isascii() and queue.isdigit():
             return TopicFilter(topic, int(queue))
@@ -122,8 +122,8 @@ Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)
 
 
 def narrow_to_queues(options: Selecting) -> Selecting:
-    """Return the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared by
-    all topics. Raises UsageError where index or checkpoint were asked for.
+    """Returns the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared
+    by all topics. Raises UsageError where index or checkpoint were asked for.
     """
     if not options.topics or options.only in (("consumequeue",), ROCKSDB):
         return options
@@ -189,7 +189,7 @@ class ReportOptions(JobOptions):
 
 
 def from_arguments(kind: type[Options], arguments: argparse.Namespace) -> Options:
-    """Return the options object that parsed arguments describe; arguments that were not given keep the field's default.
+    """Returns the options that parsed arguments describe; arguments that were not given keep the field's default.
 
     Raises UsageError when a field without a default was not given.
     """

@@ -20,7 +20,7 @@ _NAME = re.compile(r"FUNCTION (\w+)")
 
 
 def register(spark: SparkSession) -> list[str]:
-    """Make the functions part of this session and return their names."""
+    """Makes the functions part of this session and returns their names."""
     from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415  (for the reading of the file alone no Spark is needed)
 
     make: Any = arrow_udf  # its declared overloads want column types written out
@@ -33,10 +33,10 @@ def register(spark: SparkSession) -> list[str]:
 
 
 def sql_text(*path: str) -> str:
-    """Return the text of a file below ``jobs/sql``, also where the packages came as a zip."""
+    """Returns the text of a file below ``jobs/sql``, also where the packages came as a zip."""
     return resources.files("jobs").joinpath("sql", *path).read_text(encoding="utf-8")
 
 
 def statements(text: str) -> list[str]:
-    """Return the statements of SQL text, without comment lines; a statement ends with a semicolon at a line's end."""
+    """Returns the statements of SQL text, without comment lines; a statement ends with a semicolon at a line's end."""
     return [part.strip() for part in re.split(r";\s*(?:\n|$)", _COMMENT.sub("", text)) if part.strip()]

@@ -62,7 +62,7 @@ BUSY_JVM = frozenset({"load", "report", "demo"})
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return (options for spark-submit, the rest): the rest begins with the job's name, if one is named."""
+    """Returns (options for spark-submit, the rest): the rest begins with the job's name, if one is named."""
     at = 0
     while at < len(arguments) and arguments[at] not in jobs:
         word = arguments[at]
@@ -79,7 +79,7 @@ def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple
 
 
 def values_of(options: Sequence[str], *names: str) -> list[str]:
-    """Return the values that ``options`` give under any of the names, in order."""
+    """Returns the values that ``options`` give under any of the names, in order."""
     found = []
     for at, word in enumerate(options):
         name, equals, value = word.partition("=")
@@ -91,7 +91,7 @@ def values_of(options: Sequence[str], *names: str) -> list[str]:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Return the settings of a spark-defaults.conf: a name, white space or ``=``, a value; ``#`` begins a comment."""
+    """Returns the settings of a spark-defaults.conf: a name, white space or ``=``, a value; ``#`` begins a comment."""
     settings = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         words = line.strip().replace("=", " ", 1).split(None, 1)
@@ -101,7 +101,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def user_settings(options: Sequence[str]) -> dict[str, str]:
-    """Return every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads."""
+    """Returns every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads."""
     settings = {"spark.master": os.environ["MASTER"]} if os.environ.get("MASTER") else {}
     conf_dir = os.environ.get("SPARK_CONF_DIR")
     named = values_of(options, "--properties-file")
@@ -121,7 +121,7 @@ def user_settings(options: Sequence[str]) -> dict[str, str]:
 
 
 def socket_settings(directory: str) -> dict[str, str]:
-    """Return where Spark and its Python processes meet: sockets in a directory for temporary files, or TCP where their
+    """Returns where Spark and its Python processes meet: sockets in a directory for temporary files, or TCP where their
     paths would be too long.
     """
     if len(os.fsencode(directory)) + len("/.00000000-0000-0000-0000-000000000000.sock") > LONGEST_SOCKET_PATH:
@@ -137,7 +137,7 @@ def prepare(
     delta: bool = False,
     debug: bool = False,
 ) -> None:
-    """Set the environment from which ``jobs.session`` starts Spark.
+    """Sets the environment from which ``jobs.session`` starts Spark.
 
     With ``--deploy-mode cluster`` there is no driver here: the process becomes spark-submit and this does not return.
     Where a driver has been started by spark-submit already (PYSPARK_GATEWAY_PORT), everything has been decided and this
@@ -189,24 +189,24 @@ def prepare(
 
 
 def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that Spark will add to the environment of Python workers."""
+    """Returns the variables that Spark will add to the environment of Python workers."""
     prefix = "spark.executorEnv."
     asked = {name[len(prefix) :]: value for name, value in settings.items() if name.startswith(prefix)}
     return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": settings.get("spark.task.cpus", "1"), **asked}
 
 
 def is_local(master: str) -> bool:
-    """Return whether executors are threads of the driver's JVM (``local-cluster`` has processes of its own)."""
+    """Returns whether executors are threads of the driver's JVM (``local-cluster`` has processes of its own)."""
     return master == "local" or master.startswith("local[")
 
 
 def on_one_machine() -> bool:
-    """Return whether all tasks run on the driver's machine, as far as ``prepare`` saw."""
+    """Returns whether all tasks run on the driver's machine, as far as ``prepare`` saw."""
     return os.environ.get(ONE_MACHINE) == "1"
 
 
 def spark_home() -> Path:
-    """Return the directory of the pyspark of this environment; any other Spark would not fit it."""
+    """Returns the directory of the pyspark of this environment; any other Spark would not fit it."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise DependencyMissing("pyspark is not installed", advice="./spark-submit.sh installs what is needed")
@@ -214,7 +214,7 @@ def spark_home() -> Path:
 
 
 def jvm_flags(job: str, debug: bool) -> list[str]:
-    """Return the options of the driver's JVM that must be there before any setting of Spark is read."""
+    """Returns the options of the driver's JVM that must be there before any setting of Spark is read."""
     flags = [f"-Drocketmq.store.spark.log.level={'info' if debug else 'off'}"]
     if (CONF / "log4j2.properties").is_file():
         flags.append(f'"-Dlog4j2.configurationFile={(CONF / "log4j2.properties").as_uri()}"')
@@ -228,13 +228,13 @@ def jvm_flags(job: str, debug: bool) -> list[str]:
 
 
 def delta_coordinate() -> str:
-    """Return the Maven coordinate of the Delta jar for the installed pair of pyspark and delta-spark."""
+    """Returns the Maven coordinate of the Delta jar for the installed pair of pyspark and delta-spark."""
     spark = importlib.metadata.version("pyspark").split(".")
     return f"io.delta:delta-spark_{spark[0]}.{spark[1]}_2.13:{importlib.metadata.version('delta-spark')}"
 
 
 def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]:
-    """Return spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none."""
+    """Returns spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none."""
     extensions = chosen.get("spark.sql.extensions", "")
     ours = "io.delta.sql.DeltaSparkSessionExtension"
     extra = []
@@ -253,7 +253,7 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]
 
 
 def application_zip() -> Path:
-    """Return the zip of our packages for executors, made anew when a source is newer than it."""
+    """Returns the zip of our packages for executors, made anew when a source is newer than it."""
     sources = sorted(
         path
         for package in PACKAGES
@@ -273,7 +273,7 @@ def application_zip() -> Path:
 
 
 def become_spark_submit(options: Sequence[str], job_arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by spark-submit: in cluster mode the driver runs on the cluster."""
+    """Replaces this process by spark-submit: in cluster mode the driver runs on the cluster."""
     sys.stdout.flush()
     program = str(spark_home() / "bin" / "spark-submit")
     os.execv(program, [program, *options, str(ROOT / "jobs" / "__main__.py"), *job_arguments])

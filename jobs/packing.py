@@ -37,7 +37,7 @@ exit 69
 
 
 def pack(target: Path) -> None:
-    """Write the archive; it is there when it is whole."""
+    """Writes the archive; it is there when it is whole."""
     program = PROGRAM.format(version="{}.{}".format(*sys.version_info[:2])).encode()
     draft = target.with_name(target.name + ".draft")
     with tarfile.open(draft, "w:gz", compresslevel=1) as archive:

@@ -40,11 +40,11 @@ class Report(dict[str, Any]):
         self.error_lines: list[str] = []
 
     def to_json(self, *, ascii_only: bool = False) -> str:
-        """Return the report as one line of JSON."""
+        """Returns the report as one line of JSON."""
         return json.dumps(self, ensure_ascii=ascii_only, default=_plain)
 
     def to_text(self) -> str:
-        """Return the report for a person: one line a fact, in the order the job stated them."""
+        """Returns the report for a person: one line a fact, in the order the job stated them."""
         if self.text is not None:
             return self.text
         facts = {name: value for name, value in self.items() if value or (value == 0 and value is not False)}
@@ -57,7 +57,7 @@ class Report(dict[str, Any]):
         return "\n".join(lines)
 
     def write(self, path: str) -> None:
-        """Write the JSON form into ``path``, whole or not at all."""
+        """Writes the JSON form into ``path``, whole or not at all."""
         target = Path(path)
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
@@ -68,7 +68,7 @@ class Report(dict[str, Any]):
 
 
 def _plain(value: Any) -> Any:
-    """Return numpy scalars, sets and bytes as what JSON has."""
+    """Returns numpy scalars, sets and bytes as what JSON has."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, (set, frozenset)):
@@ -122,7 +122,7 @@ def _block(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def size_text(count: float) -> str:
-    """Return a number of bytes as people write it: ``512 B``, ``3.2 GB`` (powers of 1000)."""
+    """Returns a number of bytes as people write it: ``512 B``, ``3.2 GB`` (powers of 1000)."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             break
@@ -148,16 +148,16 @@ class Reporter:
 
     @classmethod
     def for_options(cls, options: JobOptions) -> Reporter:
-        """Return the reporter that the options ask for."""
+        """Returns the reporter that the options ask for."""
         return cls(quiet=options.quiet)
 
     def note(self, text: str) -> None:
-        """Say something worth knowing."""
+        """Says something worth knowing."""
         if not self.quiet:
             self._line(text)
 
     def warn(self, text: str) -> None:
-        """Say something that must not be missed."""
+        """Says something that must not be missed."""
         self._line(f"warning: {text}")
 
     def _line(self, text: str) -> None:
@@ -178,7 +178,7 @@ class Reporter:
 
     @contextmanager
     def progress(self, what: str, total: int, unit: str = "bytes") -> Iterator[Progress]:
-        """Yield the Progress of a piece of work; its ``update(done)`` may be called as often as convenient."""
+        """Yields the Progress of a piece of work; its ``update(done)`` may be called as often as convenient."""
         progress = Progress(self, what, total, unit)
         try:
             yield progress
@@ -199,7 +199,7 @@ class Progress:
         self._next = self.begun + (0.5 if reporter.terminal else reporter.interval)
 
     def update(self, done: int, *, now: float | None = None) -> None:
-        """Tell that ``done`` of ``total`` units are done; draws or prints when it is time to."""
+        """Tells that ``done`` of ``total`` units are done; draws or prints when it is time to."""
         now = time.monotonic() if now is None else now
         if self.reporter.quiet or now < self._next:
             return
@@ -211,7 +211,7 @@ class Progress:
             self.reporter._line(self.text(done, now))
 
     def text(self, done: int, now: float) -> str:
-        """Return the line: what, share, amount, rate, and the time that is left when the rate so far holds."""
+        """Returns the line: what, share, amount, rate, and the time that is left when the rate so far holds."""
         seconds = max(now - self.begun, 1e-9)
         share = done / self.total if self.total else 1.0
         left = "" if done <= 0 or share >= 1 else f", about {time_text(seconds * (1 - share) / share)} left"
@@ -223,7 +223,7 @@ class Progress:
 
 
 def time_text(seconds: float) -> str:
-    """Return a duration as people say it: ``45 s``, ``3 min``, ``2.5 h``."""
+    """Returns a duration as people say it: ``45 s``, ``3 min``, ``2.5 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -239,7 +239,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def failure_report(job: str, error: BaseException) -> Report:
-    """Return the report of a run that ended with an exception: status, exit code, and what to print on stderr."""
+    """Returns the report of a run that ended with an exception: status, exit code, and what to print on stderr."""
     if isinstance(error, KeyboardInterrupt):
         number = getattr(error, "number", int(signal.SIGINT))
         report = Report(job, "error", exit_code=128 + number, error=f"interrupted by {signal.Signals(number).name}")

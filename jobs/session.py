@@ -43,7 +43,7 @@ OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
 
 @contextmanager
 def spark_context(app_name: str) -> Iterator[SparkContext]:
-    """Yield a SparkContext; no SQL is set up, which saves two seconds."""
+    """Yields a SparkContext; no SQL is set up, which saves two seconds."""
     from pyspark import SparkConf, SparkContext
 
     active = SparkContext._active_spark_context
@@ -73,7 +73,7 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
 
 @contextmanager
 def spark_session(app_name: str) -> Iterator[SparkSession]:
-    """Yield a SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
+    """Yields a SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
     from pyspark.sql import SparkSession
 
     warehouse = "spark.sql.warehouse.dir"
@@ -89,7 +89,7 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Let signals that end the program wait for the end of the block: a JVM that nobody holds yet cannot be ended."""
+    """Lets signals that end the program wait for the end of the block: a JVM that nobody holds yet cannot be ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -106,7 +106,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 def start_jvm() -> Any:
-    """Return the py4j gateway to a new JVM, whose every output goes to our stderr."""
+    """Returns the py4j gateway to a new JVM, whose every output goes to our stderr."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
@@ -129,7 +129,7 @@ def start_jvm() -> Any:
 
 
 def start_early_daemon(output: int) -> subprocess.Popen[bytes] | None:
-    """Return the process that Python workers will be forked from, which imports while the JVM starts; None where they
+    """Returns the process that Python workers will be forked from, which imports while the JVM starts; None where they
     come from elsewhere.
     """
     os.environ.pop(EARLY_DAEMON, None)
@@ -150,7 +150,7 @@ def start_early_daemon(output: int) -> subprocess.Popen[bytes] | None:
 
 
 def end_early_daemon(early: subprocess.Popen[bytes] | None) -> None:
-    """Return when that process has gone; it goes when Spark has gone, or nobody took it."""
+    """Returns when that process has gone; it goes when Spark has gone, or nobody took it."""
     directory = os.environ.pop(EARLY_DAEMON, None)
     if early is not None and early.stdin is not None:
         early.stdin.close()
@@ -164,7 +164,7 @@ def end_early_daemon(early: subprocess.Popen[bytes] | None) -> None:
 
 
 def forward(source: BinaryIO, ending: threading.Event) -> None:
-    """Copy lines to stderr until the last writer has gone: all of them with ``--debug``, else only what is no noise.
+    """Copies lines to stderr until the last writer has gone: all of them with ``--debug``, else only what is no noise.
 
     What is said after ``ending`` is noise: workers complain that the JVM they talk to has gone.
     """
@@ -176,7 +176,7 @@ def forward(source: BinaryIO, ending: threading.Event) -> None:
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines that are neither known noise nor part of a stack trace.
+    """Yields the lines that are neither known noise nor part of a stack trace.
 
     What matters comes to the driver as an exception; the other traces are those of workers that the JVM has hung up on,
     because it needs no more rows.
@@ -193,7 +193,7 @@ def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def end_jvm(gateway: Any, *, at_work: bool) -> None:
-    """Let the JVM end, which stops Spark and everything it started, and wait until it has.
+    """Lets the JVM end, which stops Spark and everything it started, and waits until it has.
 
     ``SparkContext.stop`` would do the same more slowly: first the JVM's half, then the server for accumulators, which
     looks up every half second. Workers that are ``at_work`` are ended by force: one that is being forked just now would
@@ -233,7 +233,7 @@ def end_jvm(gateway: Any, *, at_work: bool) -> None:
 
 
 def children_of(parent: int) -> list[int]:
-    """Return the processes that a process has started; of the JVM these are daemons, each the leader of its workers."""
+    """Returns the processes that a process has started; of the JVM these are daemons, each leading its workers."""
     try:
         listed = subprocess.run(["ps", "-e", "-o", "pid=", "-o", "ppid="], capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -248,7 +248,7 @@ class SparkError(Exception):
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn what Spark raises within it into the exception that a task raised, or into SparkError.
+    """Turns what Spark raises within it into the exception that a task raised, or into SparkError.
 
     Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
     """
@@ -269,7 +269,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the Ctrl-C or signal in whose wake an error came: calls that clean up after it fail, too."""
+    """Returns the Ctrl-C or signal in whose wake an error came: calls that clean up after it fail, too."""
     cause = error.__context__
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__context__
@@ -277,7 +277,7 @@ def interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 
 def raised_by_task(raised: list[tuple[str, str]]) -> Exception | None:
-    """Return the exception of ours, or the OSError, that ended a task, or None.
+    """Returns the exception of ours, or the OSError, that ended a task, or None.
 
     Spark hands the driver the task's Python traceback as text, whose last ``module.Class: message`` line names it. Its
     ``advice`` does not survive the way.

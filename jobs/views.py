@@ -55,7 +55,7 @@ def over_table(started: SparkSession, path: str, names: Sequence[str]) -> tuple[
 
 
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
-    """Make ``messages`` and views over it temporary views of this session; a table without bodies gets empty ones."""
+    """Makes ``messages`` and views over it temporary views of this session; a table without bodies gets empty ones."""
     if "body" not in messages.columns:
         messages = messages.selectExpr("*", "CAST(NULL AS BINARY) AS body")
     messages.createOrReplaceTempView("messages")
