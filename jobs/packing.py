@@ -40,6 +40,14 @@ def pack(target: Path) -> None:
     """Writes the archive; it is there when it is whole."""
     program = PROGRAM.format(version="{}.{}".format(*sys.version_info[:2])).encode()
     draft = target.with_name(target.name + ".draft")
+    try:
+        _write(draft, program)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write(draft: Path, program: bytes) -> None:
     with tarfile.open(draft, "w:gz", compresslevel=1) as archive:
         entry = tarfile.TarInfo("bin/python")
         entry.size, entry.mode = len(program), 0o755
@@ -52,14 +60,23 @@ def pack(target: Path) -> None:
             for file in found:
                 if file.suffix != ".pyc" and file.parts[0] != ".." and "tests" not in file.parts:
                     archive.add(str(file.locate()), f"packages/{file}", recursive=False)
-    draft.replace(target)
 
 
 def main() -> None:
-    """Pack into the file that ``--pack`` names."""
-    parser = argparse.ArgumentParser(prog="spark-submit.sh", description="packs what executors need")
+    """Pack into the file that ``--pack`` names; ends with 64 after a wrong line and 74 where it cannot be written."""
+    parser = argparse.ArgumentParser(
+        prog="spark-submit.sh", description="packs what executors need", allow_abbrev=False
+    )
     parser.add_argument("--pack", type=Path, required=True, metavar="FILE", help="a .tar.gz for --archives")
-    pack(parser.parse_args().pack)
+    try:
+        target = parser.parse_args().pack
+    except SystemExit as ended:
+        sys.exit(64 if ended.code else 0)
+    try:
+        pack(target)
+    except OSError as error:
+        print(f"error: cannot be written: {error.strerror or error} ({target})", file=sys.stderr)  # noqa: T201
+        sys.exit(74)
 
 
 if __name__ == "__main__":

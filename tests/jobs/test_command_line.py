@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobs import arguments, command_line, config, launch, session
+from jobs import arguments, command_line, config, launch, packing, session
 from jobs.command_line import JOBS, main, parse
 from jobs.reporting import Interrupted, Report, Reporter, failure_report, size_text, time_text
 from storeformat import errors
@@ -417,6 +417,22 @@ class TestRunning:
         main(LINE, JOBS)
         assert seen == [command_line.orderly_signals.interrupt]
         assert signal.getsignal(signal.SIGTERM) == before
+
+
+class TestPacking:
+    @pytest.mark.parametrize(
+        ("words", "code"), [(["--pack"], 64), (["--pack", "absent/x.tgz"], 74), (["--pack", "."], 74)]
+    )
+    def test_what_cannot_be_packed(
+        self, words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["packing.py", *words])
+        monkeypatch.setattr(packing, "PACKED", ())
+        with pytest.raises(SystemExit) as ended:
+            packing.main()
+        assert ended.value.code == code
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestReport:
