@@ -14,6 +14,7 @@ Runs inside the environment that was set up, and needs only the standard library
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib.metadata
 import io
 import sys
@@ -73,6 +74,8 @@ def main() -> None:
     except SystemExit as ended:
         sys.exit(64 if ended.code else 0)
     try:
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "this is a directory")
         pack(target)
     except OSError as error:
         print(f"error: cannot be written: {error.strerror or error} ({target})", file=sys.stderr)  # noqa: T201
