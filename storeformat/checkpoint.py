@@ -41,11 +41,11 @@ class StoreCheckpoint:
     logics_physical_offset: int = 0
 
     def to_bytes(self) -> bytes:
-        """The page on disk."""
+        """Returns the page on disk."""
         return FIELDS.pack(*astuple(self)).ljust(PAGE_SIZE, b"\0")
 
     def fields_of(self, broker_version: tuple[int, ...]) -> StoreCheckpoint:
-        """This checkpoint as a broker of that version writes it: fields that it does not know are 0."""
+        """Returns this checkpoint as a broker of that version writes it: fields that it does not know are 0."""
         known = {
             field.name: getattr(self, field.name)
             for field, since in zip(fields(self), _FIELD_SINCE, strict=True)
@@ -55,7 +55,8 @@ class StoreCheckpoint:
 
 
 def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
-    """Checkpoint from the bytes of its file. A file shorter than its fields reads as if zeros followed, as mmap does.
+    """Returns the checkpoint from the bytes of its file. A file shorter than its fields reads as if zeros followed, as
+    mmap does.
 
     Raises NotAStore when there is no byte at all.
     """
@@ -71,7 +72,7 @@ def for_rebuilt_store(
     last_index_end_timestamp: int,
     last_queued_phy_offset: int,
 ) -> StoreCheckpoint:
-    """Checkpoint to lie beside consume queues and index files that are complete up to the end of the log.
+    """Returns a checkpoint to lie beside consume queues and index files that are complete up to the end of the log.
 
     ``last_store_timestamp`` is that of the last record; ``last_queued_phy_offset`` the start of the last record that is
     in a consume queue (0 if none: then times decide). The index time is the end of the *last* file, where a broker

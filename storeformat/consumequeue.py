@@ -44,7 +44,8 @@ MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)
 
 
 def file_size_of(configured: int) -> int:
-    """Length in bytes of every consume-queue file: ``mapped_file_size_consume_queue`` rounded up to whole units.
+    """Returns the length in bytes of every consume-queue file: ``mapped_file_size_consume_queue`` rounded up to whole
+    units.
 
     Raises WrongSettings for a size that the broker cannot map (ConsumeQueue's mappedFileSize is an int).
     """
@@ -54,12 +55,12 @@ def file_size_of(configured: int) -> int:
 
 
 def file_name(first_queue_offset: int) -> str:
-    """Name of the file whose first unit has this queue offset: the byte offset in 20 digits."""
+    """Returns the name of the file whose first unit has this queue offset: the byte offset in 20 digits."""
     return f"{first_queue_offset * UNIT_SIZE:020d}"
 
 
 def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> Structs:
-    """Units as they lie on disk, an array of ``UNIT``, from three columns of one length."""
+    """Returns the units as they lie on disk, an array of ``UNIT``, from three columns of one length."""
     offsets = np.asarray(phy_offsets)
     units = np.empty(len(offsets), dtype=UNIT)
     units["phy_offset"] = offsets
@@ -102,7 +103,7 @@ def plan_queues(
     after_damage: npt.ArrayLike | None = None,
     begins_anew: npt.ArrayLike | None = None,
 ) -> QueuePlan:
-    """Place of every run of every queue, by the rules in the head of this module.
+    """Returns the place of every run of every queue, by the rules in the head of this module.
 
     Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
     identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, of which no
@@ -160,7 +161,7 @@ def plan_queues(
 
 
 def _place(queue: Int64s, offsets: Int64s, counts: Int64s, damaged: Bools) -> tuple[Int64s, Int64s, Int64s]:
-    """Position, units dropped at the head, and fillers before, of each run of the queues' last lives.
+    """Returns the position, units dropped at the head, and fillers before, of each run of the queues' last lives.
 
     Nearly every queue is regular: each run begins where the one before ended, and lies at its own queue offset. The
     others are walked run by run, all queues at once.
@@ -215,7 +216,9 @@ class FilePlan:
 
 
 def plan_files(plan: QueuePlan, file_size: int) -> FilePlan:
-    """Files of ``file_size`` bytes (a multiple of 20) that hold the plan's units: none beyond a queue's last unit."""
+    """Returns the files of ``file_size`` bytes (a multiple of 20) that hold the plan's units: none beyond a queue's
+    last unit.
+    """
     if file_size <= 0 or file_size % UNIT_SIZE:
         raise WrongSettings("no size for consume-queue files", found=file_size, expected=f"a multiple of {UNIT_SIZE}")
     per_file = file_size // UNIT_SIZE
@@ -255,7 +258,7 @@ Piece = bytes | bytearray | memoryview
 
 
 def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """What stands in one consume-queue file, in order: pre-blank units, then the packed pieces; zeros follow.
+    """Yields what stands in one consume-queue file, in order: pre-blank units, then the packed pieces; zeros follow.
 
     Raises TotalsDisagree if the pieces are not whole units or do not fit: the plan and the runs are not of one log.
     """
@@ -271,12 +274,12 @@ def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Ite
 
 
 def build_file(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> bytes:
-    """Bytes of one whole consume-queue file, see ``file_pieces``."""
+    """Returns the bytes of one whole consume-queue file, see ``file_pieces``."""
     return b"".join(file_pieces(file_size, pre_blanks, pieces)).ljust(file_size, b"\0")
 
 
 def filler_units(unit: bytes | memoryview, count: int) -> bytes:
-    """``count`` copies of a neighbour's unit, for the places of lost messages.
+    """Returns ``count`` copies of a neighbour's unit, for the places of lost messages.
 
     A filler must be a valid unit or recovery ends the queue there, and it must not be a pre-blank: consumers would skip
     all messages of the log's first segment behind it. Copies of a real unit only deliver that message again.
@@ -285,21 +288,21 @@ def filler_units(unit: bytes | memoryview, count: int) -> bytes:
 
 
 def parse_units(content: bytes | bytearray | memoryview) -> Structs:
-    """Units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
+    """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
     return np.frombuffer(content, dtype=UNIT, count=len(content) // UNIT_SIZE)
 
 
 def is_valid(units: Structs) -> Bools:
-    """True for units that recovery accepts (ConsumeQueue#recover): pre-blank ones too, unwritten ones not."""
+    """Returns True for units that recovery accepts (ConsumeQueue#recover): pre-blank ones too, unwritten ones not."""
     return (units["phy_offset"] >= 0) & (units["size"] > 0)
 
 
 def is_pre_blank(units: Structs) -> Bools:
-    """True for units that only fill the head of a queue's first file."""
+    """Returns True for units that only fill the head of a queue's first file."""
     return (units["phy_offset"] == 0) & (units["size"] == 0x7FFFFFFF) & (units["tags_code"] == 0)
 
 
 def written_units(units: Structs) -> int:
-    """Number of units before the first that recovery does not accept: where this file ends for a broker."""
+    """Returns the number of units before the first that recovery does not accept: where this file ends for a broker."""
     invalid = np.flatnonzero(~is_valid(units))
     return int(invalid[0]) if len(invalid) else len(units)

@@ -85,12 +85,13 @@ class IndexHeader:
         return max(self.index_count - 1, 0)
 
     def to_bytes(self) -> bytes:
-        """The 40 bytes on disk."""
+        """Returns the 40 bytes on disk."""
         return np.array([astuple(self)], dtype=HEADER).tobytes()
 
 
 def parse_header(content: bytes | memoryview) -> IndexHeader:
-    """Header from the first 40 bytes of a file; an index count of 0 or less reads as 1, as the broker's load does.
+    """Returns the header from the first 40 bytes of a file; an index count of 0 or less reads as 1, as the broker's
+    load does.
 
     Raises NotAStore when there are fewer bytes.
     """
@@ -102,8 +103,8 @@ def parse_header(content: bytes | memoryview) -> IndexHeader:
 
 
 def index_file_size(slots: int, max_index_num: int) -> int:
-    """Length in bytes of every index file with ``max_hash_slot_num`` slots and ``max_index_num`` entry places (one
-    unused); raises WrongSettings where the broker could not map it.
+    """Returns the length in bytes of every index file with ``max_hash_slot_num`` slots and ``max_index_num`` entry
+    places (one unused); raises WrongSettings where the broker could not map it.
     """
     size = entries_position(slots) + ENTRY_SIZE * max_index_num
     if slots < 1 or max_index_num < 2 or size > 0x7FFFFFFF:
@@ -116,7 +117,8 @@ def index_file_size(slots: int, max_index_num: int) -> int:
 
 
 def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
-    """Slots and entry places of a *full* index file, told by the file itself; None for one that is not full.
+    """Returns the slots and entry places of a *full* index file, told by the file itself; None for one that is not
+    full.
 
     The count of a full file is ``max_index_num``, and the rest of its length is slots. That holds if the last entry
     then lies where it should: its slot names it as the newest.
@@ -134,12 +136,13 @@ def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
 
 
 def entries_position(slots: int) -> int:
-    """Position of entry 0; entry n lies ``ENTRY_SIZE * n`` behind it."""
+    """Returns the position of entry 0; entry n lies ``ENTRY_SIZE * n`` behind it."""
     return HEADER_SIZE + SLOT_SIZE * slots
 
 
 def first_header(previous_end_timestamp: int = 0, previous_end_phy_offset: int = 0) -> IndexHeader:
-    """Header of a file that was just created, with the end of the full one before it (0 and 0 for the very first).
+    """Returns the header of a file that was just created, with the end of the full one before it (0 and 0 for the very
+    first).
 
     This is also the whole content of an empty last file, which a broker leaves when a record comes after the last
     full file and has no keys.
@@ -157,7 +160,8 @@ def build_index_file(
     start: IndexHeader | None = None,
     count_every_put: bool = False,
 ) -> IndexHeader:
-    """Header of one index file, after everything in it went to ``write``: entries as they come, then slots and header.
+    """Returns the header of one index file, after everything in it went to ``write``: entries as they come, then slots
+    and header.
 
     ``chunks`` hold key hashes (non-negative), commit-log offsets and store times of the file's entries, in commit-log
     order and in pieces of any size. ``start`` is the ``first_header`` made of the previous file's end.
@@ -208,7 +212,7 @@ def build_index_file(
 def _pieces(
     chunks: Iterable[tuple[Int32s, Int64s, Int64s]],
 ) -> Iterable[tuple[Int32s, Int64s, Int64s]]:
-    """The chunks cut to ``ENTRIES_AT_ONCE``, without empty ones."""
+    """Yields the chunks cut to ``ENTRIES_AT_ONCE``, without empty ones."""
     for key_hashes, phy_offsets, store_timestamps in chunks:
         for begin in range(0, len(key_hashes), ENTRIES_AT_ONCE):
             part = slice(begin, begin + ENTRIES_AT_ONCE)
@@ -223,7 +227,8 @@ _WESTMOST_ZONE_MS = 12 * 3600 * 1000
 
 
 def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
-    """Names of index files, from the begin timestamp of each: 17 digits yyyyMMddHHmmssSSS, strictly ascending.
+    """Returns the names of index files, from the begin timestamp of each: 17 digits yyyyMMddHHmmssSSS, strictly
+    ascending.
 
     The broker loads the files in order of name, whatever their headers say, and names new ones with the wall clock in
     its own time zone. So that those come last, wherever it runs, the time is written as the westmost zone (UTC-12)
@@ -240,7 +245,7 @@ def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
 
 
 def key_hash(topic: str, key: str, *, is_tag: bool = False) -> int:
-    """Hash under which a key of a topic is indexed, or the tags of its messages (5.4.0 and later)."""
+    """Returns the hash under which a key of a topic is indexed, or the tags of its messages (5.4.0 and later)."""
     return int(index_key_hashes(java_hash(f"{topic}#T#{key}" if is_tag else f"{topic}#{key}")))
 
 
@@ -256,7 +261,8 @@ class IndexEntry:
 
 
 def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[IndexEntry]:
-    """Entries in the slot of a key hash, newest first, as far as a broker follows them; other keys' entries too.
+    """Yields the entries in the slot of a key hash, newest first, as far as a broker follows them; other keys' entries
+    too.
 
     The walk ends at a link that is none, points at itself or behind the last entry, and after as many steps as there
     are entries (a broker would go round a longer circle for ever).
@@ -278,7 +284,9 @@ def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[
 
 
 def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
-    """True if a query from begin to end (milliseconds, both included) looks into a file (IndexFile#isTimeMatched)."""
+    """Returns whether a query from begin to end (milliseconds, both included) looks into a file
+    (IndexFile#isTimeMatched).
+    """
     return (
         (begin < header.begin_timestamp and end > header.end_timestamp)
         or header.begin_timestamp <= begin <= header.end_timestamp
@@ -289,7 +297,7 @@ def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
 def select_phy_offsets(
     read: Read, header: IndexHeader, slots: int, hashed: int, *, max_num: int, begin: int, end: int
 ) -> list[int]:
-    """Commit-log offsets of one file's entries with this key hash and a time in [begin, end], newest first.
+    """Returns the commit-log offsets of one file's entries with this key hash and a time in [begin, end], newest first.
 
     At most ``max_num``. Times are whole seconds behind the header's begin, so a message may fall out of tight bounds;
     other keys with the same hash are in (IndexFile#selectPhyOffset).
@@ -309,7 +317,7 @@ def select_phy_offsets(
 def query_offsets(
     files: Sequence[tuple[IndexHeader, Read]], slots: int, hashed: int, *, max_num: int, begin: int, end: int
 ) -> list[int]:
-    """Commit-log offsets over all files, newest first (IndexService#queryOffset).
+    """Returns the commit-log offsets over all files, newest first (IndexService#queryOffset).
 
     ``files`` are in the order of their names. A broker takes no ``max_num`` above its ``maxMsgsNumBatch`` (64).
     """
@@ -323,12 +331,14 @@ def query_offsets(
 
 
 def parse_slots(content: bytes | memoryview, slots: int) -> Int32s:
-    """Slot table of a file, in native byte order: what ``link_entries`` leaves when all entries went through it."""
+    """Returns the slot table of a file, in native byte order: what ``link_entries`` leaves when all entries went
+    through it.
+    """
     return np.frombuffer(content, dtype=SLOT, count=slots, offset=HEADER_SIZE).astype(np.int32)
 
 
 def parse_entries(content: bytes | memoryview) -> Structs:
-    """Entries in a piece of a file that begins with one: an array of ``ENTRY`` over its bytes (not copied)."""
+    """Returns the entries in a piece of a file that begins with one: ``ENTRY`` over its bytes (not copied)."""
     return np.frombuffer(content, dtype=ENTRY, count=len(content) // ENTRY_SIZE)
 
 

@@ -40,7 +40,9 @@ _REPLACEMENT = "\ufffd".encode()
 
 
 def decode_java_utf8(data: bytes) -> str:
-    """Text of UTF-8 bytes as ``new String(data, UTF_8)`` makes it: what is malformed becomes U+FFFD, never an error."""
+    """Returns the text of UTF-8 bytes as ``new String(data, UTF_8)`` makes it: what is malformed becomes U+FFFD, never
+    an error.
+    """
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -48,7 +50,7 @@ def decode_java_utf8(data: bytes) -> str:
 
 
 def decode_java_texts(values: pa.Array) -> pa.StringArray:
-    """Text of every value of a binary array, as ``decode_java_utf8`` makes it; nulls stay null."""
+    """Returns the text of every value of a binary array, as ``decode_java_utf8`` makes it; nulls stay null."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -57,7 +59,7 @@ def decode_java_texts(values: pa.Array) -> pa.StringArray:
 
 
 def java_hash(text: str | bytes) -> int:
-    """Signed 32-bit ``String#hashCode`` of a text, or of the text that Java reads from UTF-8 bytes."""
+    """Returns the signed 32-bit ``String#hashCode`` of a text, or of the text that Java reads from UTF-8 bytes."""
     if isinstance(text, bytes):
         text = decode_java_utf8(text)
     units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2")
@@ -65,12 +67,12 @@ def java_hash(text: str | bytes) -> int:
 
 
 def java_hashes(values: pa.Array) -> Int32s:
-    """``String#hashCode`` of every value of a binary or string array (dictionary-encoded too); 0 for nulls."""
+    """Returns ``String#hashCode`` of every value of a binary or string array (dictionary-encoded too); 0 for nulls."""
     return java_hashes_and_lengths(values)[0]
 
 
 def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32s, Int32s]:
-    """``String#hashCode`` and ``String#length`` (UTF-16 units) of every value: int32 arrays; 0 and 0 for nulls.
+    """Returns ``String#hashCode`` and ``String#length`` (UTF-16 units) of every value: int32 arrays; 0 and 0 for nulls.
 
     ASCII is hashed from the array's own buffer. Other values are decoded: all at once where they are well-formed,
     one by one where not.
@@ -97,7 +99,9 @@ def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32s, Int32s]:
 
 
 def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.ArrayLike) -> Int32s:
-    """Hashes of head + tail from the parts' hashes and the tail's length in UTF-16 units; the three are broadcast."""
+    """Returns the hashes of head + tail from the parts' hashes and the tail's length in UTF-16 units; the three are
+    broadcast.
+    """
     heads, tails = (np.asarray(part, dtype=np.int32).view(np.uint32) for part in (head, tail))
     lengths = np.asarray(tail_lengths, dtype=np.int64)
     power = _powers(31, _table_size(int(lengths.max(initial=0)) + 1))
@@ -106,28 +110,32 @@ def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.Ar
 
 
 def index_key_hashes(hashes: npt.ArrayLike) -> Int32s:
-    """Hashes as index files store them: absolute, 0 for ``Integer.MIN_VALUE`` (IndexFile#indexKeyHashMethod)."""
+    """Returns the hashes as index files store them: absolute, 0 for ``Integer.MIN_VALUE``
+    (IndexFile#indexKeyHashMethod).
+    """
     signed = np.asarray(hashes, dtype=np.int32)
     return np.where(signed == INT_MIN, np.int32(0), np.abs(signed))
 
 
 def parse_int(text: str) -> int | None:
-    """Value of ``Integer.parseInt(text)``, None where Java throws NumberFormatException."""
+    """Returns the value of ``Integer.parseInt(text)``, None where Java throws NumberFormatException."""
     return _parse(text, INT_MIN, INT_MAX)
 
 
 def parse_short(text: str) -> int | None:
-    """Value of ``Short.parseShort(text)``, None where Java throws NumberFormatException."""
+    """Returns the value of ``Short.parseShort(text)``, None where Java throws NumberFormatException."""
     return _parse(text, -(1 << 15), (1 << 15) - 1)
 
 
 def parse_long(text: str) -> int | None:
-    """Value of ``Long.parseLong(text)``, None where Java throws NumberFormatException."""
+    """Returns the value of ``Long.parseLong(text)``, None where Java throws NumberFormatException."""
     return _parse(text, LONG_MIN, LONG_MAX)
 
 
 def java_split(text: str, separator: str) -> list[str]:
-    """Parts of ``text.split(separator)`` for a literal separator: no empty parts at the end, but "" is one part."""
+    """Returns the parts of ``text.split(separator)`` for a literal separator: no empty parts at the end, but "" is one
+    part.
+    """
     parts = text.split(separator)
     if len(parts) == 1:
         return parts
@@ -137,7 +145,9 @@ def java_split(text: str, separator: str) -> list[str]:
 
 
 def binary_buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[Any]]:
-    """Bytes and offsets of a binary or string array, not copied: value i is ``data[offsets[i]:offsets[i + 1]]``.
+    """Returns the bytes and offsets of a binary or string array, not copied.
+
+    Value i is ``data[offsets[i]:offsets[i + 1]]``.
 
     ``data`` is uint8 and begins where the array's buffer does, also for a slice; ``offsets`` is int32 or int64 and
     one longer than the array. Raises TypeError for other arrays.
@@ -155,7 +165,7 @@ def binary_buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[Any]]:
 
 
 def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32s:
-    """Hashes of ``units[offsets[i]:offsets[i + 1]]``.
+    """Returns the hashes of ``units[offsets[i]:offsets[i + 1]]``.
 
     31 has an inverse modulo 2**32. So each unit is weighted with 31**-position, one running sum is taken over the
     block, and a value's hash is the difference of the sums at its two ends times 31**(position of its last unit):
@@ -184,7 +194,7 @@ def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32s:
 
 
 def _hash_decoded(values: pa.Array) -> tuple[Int32s, Int32s]:
-    """Hashes and UTF-16 lengths of values that hold bytes beyond ASCII."""
+    """Returns the hashes and UTF-16 lengths of values that hold bytes beyond ASCII."""
     data, offsets = binary_buffers(values)
     data, offsets = data[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
     try:
@@ -213,7 +223,7 @@ def _hash_one_by_one(values: pa.Array) -> tuple[Int32s, Int32s]:
 
 
 def _table_size(needed: int) -> int:
-    """Next power of two, so that few tables are ever made."""
+    """Returns the next power of two, so that few tables are ever made."""
     return 1 << max(needed - 1, 1).bit_length()
 
 

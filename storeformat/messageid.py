@@ -55,7 +55,7 @@ class OffsetMessageId:
 
 
 def parse_offset_message_id(text: str) -> OffsetMessageId | None:
-    """Parts of an offset message id, None where the text has not its form."""
+    """Returns the parts of an offset message id, None where the text has not its form."""
     raw = _unhex(text, (32, 56))
     if raw is None:
         return None
@@ -97,7 +97,7 @@ class UniqueKey:
         return raw.hex().upper()
 
     def timestamp(self, near: int, utc_offset_ms: int = 0) -> int | None:
-        """Milliseconds since the epoch when the client made this id, or None.
+        """Returns the milliseconds since the epoch when the client made this id, or None.
 
         The month is not in the id: of the begins of the months around ``near`` (the message's BORNTIMESTAMP is best)
         the one is taken that brings the id closest to it. ``utc_offset_ms`` is the client's time zone.
@@ -115,7 +115,7 @@ class UniqueKey:
 
 
 def parse_unique_key(text: str) -> UniqueKey | None:
-    """Parts of a UNIQ_KEY, None where the text is of no known form. Any 16 or 28 bytes pass for one."""
+    """Returns the parts of a UNIQ_KEY, None where the text is of no known form. Any 16 or 28 bytes pass for one."""
     raw = _unhex(text, (32, 34, 56))
     if raw is None:
         return None
@@ -126,7 +126,7 @@ def parse_unique_key(text: str) -> UniqueKey | None:
 
 
 def offset_message_ids(store_hosts: pa.Array, commit_log_offsets: npt.ArrayLike) -> pa.StringArray:
-    """Offset message ids of records, a string array.
+    """Returns the offset message ids of records, a string array.
 
     ``store_hosts`` holds STOREHOST as stored, address and port: a binary array with values of 8 bytes (v4) or 20 (v6).
     Null where the host is null or of another size.

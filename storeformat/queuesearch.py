@@ -38,7 +38,9 @@ class QueueFile:
 
 
 def queue_end(files: Sequence[QueueFile]) -> int:
-    """Queue offset behind the last unit, as recovery finds it: at the first invalid one from the third-last file on."""
+    """Returns the queue offset behind the last unit, as recovery finds it: at the first invalid one from the third-last
+    file on.
+    """
     end = 0
     for file in files[max(len(files) - 3, 0) :]:
         written = written_units(file.units)
@@ -49,7 +51,7 @@ def queue_end(files: Sequence[QueueFile]) -> int:
 
 
 def min_offset(files: Sequence[QueueFile], end: int, min_phy_offset: int, broker_version: tuple[int, ...]) -> int:
-    """Queue offset of the first message that the log still holds, as a broker computes it when it starts.
+    """Returns the queue offset of the first message that the log still holds, as a broker computes it when it starts.
 
     0 where the broker finds none in the first file. From 5.0.0 on a queue whose last message is gone begins at its
     end. Where the log begins at 0, pre-blank units count as messages in every version.
@@ -71,7 +73,7 @@ def min_offset(files: Sequence[QueueFile], end: int, min_phy_offset: int, broker
 
 
 def roll_next_file(queue_offset: int, file_size: int) -> int:
-    """First queue offset of the file behind the one that holds this queue offset."""
+    """Returns the first queue offset of the file behind the one that holds this queue offset."""
     per_file = file_size // UNIT_SIZE
     return queue_offset + per_file - queue_offset % per_file
 
@@ -86,7 +88,8 @@ def offset_by_time(
     end: int,
     min_phy_offset: int,
 ) -> int:
-    """Queue offset for a time, as brokers since 5.1.1 answer; inside [begin, end], the queue's min and max offset.
+    """Returns the queue offset for a time, as brokers since 5.1.1 answer; inside [begin, end], the queue's min and max
+    offset.
 
     LOWER is the first message at or after the time (``end`` if none), UPPER the last at or before it (``begin`` if
     none), as far as store times ascend.
@@ -113,7 +116,8 @@ def offset_by_modified_time(
     end: int,
     min_phy_offset: int,
 ) -> int:
-    """Queue offset for a time, as brokers up to 5.1.0 answer: the message nearest in time, the earlier one on a tie.
+    """Returns the queue offset for a time, as brokers up to 5.1.0 answer: the message nearest in time, the earlier one
+    on a tie.
 
     They search only in the first file that was last modified (``modified``, one a file) at or after the time, else in
     the last one. 0 where the search meets a record that the log does not hold.
@@ -195,7 +199,7 @@ def _in_file(search: _Search, low: int, timestamp: int, boundary: Boundary, firs
 def _file_by_store_time(
     files: Sequence[QueueFile], timestamp: int, boundary: Boundary, store_time: StoreTime
 ) -> int | None:
-    """Number of the file to search in (MappedFileQueue#getConsumeQueueMappedFileByTime)."""
+    """Returns the number of the file to search in (MappedFileQueue#getConsumeQueueMappedFileByTime)."""
 
     def time_of(file: QueueFile, place: int) -> int:
         unit = file.units[place]
@@ -214,7 +218,9 @@ def _file_by_store_time(
 
 
 def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
-    """Place of the first unit at or behind an offset, -1 for none; of several at it (pre-blanks) the broker's pick."""
+    """Returns the place of the first unit at or behind an offset, -1 for none; of several at it (pre-blanks) the
+    broker's pick.
+    """
     low, high = 0, len(phy_offsets) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -228,7 +234,7 @@ def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
 
 
 def _file_of(files: Sequence[QueueFile], queue_offset: int) -> int:
-    """Number of the file that holds a queue offset."""
+    """Returns the number of the file that holds a queue offset."""
     number = len(files) - 1
     while number > 0 and files[number].first_queue_offset > queue_offset:
         number -= 1
