@@ -14,7 +14,7 @@ import numpy as np
 from jobs.losses import Losses
 from jobs.queueruns import QueueRuns, all_runs
 from storeformat import consumequeue, consumequeueext, indexfile, locations
-from storeformat.arrays import Bools, Int64s
+from storeformat.arrays import Bools, Int64s, narrow
 from storeformat.batchconsumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.batchconsumequeue import check_file_size
 from storeformat.dispatch import topic_names
@@ -72,16 +72,16 @@ def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses 
     keys = plan.queues[per_file.queue]
     made = QueueFiles(
         directory=CONSUME_QUEUE,
-        topics=tuple(names),
+        topics=tuple(table.topics),
         topic_of=(keys >> 32).astype(np.int32),
         queue_ids=(keys & 0xFFFFFFFF).astype(np.int32),
         first_queue_offsets=per_file.first_queue_offset,
-        pre_blanks=per_file.pre_blanks,
-        edges=np.append(per_file.slices_begin, len(per_file.run)),
+        pre_blanks=narrow(per_file.pre_blanks),
+        edges=narrow(np.append(per_file.slices_begin, len(per_file.run))),
         sources=tuple(scan.units_path for scan in scans),
         path_of=scan_of_run[per_file.run].astype(np.int32),
-        begins=begins[per_file.run] + per_file.run_begin,
-        counts=per_file.count,
+        begins=narrow(begins[per_file.run] + per_file.run_begin),
+        counts=narrow(per_file.count),
         fillers=per_file.filler,
         ext_begins=ext_begins if extended else None,
     )

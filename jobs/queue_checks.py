@@ -233,9 +233,9 @@ def _checks(
         if file is None:
             if base % file_size:
                 continue
-            nothing = np.zeros(0, np.int64)
+            nothing = np.zeros(0, np.int32)
             path = compared.path(queue, base)
-            file = QueueFile(path, 0, (), nothing.astype(np.int32), nothing, nothing, np.zeros(0, bool))
+            file = QueueFile(path, 0, (), nothing, nothing, nothing, np.zeros(0, bool))
         first, end = those.first - base // unit_size, those.end - base // unit_size
         yield QueueCheck(
             file,

@@ -16,10 +16,11 @@ from udfs.scan import SplitScan
 @dataclass(frozen=True)
 class QueueRuns:
     """One row a run: ``keys`` (topic number << 32 | queue id, ascending), the run and the number of its scan. ``names``
-    are the topics by number.
+    are the topics by number, ``topics`` the same as their records have them.
     """
 
     names: list[str]
+    topics: list[bytes]
     keys: Int64s
     runs: Runs
     scan_of_run: Int64s
@@ -37,4 +38,4 @@ def all_runs(scans: Sequence[SplitScan]) -> QueueRuns:
     order = np.argsort(keys, kind="stable")
     runs = Runs.concatenate([scan.runs for scan in scans])
     runs = Runs(*(getattr(runs, name)[order] for name in Runs.__dataclass_fields__))
-    return QueueRuns(topic_names(list(topics)), keys[order], runs, scan_of_run[order])
+    return QueueRuns(topic_names(list(topics)), list(topics), keys[order], runs, scan_of_run[order])

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NoReturn
 
 from jobs import planning
 from jobs.config import RebuildOptions, TopicFilter, VerifyOptions
@@ -48,6 +49,7 @@ from udfs.scan import ScanTask
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 2
 CLAIM = ".claim-"
+_NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256
 _QUEUE_BYTES_A_TASK = 256 << 20
 
@@ -305,16 +307,23 @@ def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: Lo
 
 def check_all_there(made: str, rows: FileRows) -> None:
     """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
-    expected = {row.path: row.content.size for row in rows}
-    found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
-    wrong = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
-    if wrong:
-        raise WriteFailed(
-            "what a task wrote is not what is there",
-            path=locations.join(made, wrong[0]),
-            found=found.get(wrong[0], "no file"), expected=expected.get(wrong[0], "no file"),
-            advice="all machines of the cluster must see the output, and nobody else may write there",
-        )  # fmt: skip
+    found: dict[str, int | str] = {
+        path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)
+    }
+    for row in rows:
+        size = found.pop(row.path, _NO_FILE)
+        if size != row.content.size:
+            _refuse_made(made, row.path, size, row.content.size)
+    if found:
+        path = min(found)
+        _refuse_made(made, path, found[path], _NO_FILE)
+
+
+def _refuse_made(made: str, path: str, found: int | str, expected: int | str) -> NoReturn:
+    raise WriteFailed(
+        "what a task wrote is not what is there", path=locations.join(made, path), found=found, expected=expected,
+        advice="all machines of the cluster must see the output, and nobody else may write there",
+    )  # fmt: skip
 
 
 def write_manifest(made: str, manifest: Iterable[bytes]) -> None:

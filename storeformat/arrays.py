@@ -17,6 +17,14 @@ Structs = npt.NDArray[np.void]
 _SHORT_GROUPS = 1 << 16
 
 
+def narrow(numbers: npt.NDArray[np.integer]) -> Int32s:
+    """Returns numbers as 32-bit ones; raises OverflowError where one does not fit."""
+    made = numbers.astype(np.int32)
+    if not np.array_equal(made, numbers):
+        raise OverflowError("a number does not fit 32 bits")
+    return made
+
+
 def stable_order(groups: Int64s, count: int) -> Int64s:
     """Returns the order of the rows by group, otherwise as they are; ``groups`` holds numbers in [0, count).
 

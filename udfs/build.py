@@ -23,6 +23,7 @@ from storeformat import consumequeue, consumequeueext, files, indexfile, locatio
 from storeformat.commitlog import Segment
 from storeformat.contents import measured, read_back, stray_byte
 from storeformat.errors import TotalsDisagree
+from storeformat.javacompat import decode_java_utf8
 from storeformat.kernels import Int32s, Int64s
 from storeformat.records import store_timestamp_at
 from udfs.filerows import FileRow, batch_of
@@ -44,8 +45,8 @@ class QueueFile:
     pre_blanks: int
     sources: tuple[str, ...]
     path_of: Int32s
-    begins: Int64s
-    counts: Int64s
+    begins: Int32s
+    counts: Int32s
     fillers: npt.NDArray[np.bool_]
     ext_begins: Int64s | None = None
 
@@ -53,23 +54,24 @@ class QueueFile:
 @dataclass(frozen=True)
 class QueueFiles(Sequence[QueueFile]):
     """Many consume-queue files to make, as columns: a list of them would take a kilobyte each, in the driver and on the
-    way to the tasks. A part of the sequence is one of its own, with nothing but what it needs.
+    way to the tasks. A part of the sequence is one of its own, with nothing but what it needs. 32 bits are enough for
+    units of a split, which lies in one segment, and for those of a file: neither is longer than 2 GiB.
 
     Per file: its queue (``topic_of`` into ``topics``, ``queue_ids``), ``first_queue_offsets`` of its first unit,
     ``pre_blanks``, and its slices ``[edges[i], edges[i + 1])``. Per slice: as in ``QueueFile``.
     """
 
     directory: str
-    topics: tuple[str, ...]
+    topics: tuple[bytes, ...]
     topic_of: Int32s
     queue_ids: Int32s
     first_queue_offsets: Int64s
-    pre_blanks: Int64s
-    edges: Int64s
+    pre_blanks: Int32s
+    edges: Int32s
     sources: tuple[str, ...]
     path_of: Int32s
-    begins: Int64s
-    counts: Int64s
+    begins: Int32s
+    counts: Int32s
     fillers: npt.NDArray[np.bool_]
     ext_begins: Int64s | None = None
 
@@ -87,11 +89,13 @@ class QueueFiles(Sequence[QueueFile]):
             return self._part(*at.indices(len(self))[:2])
         number = range(len(self))[at]
         part = slice(int(self.edges[number]), int(self.edges[number + 1]))
+        used: dict[int, int] = {}
+        path_of = [used.setdefault(source, len(used)) for source in self.path_of[part].tolist()]
         return QueueFile(
             path=self.path(number),
             pre_blanks=int(self.pre_blanks[number]),
-            sources=self.sources,
-            path_of=self.path_of[part],
+            sources=tuple(self.sources[source] for source in used),
+            path_of=np.array(path_of, np.int32),
             begins=self.begins[part],
             counts=self.counts[part],
             fillers=self.fillers[part],
@@ -101,11 +105,12 @@ class QueueFiles(Sequence[QueueFile]):
     def path(self, number: int) -> str:
         """Returns the path of a file below the output."""
         name = consumequeue.file_name(int(self.first_queue_offsets[number]))
-        return locations.join(self.directory, self.topics[self.topic_of[number]], str(self.queue_ids[number]), name)
+        topic = decode_java_utf8(self.topics[self.topic_of[number]])
+        return locations.join(self.directory, topic, str(self.queue_ids[number]), name)
 
     def units(self) -> Iterator[tuple[str, int]]:
         """Yields the path of each file, and how many units it gets."""
-        units = np.add.reduceat(self.counts, self.edges[:-1]) if len(self) else self.counts
+        units = np.add.reduceat(self.counts, self.edges[:-1], dtype=np.int64) if len(self) else self.counts
         return ((self.path(number), count) for number, count in enumerate(units.tolist()))
 
     def _part(self, begin: int, end: int) -> QueueFiles:

@@ -30,6 +30,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 from support.real_store import RealStore, Timing  # noqa: E402
 
+TOPICS = 40
 TABLE = ((3, 1000), (10, 1000), (20, 1000), (1, 220), (3, 220))
 """The rows of the README's table: size of the log in 10**9 bytes, and of a message in bytes."""
 MOST_MEMORY = 1 << 30
@@ -98,13 +99,14 @@ def measure(
     size: int,
     *,
     message_bytes: int = 1000,
+    topics: int = TOPICS,
     release: str = "5.3.3",
     kernels: Sequence[str],
     rounds: int = 1,
 ) -> Result:
     """Writes the log below ``directory`` unless it is there, and lets both work on it."""
     broker = RealStore(release)
-    store = prepared_log(directory, size, message_bytes, release)
+    store = prepared_log(directory, size, message_bytes, release, topics)
     recovered, built = directory / "recovered", directory / "built"
     timings: list[Timing] = []
     ours: dict[str, list[Rebuilt]] = {name: [] for name in kernels}
@@ -126,20 +128,20 @@ def measure(
     )
 
 
-def log_directory(directory: Path, size: int, message_bytes: int) -> Path:
+def log_directory(directory: Path, size: int, message_bytes: int, topics: int = TOPICS) -> Path:
     """Returns where a log is kept."""
-    return directory / f"log-{size}-{message_bytes}"
+    return directory / f"log-{size}-{message_bytes}" + (f"-{topics}" if topics != TOPICS else "")
 
 
-def prepared_log(directory: Path, size: int, message_bytes: int, release: str = "5.3.3") -> Path:
+def prepared_log(directory: Path, size: int, message_bytes: int, release: str = "5.3.3", topics: int = TOPICS) -> Path:
     """Returns a store with nothing but a log of at least ``size`` bytes, written unless it is there, in the page cache:
-    40 topics, of which the first gets 29 messages in 100 and the last one in 120, of 8 queues each.
+    40 topics if nothing else is said, of which the first gets 29 messages in 100 and the last one in 120, of 8 queues each.
     """
-    store = log_directory(directory, size, message_bytes)
+    store = log_directory(directory, size, message_bytes, topics)
     if not store.exists():
         draft = store.with_name(f"{store.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
-        RealStore(release).bench_write(draft, size, message_bytes=message_bytes, topics=40)
+        RealStore(release).bench_write(draft, size, message_bytes=message_bytes, topics=topics)
         draft.rename(store)
     for segment in (store / "commitlog").iterdir():
         _warm(segment)
@@ -188,6 +190,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gb", type=float, default=3.0, help="size of the log in 10**9 bytes (default %(default)s)")
     parser.add_argument("--message-bytes", type=int, default=1000)
+    parser.add_argument("--topics", type=int, default=TOPICS, help="with 8 queues each (default %(default)s)")
     parser.add_argument("--release", default="5.3.3", help="the broker's release (default %(default)s)")
     parser.add_argument("--kernels", default="numba,numpy")
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts")
@@ -201,17 +204,18 @@ def main(arguments: Sequence[str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for gb, message_bytes in logs:
             size = int(gb * 1e9)
-            kept = log_directory(directory, size, message_bytes).exists() or not options.table
+            kept = log_directory(directory, size, message_bytes, options.topics).exists() or not options.table
             result = measure(
                 directory,
                 size,
                 message_bytes=message_bytes,
+                topics=options.topics,
                 release=options.release,
                 kernels=options.kernels.split(","),
                 rounds=options.rounds,
             )
             if not kept:
-                shutil.rmtree(log_directory(directory, size, message_bytes))
+                shutil.rmtree(log_directory(directory, size, message_bytes, options.topics))
             print(
                 json.dumps(asdict(result)) if options.json else "\n".join([*result.lines(), result.row(), ""]),
                 flush=True,

@@ -6,6 +6,7 @@ thousand. The scans are made up, the plans are real; time and memory must follow
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import time
 import tracemalloc
@@ -13,13 +14,16 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from jobs import planning
 from jobs.logscan import sharing
 from storeformat.commitlog import ChainReport, Segment, follow_chain, plan_splits
+from storeformat.contents import Content
 from storeformat.framing import ChainEnd
 from storeformat.layout import StoreLayout
+from udfs.filerows import FileRow, FileRows, batch_of
 from udfs.runs import Runs
 from udfs.scan import SplitScan
 
@@ -92,7 +96,7 @@ def test_light_queues() -> None:
     plans = [cost(lambda found=found: planning.plan_queues(found, LAYOUT)) for _, _, found in scans]
     assert [plan.queues for _, _, plan in plans] == list(counts)
     assert plans[1][2].units == 50_000 * 4 * 5
-    check("consume-queue files of 4 pieces", counts[0], *plans, most=200)
+    check("consume-queue files of 4 pieces", counts[0], *plans, most=100)
     batches = [pickle.dumps([plan.files[at : at + 256] for at in range(0, len(plan.files), 256)]) for *_, plan in plans]
     assert len(batches[1]) < 200 * counts[1]
 
@@ -115,4 +119,41 @@ def test_segments_and_index_files() -> None:
     assert sum(index[1][2].entries) == 40_000_000_000
     check("index files", 500, *index, most=700)
     queues = [cost(lambda found=found: planning.plan_queues(found, LAYOUT)) for found in scans]
-    check("splits with 8 queues", 1_000, *queues, most=300)
+    check("splits with 8 queues", 1_000, *queues, most=150)
+
+
+def finished_rows(files: int) -> FileRows:
+    """What tasks say of light queues' files, 64 files a batch, as it comes from them."""
+    batches = []
+    for begin in range(0, files, 64):
+        numbers = range(begin, min(begin + 64, files))
+        rows = (
+            FileRow(
+                f"consumequeue/%LMQ%group-{number:06d}/0/{0:020d}",
+                Content(6_000_000, 400, hashlib.sha256(b"%d" % number).digest()),
+                count=20,
+                offset_sum=number,
+            )
+            for number in numbers
+        )
+        batches.append(pickle.loads(pickle.dumps(batch_of(rows))))
+    return FileRows.of(batches)
+
+
+def test_finished_files() -> None:
+    """In Arrow's memory, which ``tracemalloc`` does not see."""
+    counts = (12_500, 50_000)
+    rows = [finished_rows(count) for count in counts]
+    kept = []
+    for count, found in zip(counts, rows, strict=True):
+        paths = sum(len(row.path) for row in found)
+        kept.append(found.table.nbytes / count)
+        print(f"{'finished files':44} {count:8,}: {kept[-1]:7.1f} bytes each, {paths / count:.1f} of them a path")
+        assert kept[-1] <= paths / count + 70
+    assert kept[1] == pytest.approx(kept[0], rel=0.02)
+    before = pa.total_allocated_bytes()
+    ordered = rows[1].by_path()
+    assert pa.total_allocated_bytes() - before < 1.2 * ordered.table.nbytes
+    assert [row.path for row in ordered][:: len(ordered) - 1] == [
+        f"consumequeue/%LMQ%group-{number:06d}/0/{0:020d}" for number in (0, 49_999)
+    ]

@@ -68,7 +68,7 @@ def test_files_that_were_made_where_the_driver_does_not_see_them(tmp_path: Path)
         def map(self, what: str, task: Task, items: Sequence[Any]) -> list[Any]:
             rows = super().map(what, task, items)
             if isinstance(task, BuildFiles):
-                Path(task.queues.output, rows[-1].path).unlink()
+                Path(task.queues.output, rows[-1]["path"][-1].as_py()).unlink()
             return rows
 
     (store,) = golden.stores(STORES[0])
