@@ -130,12 +130,12 @@ def measure(
 
 def log_directory(directory: Path, size: int, message_bytes: int, topics: int = TOPICS) -> Path:
     """Returns where a log is kept."""
-    return directory / f"log-{size}-{message_bytes}" + (f"-{topics}" if topics != TOPICS else "")
+    return directory / (f"log-{size}-{message_bytes}" + (f"-{topics}" if topics != TOPICS else ""))
 
 
 def prepared_log(directory: Path, size: int, message_bytes: int, release: str = "5.3.3", topics: int = TOPICS) -> Path:
     """Returns a store with nothing but a log of at least ``size`` bytes, written unless it is there, in the page cache:
-    40 topics if nothing else is said, of which the first gets 29 messages in 100 and the last one in 120, of 8 queues each.
+    topics of 8 queues each. Of 40 topics the first gets 29 messages in 100 and the last one in 120.
     """
     store = log_directory(directory, size, message_bytes, topics)
     if not store.exists():
