@@ -239,19 +239,12 @@ def test_repaired_segments_in_the_output(store: Path, capsys: pytest.CaptureFixt
     assert "two directories" in said
 
 
-class RunnerHere(LocalRunner):
-    """Keeps times as Spark's runner does."""
-
-    def __init__(self, context: object) -> None:
-        self.stages: dict[str, float] = {}
-
-
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ``rebuild`` run in this process, without Spark."""
     monkeypatch.setattr(session, "spark_context", lambda name: nullcontext())
     monkeypatch.setattr(session, "watching", lambda context, progress: nullcontext())
-    monkeypatch.setattr(rebuild, "SparkRunner", RunnerHere)
+    monkeypatch.setattr(rebuild, "SparkRunner", lambda context: LocalRunner())
 
 
 def test_somebody_else_fills_the_output_meanwhile(
