@@ -149,7 +149,10 @@ def replacements(root: str) -> list[Replacement]:
         try:
             journal = Journal.from_json(files.read_bytes(path))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refused("the journal of a backup cannot be understood", path=path) from error
+            raise Refused(
+                "the journal of a backup cannot be understood", path=path,
+                advice="if the store is as it should be, move this backup away",
+            ) from error  # fmt: skip
         found.append(Replacement(root, entry.name, journal))
     return sorted(found, key=lambda item: item.journal.sequence)
 
