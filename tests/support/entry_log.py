@@ -9,10 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from support.store_builder import FREE_BEHIND, LogBuilder, Message, Placed, encode_record
 
 HEAD = struct.Struct(">iiqqqiiii")
+SIZE = 4096
+"""Bytes of a segment of ``a_log``."""
 
 
 def encode_entry(record: bytes, index: int, term: int, position: int) -> bytes:
@@ -63,3 +66,11 @@ class EntryLogBuilder(LogBuilder):
         if committed is not None:
             (group / "checkpoint").write_text(f"committedIndex={committed}\nendIndex={self.next_index - 1}\n")
         return root
+
+
+def a_log(count: int = 60, **more: Any) -> EntryLogBuilder:
+    """A log in segments of ``SIZE`` bytes, with messages of many lengths in three queues of one topic."""
+    log = EntryLogBuilder(SIZE, **more)
+    for number in range(count):
+        log.message(topic="T", queue_id=number % 3, body=b"%d " % number + bytes(number % 40), keys=f"k{number}")
+    return log
