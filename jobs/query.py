@@ -51,7 +51,19 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
         found=found,
         seconds=round(time.monotonic() - begun, 3),
         **answer,
+        notes=[] if found else _where_else(options),
     )
+
+
+def _where_else(options: QueryOptions) -> list[str]:
+    """Returns where to look for what was not found."""
+    if options.kind == "id" and options.topic is None:
+        return ["no message has this offsetMsgId; the msgId that clients show is a UNIQ_KEY: name its --topic, too"]
+    if options.scan or options.kind == "time":
+        return []
+    if options.kind == "offset":
+        return ["the queue has no message there; --scan reads the log itself"]
+    return [] if options.explain else ["the index does not have it; --explain says why, --scan reads the log itself"]
 
 
 def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,19 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["query", "--store", root, "id", "12", *sizes]) == 64
     assert command_line.main(["query", "--store", root, "offset", "--topic", "B", "--queue", "9", "--offset", "0"]) != 0
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("question", "hint"),
+    [
+        ("key --topic A --key nobody", "--explain"),
+        ("id 2307200B30163509777D01CF9F7B6C89", "--topic"),
+        ("id 2307200B30163509777D01CF9F7B6C89 --topic A", "--explain"),
+        ("offset --topic A --queue 0 --offset 99999", "--scan"),
+    ],
+)
+def test_what_is_not_found_comes_with_a_hint(capsys: pytest.CaptureFixture[str], question: str, hint: str) -> None:
+    root = str(golden.unpack("base-clean-5.3.3"))
+    assert command_line.main(["query", "--store", root, *question.split(), "--json"]) == 1
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert hint in note
