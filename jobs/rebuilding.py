@@ -25,7 +25,7 @@ from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.running import Runner
 from jobs.storelog import read_log, selection_of
-from storeformat import __version__, files, locations
+from storeformat import __version__, consumequeue, files, locations
 from storeformat.brokerconfig import TOPICS, topic_configuration
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.contents import Content, content_of, read_back
@@ -51,7 +51,7 @@ MANIFEST_FORMAT = 2
 CLAIM = ".claim-"
 _NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256
-_QUEUE_BYTES_A_TASK = 256 << 20
+_UNITS_A_TASK = (32 << 20) // consumequeue.UNIT_SIZE
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,8 @@ def _build_files(
             place.made, place.drafts, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put
         ),
     )
-    queue_files: Sequence[QueueFile] = queues.files if queues else []
     index_files = index.files if index else []
-    group = max(1, min(_QUEUE_FILES_A_TASK, _QUEUE_BYTES_A_TASK // layout.consume_queue_file_size))
-    batches = [queue_files[at : at + group] for at in range(0, len(queue_files), group)]
+    batches = queues.files.batches(_QUEUE_FILES_A_TASK, _UNITS_A_TASK) if queues else []
     jobs: list[IndexFile | Sequence[QueueFile]] = [*index_files, *batches]
     made = runner.map("write consume queues and index files", build, jobs)
     index_rows, queue_rows = FileRows.of(made[: len(index_files)]), FileRows.of(made[len(index_files) :])

@@ -110,8 +110,21 @@ class QueueFiles(Sequence[QueueFile]):
 
     def units(self) -> Iterator[tuple[str, int]]:
         """Yields the path of each file, and how many units it gets."""
-        units = np.add.reduceat(self.counts, self.edges[:-1], dtype=np.int64) if len(self) else self.counts
-        return ((self.path(number), count) for number, count in enumerate(units.tolist()))
+        return ((self.path(number), count) for number, count in enumerate(self._units_of_files()))
+
+    def batches(self, most_files: int, units: int) -> list[QueueFiles]:
+        """Returns the files in parts of at most ``most_files`` files and ``units`` units, or of one file."""
+        parts: list[QueueFiles] = []
+        begin, room = 0, units
+        for number, count in enumerate(self._units_of_files()):
+            if number > begin and (count > room or number - begin == most_files):
+                parts.append(self[begin:number])
+                begin, room = number, units
+            room -= count
+        return [*parts, self[begin:]] if len(self) else []
+
+    def _units_of_files(self) -> list[int]:
+        return np.add.reduceat(self.counts, self.edges[:-1], dtype=np.int64).tolist() if len(self) else []
 
     def _part(self, begin: int, end: int) -> QueueFiles:
         end = max(begin, end)

@@ -97,8 +97,9 @@ def test_light_queues() -> None:
     assert [plan.queues for _, _, plan in plans] == list(counts)
     assert plans[1][2].units == 50_000 * 4 * 5
     check("consume-queue files of 4 pieces", counts[0], *plans, most=100)
-    batches = [pickle.dumps([plan.files[at : at + 256] for at in range(0, len(plan.files), 256)]) for *_, plan in plans]
-    assert len(batches[1]) < 200 * counts[1]
+    batches = plans[1][2].files.batches(256, 1_000)
+    assert [len(batch) for batch in batches] == [50] * 1_000
+    assert len(pickle.dumps(batches)) < 200 * counts[1]
 
 
 def test_segments_and_index_files() -> None:
