@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from jobs import launch, session
@@ -23,7 +23,7 @@ from jobs.reporting import Report, Reporter
 from jobs.rocksdbexport import Exported, export
 from jobs.running import MeteringRunner, SparkRunner
 from storeformat import files, locations
-from storeformat.errors import Refused, UsageError
+from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.framing import PLAIN
 from storeformat.storeparts import parts_not_rebuilt
 
@@ -39,6 +39,8 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         reporter.note(note)
     output = files.resolved(locations.absolute(options.output))
     _refuse_output(output, store)
+    for left in _left_by_others(output):
+        reporter.note(f"{left} is of a rebuild that runs, or was killed: then it can be removed")
     repaired_log = _repaired_log(options, store)
     size = sum(segment.size for segment in store.segments)
     renamed = locations.is_local(output)
@@ -85,6 +87,15 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
                 "the output must not lie inside the store", path=output, advice="rebuild beside it, then publish"
             )
     files.refuse_used_directory(output)
+
+
+def _left_by_others(output: str) -> list[str]:
+    """Returns the staging directories beside a local output."""
+    begin, beside = f".{locations.name_of(output)}.", []
+    if locations.is_local(output):
+        with suppress(MissingInput):  # of a directory that may be entered, and not read
+            beside = files.list_directory(locations.parent_of(output)) or []
+    return [entry.path for entry in beside if entry.name.startswith(begin) and entry.name.endswith(".staging")]
 
 
 def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:

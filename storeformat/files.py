@@ -13,10 +13,11 @@ import os
 import posixpath
 import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -365,6 +366,19 @@ def make_directory(path: str) -> None:
     if locations.is_local(path):
         with writing(path):
             os.makedirs(locations.local_path(path), exist_ok=True)
+
+
+def missing_parents(path: str) -> list[str]:
+    """Returns the directories, the innermost first, that ``make_directory`` would have to make above a local path."""
+    parents = list(Path(locations.local_path(path)).parents) if locations.is_local(path) else []
+    return [str(parent) for parent in parents if not parent.exists()]
+
+
+def remove_empty(directories: Sequence[str]) -> None:
+    """Removes local directories, in this order, up to the first that is not empty."""
+    with suppress(OSError):
+        for directory in directories:
+            os.rmdir(directory)
 
 
 def rename(source: str, target: str) -> None:

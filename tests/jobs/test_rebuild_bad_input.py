@@ -267,6 +267,20 @@ def test_somebody_else_fills_the_output_meanwhile(
     assert [path.name for path in output.iterdir()] == ["mine"]
 
 
+def test_a_dry_run_makes_no_directory(here: None, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = store.parent / "a" / "b" / "output"
+    line = ["rebuild", "--store", str(store), "--output", str(place), *SIZES]
+    assert command_line.main([*line, "--dry-run"]) == 0
+    assert command_line.main([*line, "--topic", "Nope"]) == 66
+    assert [path.name for path in store.parent.iterdir()] == ["store"]
+    assert command_line.main(line) == 0
+    assert [path.name for path in place.parent.iterdir()] == ["output"]
+    (place.parent / ".other.1234.staging").mkdir()
+    capsys.readouterr()
+    assert command_line.main(["rebuild", "--store", str(store), "--output", str(place.parent / "other"), *SIZES]) == 0
+    assert ".other.1234.staging is of a rebuild that" in capsys.readouterr().err
+
+
 def test_output_that_is_a_link_to_an_empty_place(here: None, store: Path) -> None:
     link = store.parent / "output"
     link.symlink_to(store.parent / "place")
