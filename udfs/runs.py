@@ -178,10 +178,10 @@ class RunWriter:
 
 
 class EntryWriter:
-    """Writes index entries of one split as they come."""
+    """Writes index entries of one split as they come. Without a ``directory`` they are only summed up."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, directory: str, name: str) -> None:
+        self._path = locations.join(directory, f"{name}.entries") if directory else ""
         self._file: files.FileWriter | None = None
         self.entries = 0
         self.offset_sum = 0
@@ -193,7 +193,13 @@ class EntryWriter:
         return self._path if self._file else ""
 
     def add(self, entries: IndexEntries, tags: Bools | None) -> None:
-        """Writes entries; those of ``tags`` get the mark, if they are given."""
+        """Takes entries; those of ``tags`` get the mark, if they are given."""
+        if self._path:
+            self._write(entries, tags)
+        self.entries += len(entries.offsets)
+        self.offset_sum = (self.offset_sum + sum_of_offsets(entries.offsets)) % (1 << 64)
+
+    def _write(self, entries: IndexEntries, tags: Bools | None) -> None:
         rows = np.empty(len(entries.offsets), ENTRY)
         rows["key_hash"] = entries.key_hashes
         rows["offset"] = entries.offsets
@@ -202,8 +208,6 @@ class EntryWriter:
             rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
         self._file = self._file or files.FileWriter(self._path, stream=True)
         self._file.write(rows.view(np.uint8).data)
-        self.entries += len(rows)
-        self.offset_sum = (self.offset_sum + sum_of_offsets(entries.offsets)) % (1 << 64)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the file; after an exception it is removed."""

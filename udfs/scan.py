@@ -215,7 +215,7 @@ class _Dispatch:
         name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
         multi = task.dispatch_rules.multi_dispatch is not None
         self._units = RunWriter(task.staging, name, with_times=task.with_times, mixed=multi)
-        self._entries = EntryWriter(locations.join(task.staging, f"{name}.entries"))
+        self._entries = EntryWriter(task.staging, name)
         self._batches = BatchRunWriter(locations.join(task.staging, f"{name}.batches"))
         self._topics: dict[bytes, int] = {}
         self._totals = {"records": 0, "record_bytes": 0}

@@ -132,7 +132,7 @@ def kernels(share: Share) -> None:
 
 def scan(share: Share, staging: str = "") -> None:
     """Does what a task does, and writes nothing."""
-    task = ScanTask(staging, DecodeRules(), DispatchRules(()), with_entries=bool(staging))
+    task = ScanTask(staging, DecodeRules(), DispatchRules(()))
     records = sum(scan_split(split, task).records for split in share.splits)
     assert records > 0, "no message was read"
 
@@ -162,6 +162,8 @@ def compare(name: str, shares: Sequence[Share], rounds: int) -> Ratio:
     turns = [2, *[1, 2] * rounds]
 
     def run(number: int) -> None:
+        if hasattr(os, "sched_setaffinity"):  # else both may find themselves on one core for as long as a turn takes
+            os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})
         for turn, processes in enumerate(turns):
             begin.wait()
             before, begun = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.uniform_log import uniform_log
 
 from jobs.logscan import sharing
 from storeformat.commitlog import ChainReport, Segment, plan_splits
+from storeformat.dispatch import DispatchRules
 from storeformat.errors import TotalsDisagree
 from storeformat.framing import ChainEnd
+from storeformat.records import DecodeRules
 from udfs.batchruns import NO_RUNS
 from udfs.runs import Runs
-from udfs.scan import SplitScan
+from udfs.scan import ScanTask, SplitScan, scan_split
 
 
 @given(st.integers(0, 50), st.integers(0, 2**32 - 1))
@@ -52,3 +56,22 @@ def test_scans_share_what_they_have_in_common() -> None:
     for wrong in (scans[:2], [scans[0], scans[2], scans[1]]):
         with pytest.raises(TotalsDisagree, match="scans were lost"):
             sharing(wrong, splits)
+
+
+def test_nothing_is_written_where_nothing_is_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = uniform_log(1 << 20)
+    path = tmp_path / "log" / f"{0:020d}"
+    path.parent.mkdir()
+    path.write_bytes(log.data)
+    monkeypatch.chdir(tmp_path)
+    (split,) = plan_splits([Segment(str(path), 0, len(log.data))], 1 << 30)
+    task = ScanTask("", DecodeRules(), DispatchRules(()))
+    here = scan_split(split, task)
+    assert (here.units, here.entries) == (log.messages, 3 * log.messages)
+    assert (here.units_path, here.entries_path) == ("", "")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log"]
+    (tmp_path / "staging").mkdir()
+    there = scan_split(split, replace(task, staging=str(tmp_path / "staging")))
+    assert (there.units, there.entries, there.offset_sums) == (here.units, here.entries, here.offset_sums)
+    assert there.packed_runs == here.packed_runs
+    assert {entry.suffix for entry in (tmp_path / "staging").iterdir()} == {".units", ".entries"}
