@@ -15,7 +15,8 @@ the other files                  ``checkpoint``, ``topicsjson``, ``brokerconfig`
 what a broker answers            ``queuesearch``, ``batchqueuesearch``, ``indexfile``
 what is wrong with a file        ``queuecheck``, ``indexalignment``, ``indexcheck``
 what survives damage             ``resync``, ``frame``, ``survivors``, ``entrysurvey``; a readable log again ``repair``
-bytes in and out                 ``locations`` (names), ``files`` (opens everything), ``durable``, ``replacement``
+bytes in and out                 ``locations`` (names), ``files`` (opens everything), ``contents`` (data and holes of a
+                                 file), ``durable``, ``replacement``
 what Java does                   ``javacompat``
 ===============================  =====================================================================================
 
