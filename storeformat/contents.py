@@ -103,11 +103,13 @@ def _first_in(part: bytes, position: int) -> int | None:
 def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
     """Returns the first ``data_size`` bytes of a file that was just written, and its content, see ``measured``."""
     if not locations.is_local(path):
-        with files.RangeReader(path) as reader:
+        with files.RangeReader(path) as reader:  # and as much behind as ``stray_byte`` would look at, in one request
             size = reader.size
-            stored = memoryview(bytearray(min(data_size, size)))
-            reader.read_into(0, stored)
-        return stored, measured(hashlib.sha256(stored), size, len(stored), stray_byte(path, len(stored)))
+            part = memoryview(bytearray(min(data_size + CHUNK, size)))
+            reader.read_into(0, part)
+        stored = part[:data_size]
+        stray = _first_in(part[data_size:].tobytes(), data_size)
+        return stored, measured(hashlib.sha256(stored), size, len(stored), stray)
     with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
         stored, position = memoryview(bytearray(data_size)), 0
         while count := file.readinto(stored[position:]):

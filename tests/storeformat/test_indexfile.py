@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import golden
 
+from storeformat import contents, files
 from storeformat import indexfile as ix
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 
@@ -116,10 +118,29 @@ def test_bytes_are_those_of_one_put_after_the_other(
         model.put(*entry)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ix, "ENTRIES_AT_ONCE", at_once)
+        patch.setattr(ix, "_SLOTS_AT_ONCE", at_once)
         header, content = build(chunked(entries, cuts), slots, 61, start, every)
     assert content == model.flushed()
     assert ix.parse_header(content) == header
     assert header.entries == len(entries)
+
+
+def test_slots_that_nobody_uses_stay_holes(tmp_path: Path) -> None:
+    """A broker maps the file and touches only the pages of the slots and entries that it writes."""
+    slots, max_index_num = 5_000_000, 20_000_000
+    model = PutKey(slots, 4)
+    entries = [(5, 900, 1_700_000_000_000), (4_999_999, 950, 1_700_000_000_500), (2_500_000, 999, 1_700_000_001_000)]
+    for entry in entries:
+        model.put(*entry)
+    path = tmp_path / "20231114221320000"
+    size = ix.index_file_size(slots, max_index_num)
+    with files.FileWriter(str(path)) as writer:
+        ix.build_index_file([columns(entries)], slots, max_index_num, writer.write_at)
+        writer.finish(size)
+    assert (path.stat().st_size, path.stat().st_blocks * 512 < 2 << 20) == (size, True)
+    with path.open("rb") as file:
+        assert file.read(len(model.content)) == model.flushed()
+    assert contents.stray_byte(str(path), 40 + 4 * slots + 20 * 4) is None
 
 
 def test_first_entry_after_a_full_file_counts_from_its_end() -> None:
