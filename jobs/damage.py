@@ -180,19 +180,28 @@ def broken_places(known: Evidence, breaks: Sequence[Break]) -> Iterator[Broken]:
         after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
         ends = {queue: first + count for queue, first, count in _runs(before)}
         firsts = {queue: first for queue, first, _ in _runs(after[::-1], backwards=True)}
-        earlier = [other for other in (*known.chain.breaks, *known.older) if other.offset < item.offset]
+        others = (*known.chain.breaks, *known.older)
+        earlier = [other for other in others if other.offset < item.offset]
+        later = [other for other in others if other.offset >= item.segment.end]
         next_time = next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None)
         near = Neighbours(
             ends=ends,
             firsts=firsts,
             before=time_before(before, next_time),
             after=next_time,
-            room=sum(other.segment.end - other.offset for other in earlier),
+            room=_lost_bytes(earlier, before),
+            room_behind=_lost_bytes(later, after),
             whole=known.whole,
         )
         numbers = (scan.report.last_number for scan in before[::-1])
         last_entry = next((number for number in numbers if number is not None), None)
         yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, last_entry)
+
+
+def _lost_bytes(breaks: Sequence[Break], scans: Sequence[SplitScan]) -> int:
+    """Returns how many bytes may hold lost messages: those behind breaks, and the records of another place."""
+    behind = sum(item.segment.end - item.offset for item in breaks)
+    return behind + sum(size for scan in scans for _, size in scan.ghosts)
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:

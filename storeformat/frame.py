@@ -9,6 +9,7 @@ proof                                           what it proves
 ==============================================  ===========================================================
 TOTALSIZE is the sum of the parts               the whole record (body, CRC or a name is damaged)
 the body has its CRC at BODYLEN                 the body; and the end, if a record begins at an end that is named
+BODYLEN and BODYCRC are 0                       the whole record, if one begins at the sum of the parts
 the body has its CRC where TOTALSIZE puts it    the whole record (BODYLEN or SYSFLAG is damaged)
 ==============================================  ===========================================================
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -48,7 +49,8 @@ class Frame:
 
     ``size`` is the record's, None where that is not proven. ``body_end`` is what belongs to the record at least (0 if
     nothing is proven). ``hints`` are sizes that one field alone claims. ``certified`` says that magic and own offset
-    are right, ``is_blank`` that a BLANK with one damaged field is likelier than a record.
+    are right, ``is_blank`` that a BLANK with one damaged field is likelier than a record, ``sizes_alone`` that the
+    body stands and falls with the size: its CRC is wrong.
     """
 
     size: int | None
@@ -56,6 +58,11 @@ class Frame:
     hints: tuple[int, ...] = ()
     certified: bool = False
     is_blank: bool = False
+    sizes_alone: bool = False
+
+    def refuted(self) -> Frame:
+        """Returns what is left of the proof when another record begins before the end that the size puts."""
+        return replace(self, size=None, body_end=0 if self.sizes_alone else self.body_end, sizes_alone=False)
 
 
 def claimed_size(head: bytes, room: int) -> int:
@@ -94,13 +101,16 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
     for width in widths:
         body_at, length, total = _sum_of_parts(data, head, room, width)
         if total is not None and total == said:
-            is_body = certified or _crc(data, body_at, length) == crc
-            return Frame(said, body_at + length if is_body else 0, certified=certified)
+            checked = _crc(data, body_at, length) == crc
+            body_end = body_at + length if certified or checked else 0
+            return Frame(said, body_end, certified=certified, sizes_alone=not checked)
         if total is not None:
             sums.append(total)
         if 0 < length <= room - body_at - width - 2 and _crc(data, body_at, length) == crc:
             body_end = max(body_end, body_at + length)
     followed = {end: follower(end) for end in (said, *sums) if end is not None and end >= body_end}
+    if certified and not crc and not length and total is not None and followed.get(total) == Follower.RECORD:
+        return Frame(total, body_at, certified=True)
     certain = sorted(end for end, what in followed.items() if what == Follower.RECORD)
     if body_end:  # behind it only a topic and properties lie, which hold no records: the nearer of two ends is the one
         return Frame(certain[0] if certain else None, body_end, tuple(certain), certified)

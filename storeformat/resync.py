@@ -10,23 +10,25 @@ that its outcome does not depend on how the log was split. Where a record is dam
    for it, and that its neighbours do not contradict (``survivors``)? Bytes that the frame proves to be a body are not
    searched.
 
-What cannot be decided is left out and named: a message too few can be reported, a wrong one cannot be taken back.
+What cannot be decided then is looked at once more when the segment is read (``secondlook``). What is left is left out
+and named: a message too few can be reported, a wrong one cannot be taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from storeformat import message as m
-from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Sight, Split, sight_of
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Sight, chain_from, sight_of
 from storeformat.errors import RecordDefect
 from storeformat.frame import Follower, Frame, claimed_size, judge_frame
 from storeformat.framing import ChainEnd, EntryNumber, judge_head
 from storeformat.records import DecodeRules, decode
+from storeformat.secondlook import look_again
 from storeformat.survivors import Neighbours, Witness
 
 SURVEY_BLOCK = 1 << 20
@@ -124,6 +126,8 @@ class _Surveyor:
         self._gaps: list[Gap] = []
         self._seen: set[int] = set()
         """Where records of rejected chains begin: each is judged once."""
+        self._doubtful: list[tuple[int, int]] = []
+        """Chains of sound records, or their beginnings, that were rejected."""
 
     def run(self) -> Survey:
         """Returns the whole survey."""
@@ -137,7 +141,11 @@ class _Surveyor:
                 self._pieces.append((piece.start, piece.end))
         blank = (piece.end, self._segment.end) if piece.ended == ChainEnd.BLANK else None
         cut = piece.end if piece.ended == ChainEnd.CUT else None
-        return Survey(self._broken, tuple(self._pieces), tuple(self._kept), blank, tuple(self._gaps), cut)
+        near, start = self._broken.neighbours, self._broken.start
+        end = self._limit if blank is None else blank[0]
+        found = look_again(self._read, near, start, end, self._pieces, self._doubtful)
+        pieces = tuple(sorted([*self._pieces, *found]))
+        return Survey(self._broken, pieces, tuple(self._kept), blank, tuple(_carved(self._gaps, found)), cut)
 
     def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
         """Returns the next piece of the log behind the damaged place; None if there is none up to the limit."""
@@ -148,7 +156,7 @@ class _Surveyor:
         if frame.size is not None and self._window.certifies_inside(
             position + max(frame.body_end, 1), position + frame.size, self._limit
         ):
-            frame = replace(frame, size=None)  # no topic and no properties hold a record: this one ends before it
+            frame = frame.refuted()  # no topic and no properties hold a record: this one ends before it
         if frame.size is not None and not self._leads_into_another_life(position + frame.size):
             end = position + frame.size
             if not (self._keep and defect == RecordDefect.BODY_CRC and self._keeps(position, end)):
@@ -216,8 +224,10 @@ class _Surveyor:
         return _Piece(start, walk.position, walk.ended, walk.defect)
 
     def _chain(self, start: int) -> ChainWalk:
-        whole = Split(0, self._segment, start, self._limit, self._limit, start)
-        return ChainWalk(self._window, whole, start, self._rules, SURVEY_BLOCK)
+        return self._read(start, self._limit)
+
+    def _read(self, start: int, stop: int) -> ChainWalk:
+        return chain_from(self._window, start, self._rules, stop=stop, limit=self._limit, block_size=SURVEY_BLOCK)
 
     def _search(self, position: int, defect: RecordDefect, frame: Frame) -> _Piece | None:
         """Returns the next piece that its neighbours do not contradict; all before it is lost."""
@@ -231,10 +241,13 @@ class _Surveyor:
             self._witness.room = known_room + found - position
             piece = self._try(found, strict_below)
             if isinstance(piece, _Piece):
+                if piece.start > found:
+                    self._doubtful.append((found, piece.start))
                 self._lose_around(position, piece.start, defect, rejected)
-                self._witness.room = known_room + piece.start - position
                 return piece
             rejected.append(piece)
+            if piece.finding == Finding.AMBIGUOUS:
+                self._doubtful.append((piece.begin, piece.end))
         self._lose_rest(position, defect, frame, rejected)
         return None
 
@@ -255,14 +268,17 @@ class _Surveyor:
         walk = self._chain(found)
         trial: Witness | None = None
         start, older = found, True
+        room = self._witness.room
         for block in walk:
             self._seen.update(block.offsets.tolist())
             if trial is None:
                 older = older and self._witness.is_older(block)
+                self._witness.room = room + int(block.offsets[0]) - found
                 hit = self._witness.first_survivor(block, strict_below)
                 if hit is None:
                     continue
                 start = int(block.offsets[hit])
+                self._witness.room = room + start - found
                 trial = self._witness.copy()
             trial.learn(block.take(block.offsets >= start))
         end = max(walk.position, found + 1)
@@ -327,6 +343,18 @@ class _Surveyor:
             if self._window.bytes[:length].any():
                 return False
         return True
+
+
+def _carved(gaps: Sequence[Gap], pieces: Sequence[tuple[int, int]]) -> Iterator[Gap]:
+    """Yields the gaps without the pieces that were found in them."""
+    for gap in gaps:
+        begin = gap.begin
+        for first, last in sorted(piece for piece in pieces if gap.begin < piece[1] and piece[0] < gap.end):
+            if begin < first:
+                yield replace(gap, begin=begin, end=first)
+            begin = last
+        if begin < gap.end:
+            yield replace(gap, begin=begin)
 
 
 def zeros_from(window: BlockWindow, begin: int, end: int) -> int:

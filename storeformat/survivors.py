@@ -49,8 +49,8 @@ class Neighbours:
 
     ``ends`` holds the next free queue offset of each queue before it, ``firsts`` the first queue offset of each queue
     behind it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
-    bytes before this place may hold lost messages; ``whole`` says that the log is there from offset 0 on, so that every
-    queue begins at 0.
+    bytes before this place (damaged ones, records of another place) may hold lost messages, ``room_behind`` bytes in
+    the segments behind; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
     """
 
     ends: Mapping[Queue, int] = field(default_factory=dict)
@@ -58,6 +58,7 @@ class Neighbours:
     before: int | None = None
     after: int | None = None
     room: int = 0
+    room_behind: int = 0
     whole: bool = False
 
 
@@ -84,7 +85,8 @@ class Witness:
 
     def copy(self) -> Witness:
         """Returns a witness that knows the same, to learn what may have to be forgotten."""
-        return Witness(Neighbours(self._ends, self._firsts, self._before, self._after, self.room, self._whole))
+        near = Neighbours(self._ends, self._firsts, self._before, self._after, room=self.room, whole=self._whole)
+        return Witness(near)
 
     def is_older(self, block: RecordBlock) -> bool:
         """Returns whether every record of a block is older than what is proven before it, or takes a used place."""
@@ -96,7 +98,8 @@ class Witness:
         )
 
     def first_survivor(self, block: RecordBlock, strict_below: int) -> int | None:
-        """Returns the row of the first survivor in a block of one chain, None if there is none.
+        """Returns the row of the first survivor in a block of one chain, None if there is none; ``room`` is that before
+        the block.
 
         Records that begin below ``strict_below`` need more than weak evidence.
         """
@@ -119,7 +122,8 @@ class Witness:
         later = rows.lowest_later(row, following, end or 0)
         if later is not None and later != 0 and number >= later:
             return Evidence.NONE
-        in_reach = end is None or number <= end + self.room // m.MIN_RECORD_SIZE
+        room = self.room + rows.offsets[row] - rows.offsets[0]  # those before it in its chain may be none
+        in_reach = end is None or number <= end + room // m.MIN_RECORD_SIZE
         if is_missing and in_reach:
             return Evidence.STRONG
         if not in_time:
@@ -171,6 +175,7 @@ class Witness:
     def learn(self, block: RecordBlock) -> None:
         """Takes the records of a block as proven."""
         rows = _Rows(block)
+        self.room += foreign_bytes(block)
         for queue, number in zip(rows.queues, rows.queue_offsets, strict=True):
             if queue is not None:
                 self._compare(queue, number)
@@ -203,6 +208,11 @@ class Witness:
         """Returns whether what was learned goes on from what was proven before, place by place."""
         few_missing = self._missing <= self.room // m.MIN_RECORD_SIZE
         return not self.contradicts and (self._successions > 0 or (self._learned > 1 and few_missing))
+
+
+def foreign_bytes(block: RecordBlock) -> int:
+    """Returns how many bytes of a chain are records of another place: messages may be lost under them."""
+    return int(block.heads.total_size[~block.genuine].sum())
 
 
 class _Rows:

@@ -40,8 +40,7 @@ def assert_nothing_failed(tally: Tally) -> None:
     failures = {kind: tally.counts[kind] for kind in ("wrong", "missed", "uncounted", "overcounted")}
     assert failures == dict.fromkeys(failures, 0), tally.examples
     assert tally.counts["alive"] > 5 * tally.trials
-    assert tally.counts["undecided"] * 500 < tally.counts["alive"]
-    assert tally.counts["misled"] * 100_000 < tally.counts["alive"]
+    assert tally.counts["misled"] * 1_000_000 < tally.counts["alive"]
 
 
 def test_a_hundred_thousand_damages() -> None:

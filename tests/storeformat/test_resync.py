@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.in_memory import Bytes
-from support.store_builder import BLANK, LogBuilder, Message, Placed, encode_record
+from support.store_builder import BLANK, Embedded, LogBuilder, Message, Placed, encode_record
 
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.errors import NotAStore, RecordDefect
@@ -183,3 +183,117 @@ def test_ranges_that_touch_are_one_and_none_crosses_segments() -> None:
     one, other = Segment("a", 0, 100), Segment("b", 100, 100)
     joined = join_ranges([(50, 60), (20, 50), (90, 110)], [one, other])
     assert joined == [(one, 20, 60), (one, 90, 100), (other, 100, 110)]
+
+
+# ------------------------------------------------------------------------------------------------ what is left in doubt
+def a_log_of(*queues: int) -> tuple[bytes, list[Placed]]:
+    """One record of 20 bytes a queue named, 1 ms apart, the bodies of queue 9 empty."""
+    log = LogBuilder(SIZE)
+    for queue in queues:
+        log.clock += 1
+        log.message(topic="T", queue_id=queue, body=b"" if queue == 9 else b"body %15d" % len(log.records))
+    return log.segments[0], list(log.records)
+
+
+def without(data: bytes, *records: Placed) -> bytes:
+    """The log with some records destroyed."""
+    for record in records:
+        data = changed(data, record.offset, b"\xa5" * record.size)
+    return data
+
+
+def claiming(data: bytes, record: Placed, queue_offset: int) -> bytes:
+    """The log with the queue offset of a record changed, which nothing checks."""
+    return changed(data, record.offset + 20, struct.pack(">q", queue_offset))
+
+
+def came_out(data: bytes, records: list[Placed]) -> list[int]:
+    """The numbers of the records that survived, those behind the damage only; nothing else did."""
+    proven = walk(data)[2]
+    before = [placed for placed in records if placed.offset in proven]
+    ends = {(b"T", placed.message.queue_id): (placed.message.queue_offset or 0) + 1 for placed in before}
+    near = Neighbours(ends, whole=True, before=before[-1].message.store_timestamp)
+    pieces = look_behind(data, near).pieces
+    offsets = [offset for begin, end in pieces for offset in walk(data[:end], begin)[2]]
+    return [next(number for number, placed in enumerate(records) if placed.offset == offset) for offset in offsets]
+
+
+def test_a_size_that_leads_to_a_later_record_takes_none_with_it() -> None:
+    """BODYLEN and BODYCRC of an empty body agree, so the nearer end is the record's."""
+    data, records = a_log_of(0, 9, 9, 0, 0)
+    data = changed(data, records[1].offset, struct.pack(">i", records[1].size + records[2].size))
+    assert came_out(data, records) == [2, 3, 4]
+
+
+def test_a_damaged_sys_flag_of_an_empty_record_hides_nothing() -> None:
+    """With long hosts, the zeros that are taken for BODYLEN belong to the next record."""
+    data, records = a_log_of(0, 9, 1, 0, 0)
+    data = changed(data, records[1].offset + 36, struct.pack(">i", 0x30))
+    assert came_out(data, records) == [2, 3, 4]
+
+
+def test_what_sizes_alone_call_a_body_is_searched_when_a_record_begins_before_its_end() -> None:
+    """A page of an older log lies over record 1: its sizes agree, and its properties seem to hold record 5."""
+    data, records = a_log_of(*[0] * 8)
+    begin, reached = records[1].offset, records[5]
+    tail = b"\x01T" + struct.pack(">h", reached.size)
+    body = bytes(reached.offset - len(tail) - begin - 88)
+    older = encode_record(Message(topic="T", body=body, properties=b"x" * reached.size, store_timestamp=5), begin)
+    data = changed(data, begin, older[:88])
+    data = changed(data, reached.offset - len(tail), tail)
+    assert came_out(data, records) == [2, 3, 5, 6, 7], "4 lost its end"
+
+
+def test_a_record_alone_between_lost_ones_survives() -> None:
+    data, records = a_log_of(0, 0, 1, 0, 1, 0, 1)
+    assert came_out(without(data, records[2], records[4]), records) == [3, 5, 6]
+    assert came_out(without(data, records[1], records[2], records[4]), records) == [3, 5, 6]
+
+
+def test_a_damaged_claim_behind_a_record_does_not_speak_against_it() -> None:
+    """Record 4 claims the place of record 3, but then there were none between 4 and 5, with nothing lost."""
+    data, records = a_log_of(0, 0, 0, 0, 0, 0)
+    data = without(claiming(data, records[4], 3), records[1], records[2])
+    assert came_out(data, records) == [3, 4, 5]
+
+
+def test_a_damaged_claim_before_a_record_does_not_speak_against_it() -> None:
+    """Record 5 seems to begin its queue anew; record 7 goes on where the queue was before."""
+    data, records = a_log_of(0, 0, 0, 0, 1, 0, 1, 0, 1)
+    data = without(claiming(data, records[5], 0), records[3], records[6])
+    assert came_out(data, records) == [4, 5, 7, 8]
+
+
+def test_messages_lost_under_a_record_of_another_place_count() -> None:
+    """A stretch of the log lies twice, over records 3 and 4: the chain steps over it, and two more places are free."""
+    data, records = a_log_of(1, 0, 1, 0, 0, 1, 0, 1)
+    twice = changed(data, records[3].offset, data[records[0].offset : records[1].end])
+    assert came_out(without(twice, records[1], records[5]), records) == [2, 6, 7]
+
+
+@pytest.mark.parametrize("queue_offset", [0, 1, 3, 4, 40])
+def test_a_copy_that_claims_a_place_which_is_not_free_stays_out(queue_offset: int) -> None:
+    """A body holds a whole record, sound and timely; its holder loses its head."""
+    log = LogBuilder(SIZE)
+    for number in range(5):
+        log.clock += 1
+        copy = Message(topic="T", queue_offset=queue_offset, body=b"copy", store_timestamp=log.clock)
+        log.message(topic="T", body=Embedded((copy,), lead=b"lead") if number == 2 else bytes(30))
+    records = list(log.records)
+    data = changed(log.segments[0], records[2].offset, b"\xa5" * 88)
+    assert came_out(data, records) == [3, 4]
+
+
+def test_a_chain_of_which_most_claims_do_not_fit_stays_out() -> None:
+    """Copies in the body of a lost message, of which one hits upon the place of another lost one."""
+    log = LogBuilder(SIZE)
+    copies = tuple(
+        Message(topic="T", queue_id=queue, queue_offset=number, body=b"copy", store_timestamp=log.clock + 5)
+        for queue, number in ((0, 3), (0, 77), (3, 50))
+    )
+    for number in range(8):
+        log.clock += 1
+        log.message(topic="T", body=Embedded(copies) if number == 2 else bytes(30))
+    records = list(log.records)
+    data = without(changed(log.segments[0], records[2].offset, b"\xa5" * 88), records[3])
+    assert came_out(data, records) == [4, 5, 6, 7]

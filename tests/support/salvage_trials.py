@@ -5,9 +5,8 @@ comes out is held against what is known of the log:
 
 ========  ==============================================================================================================
 wrong     a record that was never written there, or whose checked bytes are not the ones that were
-missed    a record whose bytes are all still in place, and which did not come out (``undecided``: it is named as one
-          of which nobody can tell whether it is a message or a copy in a lost one's body; ``misled``: a record near
-          it, in the same segment, came out with a damaged queue, queue offset or time, and contradicts it)
+missed    a record whose bytes are all still in place, and which did not come out (``misled``: a record in the same
+          segment, in the same queue or chain, passes every check with a damaged queue, queue offset or time)
 uncounted a message that is gone between two survivors of its queue and that the report does not name
 ========  ==============================================================================================================
 
@@ -15,10 +14,11 @@ What no reader of this format can do is not asked. Bytes outside TOTALSIZE, the 
 offset and the body have no check (``unchecked``: flags, times, hosts, names, properties), unless the record ends in
 ``__CRC32#``, and even that says nothing once its own 21 bytes are hit; an empty body has no CRC. Where a block of an
 older log begins just where a record must (``aligned``), its records are chained like any other, and so is the last one
-if the block ends inside its unchecked bytes. Nor can anybody tell that the first segment of a log is of an earlier life
-as a whole: nothing lies before it. And a copy in the body of a lost message that claims just the place of a message
-which is lost too (``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that
-other lies behind the next damage.
+if the block ends inside its unchecked bytes: the chain leads over the head of the record in which it ends
+(``covered``). Nor can anybody tell that the first segment of a log is of an earlier life as a whole: nothing lies
+before it. And a copy in the body of a lost message that claims just the place of a message which is lost too
+(``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that other lies behind
+the next damage.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules
 from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules
-from storeformat.resync import Broken, Finding, survey
-from storeformat.survivors import Neighbours
+from storeformat.resync import Broken, survey
+from storeformat.survivors import Neighbours, foreign_bytes
 from udfs.scan import ScanTask, SplitScan
 
 _CLAIMS = (slice(12, 16), slice(20, 28), slice(56, 64))
@@ -94,20 +94,29 @@ def run_trials(
 
     Without ``whole_driver`` only chain and survey of the damaged segments are run, which is ten times as fast.
     """
-    draw = random.Random(seed)
     tally = Tally()
-    while tally.trials < count:
-        older = draw_log(draw, shape, clock=1_600_000_000_000)
-        log = draw_log(draw, shape)
-        trial = Trial(log, older, shape, split_size)
-        for _ in range(per_log):
-            changed = draw_damage(draw, log, older, whole_files=whole_driver)
-            tally.trials += 1
-            if changed and whole_driver:
-                trial.judge_reading(changed, tally, f"seed {seed} trial {tally.trials}")
-            elif changed:
-                trial.judge_surveys(changed, tally, f"seed {seed} trial {tally.trials}")
+    for trial, changed in draw_trials(seed, count, shape, per_log, split_size, whole_files=whole_driver):
+        tally.trials += 1
+        if changed and whole_driver:
+            trial.judge_reading(changed, tally, f"seed {seed} trial {tally.trials}")
+        elif changed:
+            trial.judge_surveys(changed, tally, f"seed {seed} trial {tally.trials}")
     return tally
+
+
+def draw_trials(
+    seed: int, count: int, shape: Shape, per_log: int = 100, split_size: int = SEGMENT, *, whole_files: bool = False
+) -> Iterator[tuple[Trial, dict[int, bytes]]]:
+    """Yields logs, each ``per_log`` times, with the segments that a damage changes; the last one of ``count`` draws is
+    the trial of that number, which can be looked at alone.
+    """
+    draw = random.Random(seed)
+    for number in range(count):
+        if number % per_log == 0:
+            older = draw_log(draw, shape, clock=1_600_000_000_000)
+            log = draw_log(draw, shape)
+            trial = Trial(log, older, shape, split_size)
+        yield trial, draw_damage(draw, log, older, whole_files=whole_files)
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,7 @@ class Trial:
             self.by_segment[placed.offset - placed.offset % SEGMENT].append(placed)
         self._around: dict[int, Neighbours] = {}
         self.places: set[tuple[bytes, int, int | None]] = set()
+        self.aligned: dict[int, int] = {}
         self.runner = RememberingRunner()
 
     def read(self, changed: dict[int, bytes]) -> LogReading:
@@ -162,12 +172,11 @@ class Trial:
         """Lets the driver read the damaged log and tallies what is wrong with the outcome."""
         reading = self.read(changed)
         unchecked = tally.counts["unchecked"] + tally.counts["aligned"]
-        undecided = [(item.begin, item.end) for item in reading.damaged if "left out" in item.reason]
         came_out: set[int] = set()
         for base, data in changed.items():
             ranges = [(scan.report.start or 0, scan.report.end) for scan in reading.scans]
             mine = [item for item in ranges if base <= item[0] < base + SEGMENT]
-            came_out |= self._judge(base, data, mine, undecided, tally, name)
+            came_out |= self._judge(base, data, mine, tally, name)
         if tally.counts["unchecked"] + tally.counts["aligned"] == unchecked:  # else its queue offset may be damaged too
             self._count(changed, came_out, reading, tally, name)
 
@@ -180,19 +189,16 @@ class Trial:
             walk = ChainWalk(
                 window, Split(0, segment, base, segment.end, segment.end, base), base, self.task.decode_rules
             )
-            for _ in walk:
-                pass
+            foreign = sum(foreign_bytes(block) for block in walk)
             ranges = [(base, walk.position)]
-            undecided: list[tuple[int, int]] = []
             if walk.ended == ChainEnd.DEFECT:
-                near = self._neighbours(segment, walk.position)
+                near = replace(self._neighbours(segment, walk.position), room=foreign)
                 found = survey(
                     window, Broken(segment, walk.position, walk.defect, segment.end, near), self.task.decode_rules
                 )
                 tally.counts["surveys"] += 1
                 ranges += found.pieces
-                undecided = [(gap.begin, gap.end) for gap in found.gaps if gap.finding == Finding.AMBIGUOUS]
-            self._judge(base, data, ranges, undecided, tally, name)
+            self._judge(base, data, ranges, tally, name)
 
     def _neighbours(self, segment: Segment, position: int) -> Neighbours:
         near = self._around.get(segment.base)
@@ -206,23 +212,16 @@ class Trial:
                 after=after[0].message.store_timestamp if after else None,
                 whole=True,
             )
-        inside = [placed for placed in self.by_segment[segment.base] if placed.offset < position]
+        inside = [placed for placed in self.by_segment[segment.base] if placed.end <= position]
         ends = {_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in inside}
         last = inside[-1].message.store_timestamp if inside else near.before
         return replace(near, ends={**near.ends, **ends}, before=last)
 
-    def _judge(
-        self,
-        base: int,
-        data: bytes,
-        ranges: Sequence[tuple[int, int]],
-        undecided: Sequence[tuple[int, int]],
-        tally: Tally,
-        name: str,
-    ) -> set[int]:
+    def _judge(self, base: int, data: bytes, ranges: Sequence[tuple[int, int]], tally: Tally, name: str) -> set[int]:
         """Tallies what came out of one segment that should not have, and what did not; returns what came out."""
         came_out: set[int] = set()
         forged = tally.counts["forged"] + tally.counts["copies"]
+        self.aligned.clear()
         self.places = (
             {
                 (*_queue(placed), placed.message.queue_offset)
@@ -247,10 +246,10 @@ class Trial:
                 tally.counts["alive"] += 1
                 if placed.offset in came_out:
                     continue
-                if any(begin <= placed.offset < end for begin, end in undecided):
-                    tally.counts["undecided"] += 1
-                elif any(self._is_false_witness(base, data, at) for at in came_out):
-                    tally.counts["misled"] += 1
+                if any(at < placed.offset < end for at, end in self.aligned.items()):
+                    tally.counts["covered"] += 1
+                elif self._is_misled(base, data, placed):
+                    tally.fail("misled", f"{name} {placed.offset} {placed.message.queue} {placed.message.queue_offset}")
                 elif tally.counts["forged"] + tally.counts["copies"] == forged:
                     tally.fail("missed", f"{name} {placed.offset} {placed.message.queue} {placed.message.queue_offset}")
         return came_out
@@ -267,6 +266,7 @@ class Trial:
         then = self.older[base][span]
         if at in self.boundaries and then[:4] == data[span][:4] and self._differs_unchecked(data[span], then):
             self.boundaries.add(at + size)
+            self.aligned[at] = at + size
             tally.counts["aligned"] += 1
             return
         copy = self._copy_of_what(data[span], at)
@@ -280,13 +280,41 @@ class Trial:
         hidden = now[-_CRC_TAIL:] != then[-_CRC_TAIL:] or not self.shape.property_crc
         return now == then or (hidden and _body(now) in (b"", _body(then)))
 
-    def _is_false_witness(self, base: int, data: bytes, at: int) -> bool:
-        """Whether a record that came out says another place in a queue, or another time, than it was written with."""
-        placed = self.truth.get(at)
-        if placed is None:
-            return False
-        now, then = (segment[at - base : placed.end - base] for segment in (data, self.sound[base]))
-        return any(now[part] != then[part] for part in _CLAIMS) or _topic(now) != _topic(then)
+    def _is_misled(self, base: int, data: bytes, whole: Placed) -> bool:
+        """Whether a record that passes every check makes claims of which one is damaged and speaks against ``whole``:
+        one in its queue, before or now, or in its chain, or one with a time that puts it on the other side.
+        """
+        here = self.by_segment[base].index(whole)
+        false = {number for number in range(len(self.by_segment[base])) if self._lies(base, data, number)}
+        for number in false:
+            placed = self.by_segment[base][number]
+            now = data[placed.offset - base : placed.end - base]
+            (time,) = struct.unpack_from(">q", now, 56)
+            turned = (time > (whole.message.store_timestamp or 0)) == (number < here)
+            claimed = now[12:16] == struct.pack(">i", whole.message.queue_id) and _topic(now)[1:] == _queue(whole)[0]
+            between = range(min(number, here) + 1, max(number, here))
+            linked = all(other in false or self._is_whole(base, data, other) for other in between)
+            if (
+                claimed
+                or _queue(placed) == _queue(whole)
+                or linked
+                or (turned and time != placed.message.store_timestamp)
+            ):
+                return True
+        return False
+
+    def _is_whole(self, base: int, data: bytes, number: int) -> bool:
+        placed = self.by_segment[base][number]
+        span = slice(placed.offset - base, placed.end - base)
+        return data[span] == self.sound[base][span]
+
+    def _lies(self, base: int, data: bytes, number: int) -> bool:
+        """Whether a record passes every check but says another place in a queue, or another time, than was written."""
+        placed = self.by_segment[base][number]
+        now, then = (part[placed.offset - base : placed.end - base] for part in (data, self.sound[base]))
+        differs = any(now[part] != then[part] for part in _CLAIMS) or _topic(now) != _topic(then)
+        framed = now[:8] == then[:8] and now[28:36] == then[28:36]
+        return differs and framed and self._differs_unchecked(now, then)
 
     def _copy_of_what(self, record: bytes, at: int) -> tuple[bytes, int, int] | None:
         """The place in a queue that a copy out of a lost body claims; None if the record is no copy."""
