@@ -1,0 +1,168 @@
+"""Damage in one place of the index: ``verify`` must name exactly that, with its cause, file and position."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.planting import (
+    SLOTS,
+    STORE,
+    entry_at,
+    flip,
+    index_files,
+    only,
+    verdicts,
+)
+
+pytestmark = pytest.mark.golden
+
+
+EVERY_BYTE = [(3, number, byte) for number in (1, 2, 59) for byte in range(20)]
+FIRST_AND_LAST_FILE = [(which, number, byte) for which in (0, -1) for number in (1, 17, 59) for byte in (3, 7, 15, 19)]
+
+
+@pytest.mark.parametrize(("which", "number", "byte"), EVERY_BYTE + FIRST_AND_LAST_FILE)
+def test_a_bit_in_each_byte_of_an_entry(root: Path, which: int, number: int, byte: int) -> None:
+    file = index_files(root)[which]
+    (count,) = struct.unpack_from(">i", file.read_bytes(), 36)
+    number = min(number, count - 1)
+    flip(file, entry_at(number) + byte, 0x04)
+    cause = "wrong_entry" if byte < 16 else "broken_chain"
+    difference = only(root, cause, f"index/{file.name}", entry_at(number))
+    wrong = [name for name, value in difference["expected"].items() if value != difference["found"][name]]
+    fields = ["key_hash"] * 4 + ["phy_offset"] * 8 + ["time_diff"] * 4 + ["prev_index"] * 4
+    assert wrong == [fields[byte]]
+
+
+@pytest.mark.parametrize(("which", "byte"), [(5, byte) for byte in range(40)] + [(0, byte) for byte in range(3, 40, 4)])
+def test_a_bit_in_each_byte_of_a_header(root: Path, which: int, byte: int) -> None:
+    file = index_files(root)[which]
+    flip(file, byte, 0x02)
+    position = byte // 8 * 8 if byte < 32 else byte // 4 * 4
+    only(root, "wrong_header", f"index/{file.name}", position)
+
+
+def test_slot_of_a_key(root: Path) -> None:
+    file = index_files(root)[4]
+    content = file.read_bytes()
+    slot = next(slot for slot in range(SLOTS) if any(content[40 + 4 * slot : 44 + 4 * slot]))
+    flip(file, 43 + 4 * slot)
+    only(root, "broken_chain", f"index/{file.name}", 40 + 4 * slot)
+
+
+def test_chain_cut(root: Path) -> None:
+    file = index_files(root)[4]
+    content = bytearray(file.read_bytes())
+    number = next(n for n in range(1, 60) if any(content[entry_at(n) + 16 : entry_at(n) + 20]))
+    content[entry_at(number) + 16 : entry_at(number) + 20] = bytes(4)
+    file.write_bytes(content)
+    difference = only(root, "broken_chain", f"index/{file.name}", entry_at(number))
+    assert difference["found"]["prev_index"] == 0
+
+
+@pytest.mark.parametrize("which", [0, 1, 7, -1])
+def test_index_file_deleted(root: Path, which: int) -> None:
+    index_files(root)[which].unlink()
+    found = verdicts(root)
+    assert found.counts == {"missing_file": 1}
+    assert found.differences[0]["artefact"] == "index"
+
+
+def test_index_file_twice(root: Path) -> None:
+    file = index_files(root)[3]
+    shutil.copy(file, file.with_name(f"{int(file.name) + 1}"))
+    assert verdicts(root).counts == {"extra_file": 1}
+
+
+def test_index_files_under_other_names(root: Path) -> None:
+    """A clock that was set back: the order is in the headers."""
+    names = [file.name for file in index_files(root)]
+    for file, name in zip(index_files(root), reversed(names), strict=True):
+        file.rename(file.with_name("x" + name))
+    for file in index_files(root):
+        file.rename(file.with_name(file.name[1:]))
+    assert not verdicts(root).counts
+
+
+def test_stray_file_in_the_index(root: Path) -> None:
+    (root / "index" / "readme").write_text("x")
+    only(root, "extra_file", "index/readme", None)
+
+
+def test_index_file_cut_short(root: Path) -> None:
+    file = index_files(root)[2]
+    with file.open("r+b") as opened:
+        opened.truncate(1000)
+    only(root, "wrong_size", f"index/{file.name}", None)
+
+
+def rewrite(file: Path, change: Callable[[list[bytes]], None]) -> None:
+    """Changes the entries of an index file as a broker would have written them: links, slots and header fit."""
+    content = bytearray(file.read_bytes())
+    (count,) = struct.unpack_from(">i", content, 36)
+    entries = [bytes(content[entry_at(n) : entry_at(n) + 16]) for n in range(1, count)]
+    change(entries)
+    slots = [0] * SLOTS
+    content[40:] = bytes(len(content) - 40)
+    for number, entry in enumerate(entries, 1):
+        (key_hash,) = struct.unpack_from(">i", entry)
+        content[entry_at(number) : entry_at(number) + 20] = entry + struct.pack(">i", slots[key_hash % SLOTS])
+        slots[key_hash % SLOTS] = number
+    struct.pack_into(f">{SLOTS}i", content, 40, *slots)
+    used = sum(map(bool, slots))
+    (end,) = struct.unpack_from(">q", entries[-1], 4)
+    struct.pack_into(">qii", content, 24, end, used, len(entries) + 1)
+    file.write_bytes(content)
+
+
+def test_entry_left_out(root: Path) -> None:
+    rewrite(index_files(root)[-1], lambda entries: entries.pop(3) and None)
+    found = verdicts(root)
+    assert found.counts == {"missing_key": 1}
+    assert found.differences[0]["file"] == f"index/{index_files(root)[-1].name}"
+
+
+def test_entry_of_no_record(root: Path) -> None:
+    file = index_files(root)[-1]
+    foreign = struct.pack(">iqi", 77, STORE.end_offset - 5_000, 0)
+    rewrite(file, lambda entries: entries.insert(2, foreign))
+    only(root, "dangling_entry", f"index/{file.name}", entry_at(3))
+
+
+def test_last_record_indexed_twice_is_fine(root: Path) -> None:
+    def again(entries: list[bytes]) -> None:
+        last = [entry for entry in entries if entry[4:12] == entries[-1][4:12]]
+        assert 0 < len(last) < len(entries)
+        entries += last
+
+    rewrite(index_files(root)[-1], again)
+    found = verdicts(root)
+    assert not found.counts
+    assert any("are there twice" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("one", "other", "named"), [(1, 2, {2}), (2, 8, {2, 8})])
+def test_two_index_files_under_each_others_names_are_a_hazard(
+    root: Path, one: int, other: int, named: set[int]
+) -> None:
+    files = index_files(root)
+    contents = files[one].read_bytes(), files[other].read_bytes()
+    files[other].write_bytes(contents[0])
+    files[one].write_bytes(contents[1])
+    found = verdicts(root)
+    assert not found.counts
+    assert {(row["hazard"], row["file"]) for row in found.hazards} == {
+        ("index_order", f"index/{files[number].name}") for number in named
+    }
+
+
+def test_index_beyond_the_log_is_a_hazard(root: Path) -> None:
+    file = index_files(root)[-1]
+    rewrite(file, lambda entries: entries.append(struct.pack(">iqi", 77, STORE.end_offset + 10, entries[-1][15])))
+    found = verdicts(root)
+    assert not found.counts
+    assert [hazard["hazard"] for hazard in found.hazards] == ["index_beyond_log"]

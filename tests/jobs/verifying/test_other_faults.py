@@ -1,0 +1,111 @@
+"""Damage in the checkpoint, in any byte of a store, and in its log: ``verify`` must name just what is wrong."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import golden
+from support.planting import (
+    ENTRIES,
+    FIRST_FILE,
+    SEGMENT,
+    STORE,
+    end_of,
+    entry_at,
+    flip,
+    only,
+    verdicts,
+)
+from support.verifying import verify_here
+
+pytestmark = pytest.mark.golden
+
+
+@pytest.mark.parametrize("position", [0, 8, 16, 40])
+def test_checkpoint_ahead(root: Path, position: int) -> None:
+    content = bytearray((root / "checkpoint").read_bytes())
+    struct.pack_into(">q", content, position, 1 << 60)
+    (root / "checkpoint").write_bytes(content)
+    only(root, "checkpoint_ahead", "checkpoint", position)
+
+
+def test_checkpoint_behind_is_fine(root: Path) -> None:
+    (root / "checkpoint").write_bytes(bytes(4096))
+    assert not verdicts(root, broker_version="5.5").counts
+
+
+def test_checkpoint_missing(root: Path) -> None:
+    (root / "checkpoint").unlink()
+    only(root, "missing_file", "checkpoint", None)
+
+
+def test_artefacts_that_were_not_asked_for(root: Path) -> None:
+    (root / "checkpoint").unlink()
+    shutil.rmtree(root / "index")
+    assert not verdicts(root, only=("consumequeue",)).counts
+    flip(root / FIRST_FILE, 70)
+    assert verdicts(root, only=("index", "checkpoint")).counts.keys() == {"missing_file"}
+
+
+def meaningless(file: str, position: int, content: bytes) -> bool:
+    """Bytes that no broker reads: entry 0 of an index file, and everything behind the last entry."""
+    if not file.startswith("index/"):
+        return False
+    (count,) = struct.unpack_from(">i", content, 36)
+    return ENTRIES <= position < ENTRIES + 20 or position >= entry_at(count)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return golden.unpack(STORE, tmp_path_factory.mktemp("any"))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_byte_of_a_written_part(shared: Path, data: st.DataObject) -> None:
+    files = sorted(
+        path.relative_to(shared).as_posix()
+        for directory in ("consumequeue", "index")
+        for path in (shared / directory).rglob("*")
+        if path.is_file()
+    )
+    file = data.draw(st.sampled_from(files))
+    content = (shared / file).read_bytes()
+    written = len(content) if file.startswith("index/") else end_of(shared / file) if b"\0" * 20 in content else 0
+    position = data.draw(st.integers(0, (written or len(content)) - 1))
+    mask = data.draw(st.integers(1, 255))
+    try:
+        flip(shared / file, position, mask)
+        found = verdicts(shared)
+    finally:
+        (shared / file).write_bytes(content)
+    if meaningless(file, position, content):
+        assert not found.counts
+        return
+    assert sum(found.counts.values()) >= 1
+    assert {difference["file"] for difference in found.differences} == {file}
+
+
+@pytest.mark.parametrize("name", ["base-clean-4.6.1", "base-clean-5.5.0", "retention-5.1.4", "embedded-5.3.3"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_damage_took_from_the_log_is_no_difference(tmp_path: Path, name: str, seed: int) -> None:
+    """Queues and index still know the lost records; nothing says what these should be, so nothing contradicts them."""
+    (store,) = golden.stores(name)
+    root = golden.unpack(store, tmp_path)
+    chosen = random.Random(seed).sample(sorted(golden.chain(root, store).items()), 3)
+    size = int(store.settings[SEGMENT])
+    for offset, length in chosen:
+        segment = root / "commitlog" / f"{offset // size * size:020d}"
+        content = bytearray(segment.read_bytes())
+        content[offset % size : offset % size + length] = bytes(length)
+        segment.write_bytes(content)
+    verified = verify_here(root, store.settings, on_damage="salvage")
+    assert verified.reading.damaged
+    assert not verified.verdicts.counts
+    assert any("damage took from the log" in note for note in verified.verdicts.notes)

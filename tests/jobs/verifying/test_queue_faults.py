@@ -1,0 +1,201 @@
+"""Damage in one place of a queue: ``verify`` must name exactly that, with its cause, file and position."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from support import golden
+from support.planting import (
+    FIRST_FILE,
+    QUEUE,
+    SEGMENT,
+    STORE,
+    UNIT,
+    end_of,
+    flip,
+    only,
+    verdicts,
+)
+from support.verifying import verify_here
+
+pytestmark = pytest.mark.golden
+
+
+@pytest.mark.parametrize("byte", range(20))
+def test_a_bit_in_each_byte_of_a_unit(root: Path, byte: int) -> None:
+    flip(root / FIRST_FILE, 3 * 20 + byte, 0x10)
+    cause = "wrong_offset" if byte < 8 else "wrong_size" if byte < 12 else "wrong_tags_code"
+    difference = only(root, cause, FIRST_FILE, 60)
+    assert (difference["artefact"], difference["topic"], difference["queue_id"]) == ("consumequeue", "A", 0)
+    wrong = [name for name, value in difference["expected"].items() if value != difference["found"][name]]
+    assert wrong == [{"wrong_offset": "phy_offset"}.get(cause, cause.removeprefix("wrong_"))]
+
+
+def test_unit_zeroed(root: Path) -> None:
+    content = bytearray((root / FIRST_FILE).read_bytes())
+    expected = UNIT.unpack_from(content, 100)
+    content[100:120] = bytes(20)
+    (root / FIRST_FILE).write_bytes(content)
+    difference = only(root, "missing_unit", FIRST_FILE, 100)
+    assert tuple(difference["expected"].values()) == expected
+    assert difference["found"] is None
+
+
+def last_file(root: Path) -> Path:
+    return max((root / QUEUE).iterdir())
+
+
+def test_unit_too_many(root: Path) -> None:
+    """The unit of a record that lies elsewhere in the queue: no truncation leaves that."""
+    file = last_file(root)
+    content, end = bytearray(file.read_bytes()), end_of(file)
+    content[end : end + 20] = content[end - 20 : end]
+    file.write_bytes(content)
+    only(root, "extra_unit", f"{QUEUE}/{file.name}", end)
+
+
+def test_old_unit_behind_the_end_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    content, end = bytearray(file.read_bytes()), end_of(file)
+    offset, size, tags_code = UNIT.unpack_from(content, end - 20)
+    UNIT.pack_into(content, end, offset + 1, size, tags_code)
+    file.write_bytes(content)
+    found = verdicts(root)
+    assert not found.counts
+    (hazard,) = found.hazards
+    assert (hazard["hazard"], hazard["file"], hazard["position"]) == ("old_units", f"{QUEUE}/{file.name}", end)
+    assert "first 1 " in hazard["what"]
+    assert "A:0" in hazard["advice"]
+
+
+def test_unit_beyond_the_log_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    content, end = bytearray(file.read_bytes()), end_of(file)
+    UNIT.pack_into(content, end, STORE.end_offset, 200, 0)
+    file.write_bytes(content)
+    found = verdicts(root)
+    assert not found.counts
+    assert [hazard["hazard"] for hazard in found.hazards] == ["units_beyond_log"]
+
+
+def test_zero_last_file_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    name = f"{int(file.name) + len(file.read_bytes()):020d}"
+    (root / QUEUE / name).write_bytes(bytes(file.stat().st_size))
+    found = verdicts(root)
+    assert not found.counts
+    assert [(hazard["hazard"], hazard["file"]) for hazard in found.hazards] == [("zero_file", f"{QUEUE}/{name}")]
+
+
+def test_queue_that_ends_in_a_pre_blank_is_a_hazard(root: Path) -> None:
+    directory = root / "consumequeue" / "gone" / "3"
+    directory.mkdir(parents=True)
+    size = last_file(root).stat().st_size
+    (directory / f"{0:020d}").write_bytes(UNIT.pack(0, 0x7FFFFFFF, 0).ljust(size, b"\0"))
+    found = verdicts(root)
+    assert not found.counts
+    assert [hazard["hazard"] for hazard in found.hazards] == ["pre_blank_end"]
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_queue_file_deleted(root: Path, which: int) -> None:
+    file = sorted((root / QUEUE).iterdir())[which]
+    assert len(list((root / QUEUE).iterdir())) > 1
+    file.unlink()
+    only(root, "missing_file", f"{QUEUE}/{file.name}", None)
+
+
+def test_queue_deleted(root: Path) -> None:
+    count = len(list((root / QUEUE).iterdir()))
+    shutil.rmtree(root / QUEUE)
+    only(root, "missing_file", FIRST_FILE, None, count)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_topic_deleted(root: Path, known: bool) -> None:
+    """With the topic in topics.json its queues are lost; without, an administrator deleted it."""
+    (root / "config").mkdir()
+    table = '{"topicConfigTable":{"%s":{"perm":6}}}' % ("A" if known else "TopicOrder")
+    (root / "config" / "topics.json").write_text(table)
+    shutil.rmtree(root / "consumequeue" / "A")
+    found = verdicts(root)
+    assert set(found.counts) == ({"missing_file"} if known else set())
+    assert any("topics.json does not know it" in note for note in found.notes) != known
+
+
+def test_queue_that_the_log_does_not_know(root: Path) -> None:
+    directory = root / "consumequeue" / "nobody" / "0"
+    directory.mkdir(parents=True)
+    shutil.copy(root / FIRST_FILE, directory)
+    only(root, "extra_file", f"consumequeue/nobody/0/{Path(FIRST_FILE).name}", None)
+
+
+def test_queue_file_that_goes_on_too_far(root: Path) -> None:
+    file = last_file(root)
+    name = f"{int(file.name) + file.stat().st_size:020d}"
+    shutil.copy(file, root / QUEUE / name)
+    only(root, "extra_file", f"{QUEUE}/{name}", None)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", f"{20:020d}"])
+def test_stray_file_in_a_queue(root: Path, name: str) -> None:
+    shutil.copy(root / FIRST_FILE, root / QUEUE / name)
+    only(root, "extra_file", f"{QUEUE}/{name}", None)
+
+
+def test_queue_file_cut_short(root: Path) -> None:
+    with (root / FIRST_FILE).open("r+b") as file:
+        file.truncate(500)
+    assert only(root, "wrong_size", FIRST_FILE, None)["found"] == 500
+
+
+def test_units_swapped(root: Path) -> None:
+    content = bytearray((root / FIRST_FILE).read_bytes())
+    content[0:20], content[20:40] = content[20:40], content[0:20]
+    (root / FIRST_FILE).write_bytes(content)
+    only(root, "wrong_offset", FIRST_FILE, 0, 2)
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> tuple[golden.GoldenStore, Path, Path]:
+    (store,) = golden.stores("batch-cq-5.5.0")
+    root = golden.unpack(store, tmp_path)
+    return store, root, min(path for path in (root / "batchconsumequeue").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("byte", range(46))
+def test_a_bit_in_each_byte_of_a_batch_unit(batch: tuple[golden.GoldenStore, Path, Path], byte: int) -> None:
+    store, root, file = batch
+    flip(file, 46 + byte, 0x20)
+    found = verify_here(root, store.settings).verdicts
+    causes = ["wrong_offset"] * 8 + ["wrong_size"] * 4 + ["wrong_tags_code"] * 8 + ["wrong_entry"] * 8
+    causes += ["wrong_offset"] * 8 + ["wrong_size"] * 2 + ["wrong_entry"] * 8
+    assert found.counts == {causes[byte]: 1}
+    difference = found.differences[0]
+    assert (difference["artefact"], difference["position"]) == ("batchconsumequeue", 46)
+    assert difference["file"] == file.relative_to(root).as_posix()
+
+
+def test_batch_queue_file_deleted(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
+    store, root, file = batch
+    file.unlink()
+    found = verify_here(root, store.settings).verdicts
+    assert found.counts == {"missing_file": 1}
+    assert found.differences[0]["file"] == file.relative_to(root).as_posix()
+
+
+def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
+    """Units of deleted messages stay in front, and the others keep their places."""
+    store, root, file = batch
+    min((root / "commitlog").iterdir()).unlink()
+    verified = verify_here(root, store.settings)
+    assert not verified.verdicts.counts
+    assert any("retention took" in note for note in verified.verdicts.notes)
+    content = file.read_bytes()
+    units = range(0, len(content) // 46 * 46, 46)
+    alive = [at for at in units if struct.unpack_from(">q", content, at)[0] >= int(store.settings[SEGMENT])]
+    flip(file, alive[0] + 15)
+    assert verify_here(root, store.settings).verdicts.counts == {"wrong_tags_code": 1}
