@@ -54,6 +54,13 @@ def path(text: str) -> str:
     return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
 
 
+def name(text: str) -> str:
+    """Return a name that is not empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name names nothing")
+    return text
+
+
 def setting(text: str) -> tuple[str, str]:
     """Returns the two sides of ``name=value``."""
     name, equals, value = text.partition("=")

@@ -12,6 +12,7 @@ from jobs import config
 from jobs.arguments import (
     artefacts,
     milliseconds,
+    name,
     natural,
     path,
     paths,
@@ -261,8 +262,8 @@ def add_inspect(parser: Parser) -> None:
 def add_load(parser: Parser) -> None:
     add_log_arguments(parser)
     parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
-    parser.add_argument("--cluster", required=True, metavar="C", help="value of the table's column cluster")
-    parser.add_argument("--broker", required=True, metavar="B", help="value of the table's column broker")
+    parser.add_argument("--cluster", type=name, required=True, metavar="C", help="value of the table's column cluster")
+    parser.add_argument("--broker", type=name, required=True, metavar="B", help="value of the table's column broker")
     add_topic_argument(parser)
     parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (new table: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")

@@ -280,8 +280,17 @@ class Load:
             "dry_run": self._options.dry_run,
             "broker_version": self._store.rules.version,
             "broker_version_reason": self._store.version_reason,
-            "notes": list(self._store.notes),
+            "notes": [*self._store.notes, *self._nothing_of_topics(commit, window)],
         }
+
+    def _nothing_of_topics(self, commit: commits.Commit | None, window: Window) -> list[str]:
+        """Returns a note where topics were asked for and none of the new messages is of them: a name mistyped?"""
+        reading = self._reading
+        if not (self._topics and commit and not commit.rows and reading and reading.end > window.rows_from):
+            return []
+        note = f"no new message is of {', '.join(self._topics)}"
+        self._reporter.warn(note)
+        return [note]
 
 
 def split_size_for(size: int, cores: int) -> int:

@@ -24,6 +24,8 @@ MOST_IN_JSON = 10_000
 def run(options: ReportOptions, reporter: Reporter) -> Report:
     """Returns the report of one table."""
     begun = time.monotonic()
+    for file in filter(None, (options.html, options.csv)):
+        files.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
     with session.spark_session("rocketmq-store-spark report") as started:
@@ -35,9 +37,9 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
             reporter.note("drawing the page")
             picture = page.read_pictures(spark)
             about = page.About(table=options.table, version=table.version())
-            files.write_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
+            files.replace_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
     if options.csv is not None:
-        files.write_bytes(locations.absolute(options.csv), to_csv(facts).encode())
+        files.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     report = Report("report", table=options.table, **facts_for_json(facts))
     report["seconds"] = round(time.monotonic() - begun, 3)
     report.text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")

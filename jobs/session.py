@@ -179,11 +179,12 @@ def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yields the lines that are neither known noise nor part of a stack trace.
 
     What matters comes to the driver as an exception; the other traces are those of workers that the JVM has hung up on,
-    because it needs no more rows.
+    because it needs no more rows. Traces of several workers come mixed: behind the end of one, lines of another go on.
     """
-    in_python_trace = False
+    in_python_trace = seen = False
     for line in lines:
-        begins = line.startswith(PYTHON_TRACE)
+        begins = line.startswith(PYTHON_TRACE) or (seen and line.startswith(b"  "))
+        seen = seen or begins
         if in_python_trace and not (begins or line[:1].isspace()):
             in_python_trace = False  # this line names the exception, and is the last
             continue

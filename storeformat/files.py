@@ -319,6 +319,23 @@ def lies_inside(path: str, directory: str) -> bool:
     return locations.is_inside(resolved(path), resolved(directory))
 
 
+def replace_bytes(path: str, data: bytes) -> None:
+    """Writes a file whole, in the place of one that is there."""
+    draft = draft_of(path, locations.parent_of(path))
+    write_bytes(draft, data)
+    try:
+        settle(draft, path)
+    except WriteFailed:
+        remove_object(draft)
+        raise
+
+
+def refuse_directory(path: str) -> None:
+    """Raises WriteFailed where a directory is in the place of a file that is to be written."""
+    if locations.is_local(path) and os.path.isdir(locations.local_path(path)):
+        raise WriteFailed("cannot be written: this is a directory", path=path)
+
+
 def refuse_used_directory(path: str) -> None:
     """Raises Refused unless a directory is absent or empty."""
     entries = list_directory(path) if exists(path) else None

@@ -104,6 +104,7 @@ class TestParsing:
             "rebuid --store S --output D",
             "inspect --store S extra",
             "inspect --store=",
+            "load --store S --table T --cluster C --broker=",
             "inspect --store S --commitlog ,",
             "rebuild --store S --output=",
             "rebuild --store S --output D --topic=",

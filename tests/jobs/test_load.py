@@ -170,6 +170,14 @@ def test_only_some_topics(bench: Bench) -> None:
         bench.load(topics=some)
 
 
+def test_topics_that_no_message_is_of(bench: Bench) -> None:
+    bench.messages(3)
+    report = bench.load(topics=(TopicFilter("Mistyped"),))
+    assert report["rows"] == 0
+    assert "no new message is of Mistyped" in report["notes"]
+    assert "no new message is of Mistyped" not in bench.load(topics=(TopicFilter("Mistyped"),))["notes"]
+
+
 def test_dry_run_writes_nothing(bench: Bench) -> None:
     bench.messages(10)
     report = bench.load(dry_run=True)

@@ -26,7 +26,7 @@ from jobs import page, plots, report, tables
 from jobs.config import ReportOptions
 from jobs.findings import CHECKS, KEYS, Facts, to_text
 from jobs.reporting import Reporter
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, WriteFailed
 from udfs import schemas
 
 BEGIN = datetime(2024, 5, 30, 7, 0, tzinfo=timezone.utc)
@@ -252,6 +252,7 @@ def test_groups_are_those_of_a_slow_count(by: str, table: tuple[str, list[dict[s
 def test_all_outputs_at_once(table: tuple[str, list[dict[str, Any]]], tmp_path: Path) -> None:
     path, rows = table
     html, listed = tmp_path / "report.html", tmp_path / "report.csv"
+    html.write_text("that of the night before")
     found = report.run(ReportOptions(table=path, by="date", html=str(html), csv=str(listed)), Reporter(quiet=True))
     as_json = json.loads(found.to_json())
     assert as_json["groups"][0]["store_date"] == str(found["groups"][0]["store_date"])
@@ -260,6 +261,12 @@ def test_all_outputs_at_once(table: tuple[str, list[dict[str, Any]]], tmp_path: 
     assert Page(html.read_text(encoding="utf-8")).open == []
     assert len(listed.read_text(encoding="utf-8").splitlines()) == 1 + len({row["store_date"] for row in rows})
     assert "delayed messages" in found.to_text()
+
+
+@pytest.mark.parametrize("what", ["html", "csv"])
+def test_a_directory_is_no_file(what: str, tmp_path: Path) -> None:
+    with pytest.raises(WriteFailed, match="directory"):
+        report.run(ReportOptions(table="t", **{what: str(tmp_path)}), Reporter(quiet=True))
 
 
 @pytest.mark.spark

@@ -25,6 +25,9 @@ Traceback (most recent call last):
 Traceback (most recent call last):
   x
 KeyError: 1
+  File "daemon.py", line 262, in manager
+           ^^^^^^^^^^^^^^^
+BrokenPipeError: [Errno 32] Broken pipe
 four
 """
         assert b"".join(session.without_noise(said.splitlines(keepends=True))).decode().split("\n") == [
