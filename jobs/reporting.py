@@ -243,7 +243,8 @@ def failure_report(job: str, error: BaseException) -> Report:
     if isinstance(error, KeyboardInterrupt):
         number = getattr(error, "number", int(signal.SIGINT))
         report = Report(job, "error", exit_code=128 + number, error=f"interrupted by {signal.Signals(number).name}")
-        report.error_lines = ["interrupted; nothing was left behind"]
+        left = "the table has all of this load or nothing of it" if job == "load" else "nothing was left behind"
+        report.error_lines = [f"interrupted; {left}"]
         return report
     if isinstance(error, StoreFormatError):
         status = "refused" if error.exit_code == errors.Refused.exit_code else "error"
