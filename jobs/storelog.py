@@ -8,7 +8,11 @@ from jobs.config import DamagePolicy, LogOptions, TopicFilter
 from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
 from jobs.opening import OpenedStore
 from jobs.running import Runner
+from storeformat.errors import UsageError
 from udfs.scan import ScanTask, Selection
+
+MOST_SPLITS = 1_000_000
+"""The driver keeps some 5 kB of each in mind."""
 
 
 def read_log(
@@ -25,11 +29,17 @@ def read_log(
 
     ``split_size`` (bytes) counts where the options have none, ``on_damage`` instead of theirs. Raises as ``scan_log``.
     """
+    wanted = options.split_size or split_size
+    if (count := sum(segment.size for segment in store.segments) // wanted) > MOST_SPLITS:
+        raise UsageError(
+            "--split-size is in bytes, and this one makes too many splits",
+            found=f"{count:,} splits", expected=f"at most {MOST_SPLITS:,}",
+        )  # fmt: skip
     return scan_log(
         runner,
         store.segments,
         task or counting_task(store),
-        split_size=options.split_size or split_size,
+        split_size=wanted,
         until=store.until(options.until_offset),
         begin=begin,
         on_damage=on_damage or options.on_damage,

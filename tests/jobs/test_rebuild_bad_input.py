@@ -141,6 +141,16 @@ def test_a_broker_conf_that_is_a_directory(store: Path, capsys: pytest.CaptureFi
     assert "directory" in said
 
 
+def test_splits_without_number(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "store" / "commitlog"
+    log.mkdir(parents=True)
+    with (log / "00000000000000000000").open("wb") as segment:
+        segment.truncate(1 << 30)
+    line = ["rebuild", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "output"), "--split-size", "256"]
+    assert command_line.main(line) == 64
+    assert "in bytes" in capsys.readouterr().err
+
+
 def test_what_only_salvage_knows(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = refuse(capsys, store, "--keep-crc-failures")
     assert code == 64
