@@ -69,7 +69,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workplace:
     """Where a rebuild works: directories for runs, for files that are not checked yet, and for those that are."""
 
     runs: str
@@ -77,7 +77,7 @@ class Place:
     made: str
 
     @staticmethod
-    def within(staging: str, made: str | None) -> Place:
+    def within(staging: str, made: str | None) -> Workplace:
         """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
         names = (
             locations.join(staging, "runs"),
@@ -86,14 +86,14 @@ class Place:
         )
         for directory in names:
             files.make_directory(directory)
-        return Place(*names)
+        return Workplace(*names)
 
 
 def rebuild(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Built:
     """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
-    place = Place.within(staging, made)
+    place = Workplace.within(staging, made)
     with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
     reading = scan_store(options, store, place.runs, runner, with_times=with_times)
     queues = (
@@ -172,7 +172,7 @@ def _build_files(
     store: OpenedStore,
     queues: planning.QueuesPlan | None,
     index: planning.IndexPlan | None,
-    place: Place,
+    place: Workplace,
 ) -> FileRows:
     """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
     layout = store.layout
@@ -203,7 +203,9 @@ def _build_files(
     return FileRows.concatenate([index_rows, queue_rows])
 
 
-def _build_batch_queues(runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Place) -> FileRows:
+def _build_batch_queues(
+    runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Workplace
+) -> FileRows:
     build = BuildBatchQueueFiles(place.made, place.drafts, store.layout.mapper_file_size_batch_consume_queue)
     rows = FileRows.of(runner.map("write batch consume queues", build, plan.files))
     check_rows("batch consume queue", rows, ((file.path, sum(file.counts)) for file in plan.files))
@@ -212,7 +214,7 @@ def _build_batch_queues(runner: Runner, store: OpenedStore, plan: planning.Batch
     return rows
 
 
-def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Place) -> FileRows:
+def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Workplace) -> FileRows:
     build = BuildExtFiles(place.made, place.drafts, store.layout.mapped_file_size_consume_queue_ext)
     rows = FileRows.of(runner.map("write consume queue ext", build, plan.ext_files))
     check_rows("consume queue ext", rows, ((file.path, sum(file.counts)) for file in plan.ext_files))

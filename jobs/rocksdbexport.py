@@ -17,7 +17,7 @@ from jobs.config import RebuildOptions
 from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.queueruns import QueueRuns, all_runs
-from jobs.rebuilding import Place, check_rows, complete, scan_store
+from jobs.rebuilding import Workplace, check_rows, complete, scan_store
 from jobs.running import Runner
 from storeformat import consumequeue, files, locations
 from storeformat.arrays import Int64s
@@ -58,7 +58,7 @@ def export(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Exported:
     """Returns the checked export of a store's pairs, made in ``staging`` or, if it is given, in ``made``."""
-    place = Place.within(staging, made)
+    place = Workplace.within(staging, made)
     plain = replace(store, batch_topics=frozenset())
     reading = scan_store(replace(options, only=("consumequeue",)), plain, place.runs, runner, with_times=True)
     live = live_runs(reading)

@@ -54,11 +54,6 @@ def file_size_of(configured: int) -> int:
     return -(-configured // UNIT_SIZE) * UNIT_SIZE
 
 
-def file_name(first_queue_offset: int) -> str:
-    """Returns the name of the file whose first unit has this queue offset: the byte offset in 20 digits."""
-    return f"{first_queue_offset * UNIT_SIZE:020d}"
-
-
 def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> Structs:
     """Returns the units as they lie on disk, an array of ``UNIT``, from three columns of one length."""
     offsets = np.asarray(phy_offsets)
@@ -199,9 +194,9 @@ def _sum_by(group: Int64s, values: Int64s, groups: int) -> Int64s:
 class FilePlan:
     """Which files exist, in order of queue and place, and the slices of runs that each consists of.
 
-    Per file: ``queue`` (number in ``QueuePlan.queues``), ``first_queue_offset`` of its first unit (``file_name`` makes
-    a name of it), ``pre_blanks`` at its head, and its slices ``[slices_begin, slices_end)``. Per slice: units
-    ``[run_begin, run_begin + count)`` of ``run``, or ``count`` times the one unit at ``run_begin`` where ``filler``.
+    Per file: ``queue`` (number in ``QueuePlan.queues``), ``first_queue_offset`` of its first unit, ``pre_blanks`` at
+    its head, and its slices ``[slices_begin, slices_end)``. Per slice: units ``[run_begin, run_begin + count)`` of
+    ``run``, or ``count`` times the one unit at ``run_begin`` where ``filler``.
     """
 
     queue: Int64s

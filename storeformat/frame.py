@@ -24,7 +24,7 @@ from enum import IntEnum
 import numpy as np
 
 from storeformat import message as m
-from storeformat.kernels import Bytes
+from storeformat.arrays import Bytes
 
 _MOST_GUESSES = 64
 _CRC_POSITION, _SYS_FLAG_POSITION = 8, 36

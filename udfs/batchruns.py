@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from storeformat import files, locations
+from storeformat.arrays import Int32s, Int64s, sum_of_offsets
 from storeformat.batchconsumequeue import UNIT, UNIT_SIZE, written_units
 from storeformat.contents import read_back
 from storeformat.dispatch import BatchUnits
 from storeformat.errors import TotalsDisagree
-from storeformat.kernels import Int32s, Int64s
 from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
 
@@ -89,7 +89,7 @@ class BatchRunWriter:
             self._file = files.FileWriter(self._path, stream=True)
         self._file.write(units.view(np.uint8).data)
         self.units += len(units)
-        self.offset_sum += int(units["phy_offset"].astype(np.uint64).sum(dtype=np.uint64))
+        self.offset_sum += sum_of_offsets(units["phy_offset"])
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the file; after an exception it is removed."""
@@ -147,5 +147,5 @@ class BuildBatchQueueFiles:
                 expected=f"data to {len(stored)}",
             )
         files.settle(draft, target)
-        total = int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64))
+        total = sum_of_offsets(mine["phy_offset"])
         return FileRow(job.path, content, len(mine), total)

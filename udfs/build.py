@@ -20,15 +20,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storeformat import consumequeue, consumequeueext, files, indexfile, locations
+from storeformat.arrays import Bools, Int32s, Int64s, sum_of_offsets
 from storeformat.commitlog import Segment
 from storeformat.contents import measured, read_back, stray_byte
 from storeformat.errors import TotalsDisagree
+from storeformat.indexrows import ROW
 from storeformat.javacompat import decode_java_utf8
-from storeformat.kernels import Int32s, Int64s
+from storeformat.layout import file_name
 from storeformat.records import store_timestamp_at
 from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
-from udfs.runs import ENTRY
 
 _READ_CHUNK = indexfile.ENTRY_SIZE * (1 << 16)
 _ENTRIES_AT_A_TIME = 1 << 16
@@ -47,7 +48,7 @@ class QueueFile:
     path_of: Int32s
     begins: Int32s
     counts: Int32s
-    fillers: npt.NDArray[np.bool_]
+    fillers: Bools
     ext_begins: Int64s | None = None
 
 
@@ -72,7 +73,7 @@ class QueueFiles(Sequence[QueueFile]):
     path_of: Int32s
     begins: Int32s
     counts: Int32s
-    fillers: npt.NDArray[np.bool_]
+    fillers: Bools
     ext_begins: Int64s | None = None
 
     def __len__(self) -> int:
@@ -104,7 +105,7 @@ class QueueFiles(Sequence[QueueFile]):
 
     def path(self, number: int) -> str:
         """Returns the path of a file below the output."""
-        name = consumequeue.file_name(int(self.first_queue_offsets[number]))
+        name = file_name(int(self.first_queue_offsets[number]) * consumequeue.UNIT_SIZE)
         topic = decode_java_utf8(self.topics[self.topic_of[number]])
         return locations.join(self.directory, topic, str(self.queue_ids[number]), name)
 
@@ -193,7 +194,7 @@ class BuildQueueFiles:
         if self.stamped_from:
             files.set_modified(draft, self._store_timestamp(last, readers))
         files.settle(draft, target)
-        total = int(mine["phy_offset"].astype(np.uint64).sum(dtype=np.uint64))
+        total = sum_of_offsets(mine["phy_offset"])
         return FileRow(job.path, content, len(mine), total)
 
     def _store_timestamp(self, offset: int, readers: Readers) -> int:
@@ -292,7 +293,7 @@ class BuildIndexFiles:
                     header = indexfile.parse_header(view)
                 if begin >= first_entry:
                     offsets = indexfile.parse_entries(view)["phy_offset"]
-                    total += int(offsets.astype(np.uint64).sum(dtype=np.uint64))
+                    total += sum_of_offsets(offsets)
         content = measured(digest, stored_size, end, stray_byte(draft, end))
         if header != written or (content.size, content.data_size) != (size, end):
             raise TotalsDisagree(
@@ -304,13 +305,13 @@ class BuildIndexFiles:
 
 def _read_entries(reader: files.RangeReader, row: int, buffer: memoryview) -> npt.NDArray[np.void]:
     """Returns as many staged rows from ``row`` on as fill the buffer, over its bytes."""
-    reader.read_into(row * ENTRY.itemsize, buffer)
-    return np.frombuffer(buffer, ENTRY)
+    reader.read_into(row * ROW.itemsize, buffer)
+    return np.frombuffer(buffer, ROW)
 
 
 def _read_entry(reader: files.RangeReader, row: int) -> tuple[int, int]:
     """Returns store time and commit-log offset of one staged entry."""
-    rows = _read_entries(reader, row, memoryview(bytearray(ENTRY.itemsize)))
+    rows = _read_entries(reader, row, memoryview(bytearray(ROW.itemsize)))
     return int(rows["store_timestamp"][0]), int(rows["offset"][0])
 
 
@@ -337,10 +338,10 @@ class BuildFiles:
 
 def _entry_chunks(job: IndexFile, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
     """Yields the staged columns of a file piece by piece; each piece is gone when the next one is asked for."""
-    buffer = memoryview(bytearray(_ENTRIES_AT_A_TIME * ENTRY.itemsize))
+    buffer = memoryview(bytearray(_ENTRIES_AT_A_TIME * ROW.itemsize))
     for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):
         reader = readers.open(source)
         for row in range(begin, begin + count, _ENTRIES_AT_A_TIME):
             size = min(_ENTRIES_AT_A_TIME, begin + count - row)
-            rows = _read_entries(reader, row, buffer[: size * ENTRY.itemsize])
+            rows = _read_entries(reader, row, buffer[: size * ROW.itemsize])
             yield rows["key_hash"], rows["offset"], rows["store_timestamp"]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storeformat import consumequeue, files, locations, rocksdbqueue
+from storeformat.arrays import sum_of_offsets
 from storeformat.contents import content_of
 from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
@@ -77,7 +78,7 @@ class WritePairs:
         read_back = pq.read_table(pa.BufferReader(stored), columns=["phy_offset"])
         files.settle(draft, target)
         offsets = read_back.column(0).drop_null().to_numpy()
-        total = int(offsets.astype(np.uint64).sum(dtype=np.uint64))
+        total = sum_of_offsets(offsets)
         return FileRow(path, content_of(stored), read_back.num_rows, total)
 
 

@@ -4,7 +4,7 @@
 ``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
                with consecutive queue offsets, in log order
 ``*.times``    the store time (``TIME``) of the record of each unit, in the order of the units; where asked for
-``*.entries``  index entries in the broker's order of ``putKey``: ``ENTRY`` rows
+``*.entries``  index entries in the broker's order of ``putKey``: ``indexrows.ROW``
 =============  ============================================================================================
 
 A file appears with the first thing in it. Memory is bounded by ``_FLUSH_UNITS`` units.
@@ -22,7 +22,6 @@ from storeformat.consumequeue import pack_units
 from storeformat.dispatch import IndexEntries, QueueUnits
 from storeformat.indexrows import ROW, TAG_MARK
 
-ENTRY = ROW
 TIME = np.dtype("<i8")
 
 _FLUSH_UNITS = 1 << 19
@@ -200,7 +199,7 @@ class EntryWriter:
         self.offset_sum = (self.offset_sum + sum_of_offsets(entries.offsets)) % (1 << 64)
 
     def _write(self, entries: IndexEntries, tags: Bools | None) -> None:
-        rows = np.empty(len(entries.offsets), ENTRY)
+        rows = np.empty(len(entries.offsets), ROW)
         rows["key_hash"] = entries.key_hashes
         rows["offset"] = entries.offsets
         rows["store_timestamp"] = entries.store_timestamps

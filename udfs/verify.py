@@ -18,12 +18,11 @@ from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules, tags_codes
 from storeformat.indexalignment import FileContext
 from storeformat.indexcheck import IndexComparison
-from storeformat.indexrows import Rows
+from storeformat.indexrows import ROW, Rows
 from storeformat.queuecheck import Expectation, UnitComparison
 from storeformat.records import DecodeRules, decode
 from udfs.build import QueueFile, queue_slices
 from udfs.readers import Readers
-from udfs.runs import ENTRY
 
 _ROWS_AT_A_TIME = 1 << 16
 
@@ -245,7 +244,7 @@ class StagedRows:
         self._readers = readers
         self._ends = np.cumsum([source.entries for source in sources], dtype=np.int64)
         self._last_offsets = np.array([source.last_offset for source in sources], np.int64)
-        self._cached = (0, np.zeros(0, ENTRY))
+        self._cached = (0, np.zeros(0, ROW))
         self.rows = Rows(int(self._ends[-1]) if len(sources) else 0, self.read, self.find)
 
     def read(self, begin: int, end: int) -> Structs:
@@ -258,15 +257,15 @@ class StagedRows:
         return block[begin - first : end - first]
 
     def _load(self, begin: int, end: int) -> Structs:
-        rows = np.empty(max(end - begin, 0), ENTRY)
+        rows = np.empty(max(end - begin, 0), ROW)
         content = rows.view(np.uint8).data if len(rows) else memoryview(b"")
         source = int(np.searchsorted(self._ends, begin, "right"))
         done = 0
         while begin + done < end:
             at = begin + done - int(self._ends[source]) + self._sources[source].entries
             count = min(end - begin - done, self._sources[source].entries - at)
-            piece = content[done * ENTRY.itemsize : (done + count) * ENTRY.itemsize]
-            self._readers.open(self._sources[source].path).read_into(at * ENTRY.itemsize, piece)
+            piece = content[done * ROW.itemsize : (done + count) * ROW.itemsize]
+            self._readers.open(self._sources[source].path).read_into(at * ROW.itemsize, piece)
             done += count
             source += 1
         return rows

@@ -18,11 +18,10 @@ from pathlib import Path
 from types import ModuleType
 
 from storeformat import __version__
-from storeformat.arrays import Bytes, Int32s, Int64s
 from storeformat.kernels import numpy_kernels
 from storeformat.kernels.columns import PADDING, Heads, Spans
 
-__all__ = ["PADDING", "Bytes", "Heads", "Int32s", "Int64s", "Spans", "active"]
+__all__ = ["PADDING", "Heads", "Spans", "active"]
 
 _COMPILED = (
     "cache.py", "columns.py", "errors.py", "machine_words.py", "message.py", "numba_crc.py", "numba_records.py",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support import golden
 
 from storeformat import consumequeue as cq
+from storeformat import layout
 from storeformat.errors import TotalsDisagree, WrongSettings
 
 
@@ -211,7 +212,7 @@ def test_unit_of_a_real_broker() -> None:
     assert units[1:].tobytes().hex() == "0000000000000179000000b5000001a1f85305e1"
     assert cq.pack_units([0], [0], [-(1 << 31)]).tobytes().hex()[24:] == "ffffffff80000000"
     assert cq.PRE_BLANK.hex() == "00000000000000007fffffff0000000000000000"
-    assert cq.file_name(300_000) == "00000000000006000000"
+    assert layout.file_name(300_000 * cq.UNIT_SIZE) == "00000000000006000000"
 
 
 def test_pieces_that_do_not_fit_are_a_defect() -> None:
@@ -258,7 +259,7 @@ def test_files_rebuilt_from_the_units_of_real_brokers(store: golden.GoldenStore)
             for piece in range(files.slices_begin[number], files.slices_end[number])
             for begin in [int(files.run_begin[piece])]
         ]
-        path = directories[queue] / cq.file_name(int(files.first_queue_offset[number]))
+        path = directories[queue] / layout.file_name(int(files.first_queue_offset[number]) * cq.UNIT_SIZE)
         built[path] = cq.build_file(file_size, int(files.pre_blanks[number]), pieces)
     expected = {path: path.read_bytes() for directory in directories for path in directory.iterdir()}
     assert sorted(built) == sorted(expected)
