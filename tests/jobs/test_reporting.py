@@ -48,6 +48,12 @@ class TestReport:
             ["counts", "a: 1"],
         ]
 
+    def test_text_holds_no_control_characters_of_messages(self) -> None:
+        text = Report("query", messages=[{"topic": "a\x1b[31mb\n"}], topics={"x\x07": 1}, key="\x9b2J").to_text()
+        assert text.splitlines()[2:] == [
+            "messages  topic a\\x1b[31mb\\x0a", "topics    x\\x07: 1", "key       \\x9b2J",
+        ]  # fmt: skip
+
     def test_text_shows_a_message_as_a_block(self) -> None:
         message = {f"fact_{number}": number for number in range(12)} | {
             "keys": ["a", "b"],
