@@ -88,7 +88,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     if options.dry_run:
         done = Replacement(root, "", journal)
     else:
-        with reporter.progress("copy the rebuild", manifest.data_size) as progress:
+        with reporter.progress("copy the rebuild", manifest.disk_size) as progress:
             done = backups.carry_out(root, journal, progress.update)
     return _report(done, dry_run=options.dry_run, undone=undone, notes=notes, manifest=manifest)
 
