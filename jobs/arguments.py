@@ -87,7 +87,11 @@ def artefacts(text: str) -> tuple[config.Artefact, ...]:
 
 def rebuilt_artefacts(text: str) -> tuple[config.Artefact, ...]:
     """Returns the artefacts of a list, or the one that stands alone."""
-    return config.ROCKSDB if text.strip() == config.ROCKSDB[0] else artefacts(text)
+    if text.strip() == config.ROCKSDB[0]:
+        return config.ROCKSDB
+    if config.ROCKSDB[0] in {part.strip() for part in text.split(",")}:
+        raise argparse.ArgumentTypeError(f"{config.ROCKSDB[0]} is a table of its own: ask for it alone")
+    return artefacts(text)
 
 
 def paths(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from jobs.config import LogOptions
 from storeformat import files, indexfile, locations
 from storeformat import message as m
 from storeformat.brokerconfig import find_batch_topics
-from storeformat.brokerversion import NOTHING_SHOWN, BrokerRules, Evidence, guess_version, rules_of
+from storeformat.brokerversion import DEFAULT, NOTHING_SHOWN, BrokerRules, Evidence, guess_version, rules_of
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
 from storeformat.durable import is_live
@@ -128,6 +128,10 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
                 path=root,
                 advice="say --broker-version 4.9, 5.1, 5.3 or 5.5",
             )
+    else:
+        shown, why = guess_version(_evidence(root, layout))
+        if shown not in (version, DEFAULT):
+            notes.append(f"the rules are those of {version}, as told; what the store shows would be {shown}: {why}")
     if len(segments) == 1 and not sized and segments[0].size != StoreLayout().mapped_file_size_commit_log:
         notes.append(
             f"the only segment has {segments[0].size} bytes: if the broker's mappedFileSizeCommitLog is another, the "

@@ -15,7 +15,8 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs import command_line, rebuild, session
-from jobs.config import TopicFilter
+from jobs.config import InspectOptions, TopicFilter
+from jobs.opening import open_store
 from jobs.running import LocalRunner
 from storeformat import files
 from storeformat.errors import DamagedLog, MissingInput
@@ -381,3 +382,13 @@ def test_index_sizes_matter_to_those_who_use_them(
     except SystemExit as ended:
         found = int(str(ended.code))
     assert found == code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "shown"),
+    [("base-clean-5.5.0", "4.6", "5.5"), ("base-clean-5.5.0", "5.5", None), ("base-clean-5.3.3", "4.9", None)],
+)
+def test_rules_of_another_release_than_the_store_shows(name: str, version: str, shown: str | None) -> None:
+    options = InspectOptions(store=str(golden.unpack(name)), broker_version=version)
+    notes = [note for note in open_store(options, needs_index_sizes=False).notes if "as told" in note]
+    assert [f"would be {shown}" in note for note in notes] == [True] * (shown is not None)
