@@ -21,18 +21,18 @@ _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
 
 
-def local_root(store: str) -> str:
+def local_root(store: str, *, log_elsewhere: bool = False) -> str:
     """Returns the store's root as an absolute path; raises where it is none or not local."""
     root = locations.absolute(store)
     if not locations.is_local(root):
         raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
-    _refuse_what_is_no_store(root)
+    _refuse_what_is_no_store(root, log_elsewhere=log_elsewhere)
     return root
 
 
-def _refuse_what_is_no_store(root: str) -> None:
+def _refuse_what_is_no_store(root: str, *, log_elsewhere: bool) -> None:
     """Raises where a directory shows that it is no store's root: a lock file made there would be a stray file, which in
     ``commitlog/`` keeps a broker from starting.
     """
@@ -42,7 +42,7 @@ def _refuse_what_is_no_store(root: str) -> None:
         raise NotAStore("this directory holds segments or queue files, it is not a store", path=root, advice=advice)
     if MANIFEST in names and not set(names) & {COMMIT_LOG, LOCK}:
         raise NotAStore("this is what a rebuild made, not a store", path=root, advice=advice)
-    if not (set(names) & _SIGNS or group_directories(root)):
+    if not (log_elsewhere or set(names) & _SIGNS or group_directories(root)):
         raise MissingInput(
             "this is not a broker's store", path=root, expected=" or ".join(sorted(_SIGNS)), advice=advice
         )

@@ -39,7 +39,10 @@ _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the brok
 def run(options: PublishOptions, reporter: Reporter) -> Report:
     """Returns the report of one publish; the new files are in place when it returns."""
     begun = time.monotonic()
-    root, source = backups.local_root(options.store), locations.absolute(options.rebuilt)
+    root, source = (
+        backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
+        locations.absolute(options.rebuilt),
+    )
     with backups.stopped_store(root, dry_run=options.dry_run):
         if locations.is_local(source):
             report = _publish(root, source, None, options, reporter)

@@ -282,6 +282,12 @@ def test_a_log_that_is_not_there_is_missing_input(case: Case, tmp_path: Path) ->
     assert not case.backups
 
 
+def test_a_root_that_holds_nothing_yet_takes_a_log_that_is_named(case: Case, tmp_path: Path) -> None:
+    (case.root / "commitlog").rename(tmp_path / "log")
+    (tmp_path / "new").mkdir()
+    assert Case(tmp_path / "new", case.out).publish(commitlog=(str(tmp_path / "log"),))["replaced"]
+
+
 def test_the_log_is_where_the_settings_of_the_rebuild_say(case: Case, tmp_path: Path) -> None:
     (case.root / "commitlog").rename(tmp_path / "log")
     edit_manifest(case, settings=manifest(case)["settings"] | {"storePathCommitLog": str(tmp_path / "log")})
