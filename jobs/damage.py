@@ -20,7 +20,7 @@ from udfs.survey import SurveyTask
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ProvenLog:
     """The proven part of a log: segments, splits with their scans, and the chain through them.
 
     ``whole`` says that the log is read from offset 0 on.
@@ -54,8 +54,8 @@ class Tail:
     damage: Break | None = None
 
 
-def without_older_segments(known: Evidence) -> Evidence:
-    """Returns the evidence without segments of an older log in this one's place; says where they lie.
+def without_older_segments(known: ProvenLog) -> ProvenLog:
+    """Returns the proven log without segments of an older log in this one's place; says where they lie.
 
     Their records are certified and chained, but all older than the segment before, while the log behind goes on from
     there; and their queues do not join those of the segments around them.
@@ -130,7 +130,7 @@ def _touch(one: Sequence[SplitScan], other: Sequence[SplitScan]) -> bool:
     return last.ended == ChainEnd.BLANK and last.split.segment.end == first.start
 
 
-def find_tail(runner: Runner, known: Evidence, task: SurveyTask) -> Tail:
+def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
     """Returns where the log ends, judging what lies behind the last proven record.
 
     Behind the end of a healthy log lie zeros, or bytes of an older log that a truncation left: its records are
@@ -171,7 +171,7 @@ def _lost_a_message(end: Break, survey: Survey) -> bool:
     return end.report.plausible and Finding.STALE not in findings
 
 
-def broken_places(known: Evidence, breaks: Sequence[Break]) -> Iterator[Broken]:
+def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]:
     """Yields what to survey for some breaks (in log order), each with what is proven on both sides of it."""
     scans = known.counted
     limits = {split.segment.base: split.limit for split in known.splits}
@@ -229,8 +229,8 @@ def _runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterator[tu
             yield (scan.topics[code], queue_id), first, count
 
 
-def see_all_queues(runner: Runner, known: Evidence, task: ScanTask) -> Evidence:
-    """Returns the evidence with the runs of every queue, which a scan of some queues or of none does not have."""
+def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:
+    """Returns the proven log with the runs of every queue, which a scan of some queues or of none does not have."""
     if task.with_units and not task.selection.queues:
         return known
     everything = replace(task, staging="", selection=Selection(), with_units=True, with_entries=False)
@@ -253,7 +253,7 @@ class Salvaged:
 
 def salvage(
     runner: Runner,
-    known: Evidence,
+    known: ProvenLog,
     tail: Tail,
     task: ScanTask,
     *,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jobs.reporting import size_text, time_text
+from jobs.reporting import duration_text, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +195,7 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
     more = f" and {len(facts.brokers) - 5} more" if len(facts.brokers) > 5 else ""
     head = (
         f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
-        f"{moment(facts.last_stored)} ({time_text(facts.span)}); {names}{more}"
+        f"{moment(facts.last_stored)} ({duration_text(facts.span)}); {names}{more}"
     )
     rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "bytes/s")]
     rows += [

@@ -61,8 +61,8 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
                 "file": locations.name_of(segment.path),
                 "messages": sum(scan.records for scan in scans),
                 "bytes": sum(scan.record_bytes for scan in scans),
-                "first_stored": time_text(times[0]) if times else None,
-                "last_stored": time_text(times[-1]) if times else None,
+                "first_stored": utc_text(times[0]) if times else None,
+                "last_stored": utc_text(times[-1]) if times else None,
             }
         )
     topics: dict[str, dict[str, Any]] = {}
@@ -84,7 +84,7 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
     }
 
 
-def time_text(milliseconds: int) -> str:
+def utc_text(milliseconds: int) -> str:
     """Returns a store time as UTC text, or the number where it is no time of this calendar."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")

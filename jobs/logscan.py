@@ -124,7 +124,7 @@ def scan_log(
             scans[scan.report.split.number] = scan
         chain = follow_chain(segments, splits, [scan.report for scan in scans])
     whole = begin is None and segments[0].base == 0 and task.with_units and not task.selection.queues
-    known = damage.Evidence(segments, splits, scans, chain, whole)
+    known = damage.ProvenLog(segments, splits, scans, chain, whole)
     salvaging = on_damage == "salvage"
     if salvaging and chain.breaks:
         known = damage.see_all_queues(runner, known, task)
@@ -198,7 +198,7 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
     return shared
 
 
-def _healthy(known: damage.Evidence, tail: damage.Tail, until: int | None) -> LogReading:
+def _healthy(known: damage.ProvenLog, tail: damage.Tail, until: int | None) -> LogReading:
     stale = []
     if tail.garbage_end > tail.offset:
         stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one")]
@@ -220,7 +220,7 @@ def _refuse_missing_ghosts(reading: LogReading) -> None:
         )
 
 
-def _stopped(known: damage.Evidence, first: Break) -> LogReading:
+def _stopped(known: damage.ProvenLog, first: Break) -> LogReading:
     """Returns the log as the broker's recovery would cut it: nothing from the first damage on."""
     end = first.offset
     scans = [scan for scan in known.counted if scan.report.end <= end]
@@ -229,7 +229,7 @@ def _stopped(known: damage.Evidence, first: Break) -> LogReading:
     return _reading(known, scans, blanks, [cut], [], end, None)
 
 
-def _salvaged(known: damage.Evidence, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
+def _salvaged(known: damage.ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
     scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
     blanks = sorted([*known.chain.blanks, *saved.blanks])
     damaged: list[Range] = []
@@ -264,7 +264,7 @@ def _reason(gap: Gap) -> str:
 
 
 def _reading(
-    known: damage.Evidence,
+    known: damage.ProvenLog,
     scans: list[SplitScan],
     blanks: list[tuple[int, int]],
     damaged: list[Range],

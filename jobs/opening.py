@@ -12,7 +12,7 @@ from jobs.config import LogOptions
 from storeformat import files, indexfile, locations
 from storeformat import message as m
 from storeformat.brokerconfig import find_batch_topics
-from storeformat.brokerversion import DEFAULT, NOTHING_SHOWN, BrokerRules, Evidence, guess_version, rules_of
+from storeformat.brokerversion import DEFAULT, NOTHING_SHOWN, BrokerRules, ReleaseSigns, guess_version, rules_of
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
 from storeformat.durable import is_live
@@ -121,7 +121,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     layout, notes = _fit_to_store(root, layout, given, needs_index_sizes=needs_index_sizes)
     version, reason = options.broker_version, "as given by --broker-version"
     if version is None:
-        version, reason = guess_version(_evidence(root, layout))
+        version, reason = guess_version(_release_signs(root, layout))
         if reason == NOTHING_SHOWN and layout.enable_multi_dispatch:
             raise WrongSettings(
                 "which records go to light queues depends on the broker's release, and the store does not show it",
@@ -129,7 +129,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
                 advice="say --broker-version 4.9, 5.1, 5.3 or 5.5",
             )
     else:
-        shown, why = guess_version(_evidence(root, layout))
+        shown, why = guess_version(_release_signs(root, layout))
         if shown not in (version, DEFAULT):
             notes.append(f"the rules are those of {version}, as told; what the store shows would be {shown}: {why}")
     if len(segments) == 1 and not sized and segments[0].size != StoreLayout().mapped_file_size_commit_log:
@@ -233,7 +233,7 @@ def _queue_files(root: str, kind: str) -> Iterator[files.Entry]:
             yield from (files.list_directory(queue.path) or []) if queue.is_directory else []
 
 
-def _evidence(root: str, layout: StoreLayout) -> Evidence:
+def _release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
     """Returns what a store root shows of the release that wrote it."""
     checkpoint = locations.join(root, CHECKPOINT)
     size = files.size_of(checkpoint)
@@ -243,7 +243,7 @@ def _evidence(root: str, layout: StoreLayout) -> Evidence:
             page = bytearray(24)
             reader.read_into(24, memoryview(page))
         tail = tuple(int.from_bytes(page[at : at + 8], "big", signed=True) for at in (0, 8, 16))
-    return Evidence(
+    return ReleaseSigns(
         has_rocksdb_store=files.exists(locations.join(root, ROCKSDB_STORE)),
         checkpoint_tail=tail,
         counts_every_put=_counts_every_put(root, layout.max_hash_slot_num),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import plots
 from jobs.findings import KEYS, Facts, Row, key_text, moment, sentences
-from jobs.reporting import size_text, time_text
+from jobs.reporting import duration_text, size_text
 from storeformat.errors import DependencyMissing
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _heading(title: str, facts: Facts, about: About) -> str:
     cards = [
         ("messages", f"{facts.messages:,}"),
         ("in the commit log", size_text(facts.bytes)),
-        ("from first to last", time_text(facts.span)),
+        ("from first to last", duration_text(facts.span)),
         ("on average", f"{size_text(facts.bytes / facts.span)}/s"),
     ]
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)

@@ -216,7 +216,7 @@ class Progress:
         """Returns the line: what, share, amount, rate, and the time that is left when the rate so far holds."""
         seconds = max(now - self.begun, 1e-9)
         share = done / self.total if self.total else 1.0
-        left = "" if done <= 0 or share >= 1 else f", about {time_text(seconds * (1 - share) / share)} left"
+        left = "" if done <= 0 or share >= 1 else f", about {duration_text(seconds * (1 - share) / share)} left"
         amounts = f"{self._amount(done)} of {self._amount(self.total)}, {self._amount(done / seconds)}/s"
         return f"{self.what}: {share:.0%}, {amounts}{left}"
 
@@ -224,7 +224,7 @@ class Progress:
         return size_text(count) if self.unit == "bytes" else f"{count:,.0f} {self.unit}"
 
 
-def time_text(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Returns a duration as people say it: ``45 s``, ``3 min``, ``2.5 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -67,7 +67,7 @@ _NO_LIGHT_QUEUES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReleaseSigns:
     """What lies in a store root. ``checkpoint_tail`` is the checkpoint's first i64 fields from byte 24 on:
     masterFlushedOffset, confirmPhyOffset, logicsPhysicalOffset. ``counts_every_put`` is None when no index file tells
     the two countings apart.
@@ -78,15 +78,15 @@ class Evidence:
     counts_every_put: bool | None = None
 
 
-def guess_version(evidence: Evidence) -> tuple[str, str]:
+def guess_version(signs: ReleaseSigns) -> tuple[str, str]:
     """Returns the release whose rules fit what a store shows, and the reason in words."""
-    if evidence.has_rocksdb_store:
+    if signs.has_rocksdb_store:
         return "5.5", "the store holds rocksdbstore/, which brokers from 5.4.0 on create"
-    if len(evidence.checkpoint_tail) > 2 and evidence.checkpoint_tail[2] > 0:
+    if len(signs.checkpoint_tail) > 2 and signs.checkpoint_tail[2] > 0:
         return "5.5", "the checkpoint holds logicsPhysicalOffset, which 5.5.0 writes"
-    if evidence.counts_every_put:
+    if signs.counts_every_put:
         return "4.6", "index headers count every put, as brokers up to 4.7.0 do"
-    if len(evidence.checkpoint_tail) > 1 and evidence.checkpoint_tail[1] > 0:
+    if len(signs.checkpoint_tail) > 1 and signs.checkpoint_tail[1] > 0:
         return (
             "5.3",
             "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)",

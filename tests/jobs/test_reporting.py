@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs import command_line, config
-from jobs.reporting import Report, Reporter, size_text, time_text
+from jobs.reporting import Report, Reporter, duration_text, size_text
 
 
 class TestReport:
@@ -80,7 +80,7 @@ class TestReport:
 
     @pytest.mark.parametrize(("seconds", "text"), [(3, "3 s"), (120, "2 min"), (9000, "2.5 h")])
     def test_times(self, seconds: float, text: str) -> None:
-        assert time_text(seconds) == text
+        assert duration_text(seconds) == text
 
 
 class TestProgress:
