@@ -340,7 +340,10 @@ def refuse_used_directory(path: str) -> None:
     """Raises Refused unless a directory is absent or empty."""
     entries = list_directory(path) if exists(path) else None
     if entries:
-        raise Refused("the output directory is not empty", path=path, found=entries[0].name, expected="nothing")
+        raise Refused(
+            "the output directory is not empty", path=path, found=entries[0].name, expected="nothing",
+            advice="name another place, or remove what is there",
+        )  # fmt: skip
 
 
 def draft_of(path: str, drafts: str) -> str:
