@@ -148,8 +148,8 @@ def _gaps(
         following = offsets[run + 1] if run + 1 < len(keys) and keys[run + 1] == key else None
         if missing > 0 and following is not None and expected + count <= following < first + count:
             firsts[run], first, missing = expected, expected, 0  # the next run shows that this offset is corrupt
-        ranges = damaged.between(last_place, place)
-        room = int((damaged.ends[ranges] - damaged.begins[ranges]).sum()) // m.MIN_RECORD_SIZE
+        ranges = slice(0) if first == expected else damaged.between(last_place, place)
+        room = int((damaged.ends[ranges] - damaged.begins[ranges]).sum()) // m.MIN_RECORD_SIZE if ranges.stop else 0
         anew = 0 < first <= min(room, expected - 1) and _goes_on(first + count, count, following, expected)
         if anew:
             yield _Gap(run, 0, first, ranges, begins_anew=True)

@@ -96,6 +96,10 @@ class BlockWindow:
         self.offset = 0
         self.length = 0
 
+    def another(self) -> BlockWindow:
+        """Returns a second window over the same file."""
+        return BlockWindow(self._reader, self.segment)
+
     def load(self, offset: int, length: int) -> None:
         """Makes the window hold ``length`` bytes of the log from ``offset``."""
         if len(self._data) < length + PADDING:
@@ -124,7 +128,7 @@ class BlockWindow:
         reach = min(stop + m.CERTIFICATE_SIZE - 1, limit)
         if self.offset <= start and reach <= self.offset + self.length:
             return self.find_certificate(start, stop) is not None
-        other = BlockWindow(self._reader, self.segment)
+        other = self.another()
         other.load(start, reach - start)
         return other.find_certificate(start, stop) is not None
 

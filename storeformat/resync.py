@@ -117,7 +117,7 @@ class _Surveyor:
     """Walks the rest of one segment; ``position`` is always a place where a record must begin."""
 
     def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
-        self._window, self._rules = window, rules
+        self._window, self._ahead, self._rules = window, window.another(), rules
         self._broken, self._segment, self._limit = broken, broken.segment, broken.limit
         self._keep = keep_crc_failures
         self._witness = Witness(broken.neighbours)
@@ -149,7 +149,7 @@ class _Surveyor:
 
     def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
         """Returns the next piece of the log behind the damaged place; None if there is none up to the limit."""
-        if defect == RecordDefect.UNWRITTEN and self._is_zero(position, self._limit):
+        if defect == RecordDefect.UNWRITTEN and _is_zero(self._window, position, self._limit):
             self._lose(position, self._limit, Finding.ZEROS, defect)
             return None
         frame = self._frame(position)
@@ -171,7 +171,7 @@ class _Surveyor:
         head = window.bytes[: m.MAX_HEAD_SIZE].tobytes()
         needed = claimed_size(head, min(room, m.MAX_RECORD_SIZE))
         window.load(position, needed)
-        data = window.bytes[:needed].copy()  # the window moves on to the ends that are claimed
+        data = window.bytes[:needed]  # what is claimed to follow is seen through the other window
         return judge_frame(data, position, self._segment.end - position, lambda size: self._follower(position + size))
 
     def _follower(self, position: int) -> Follower:
@@ -179,16 +179,16 @@ class _Surveyor:
         if position >= self._limit:
             return Follower.NOTHING if position == self._limit else Follower.NONE
         length = min(self._limit - position, m.CERTIFICATE_SIZE)
-        self._window.load(position, length)
-        if self._window.find_certificate(position, position + 1) is not None:
+        self._ahead.load(position, length)
+        if self._ahead.find_certificate(position, position + 1) is not None:
             return Follower.RECORD
         if length < m.BLANK_SIZE:
             return Follower.NONE
-        head = self._window.bytes[: m.BLANK_SIZE].tobytes()
+        head = self._ahead.bytes[: m.BLANK_SIZE].tobytes()
         verdict = judge_head(head, self._segment.end - position, self._limit - position)
         if verdict == (ChainEnd.BLANK, RecordDefect.OK):
             return Follower.RECORD
-        if verdict == (ChainEnd.DEFECT, RecordDefect.UNWRITTEN) and self._is_zero(position, self._limit):
+        if verdict == (ChainEnd.DEFECT, RecordDefect.UNWRITTEN) and _is_zero(self._ahead, position, self._limit):
             return Follower.NOTHING
         return Follower.NONE
 
@@ -293,7 +293,7 @@ class _Surveyor:
     def _is_meant(self, position: int, defect: RecordDefect) -> bool:
         """Returns whether a chain that ends here in a defect has come to a place where a record was, or to the end."""
         if defect == RecordDefect.UNWRITTEN:
-            return self._is_zero(position, min(position + MANY_ZEROS, self._limit))
+            return _is_zero(self._window, position, min(position + MANY_ZEROS, self._limit))
         frame = self._frame(position)
         if frame.size is not None or frame.body_end or frame.hints or frame.is_blank:
             return True
@@ -336,14 +336,6 @@ class _Surveyor:
         if zeros < self._limit:
             self._lose(zeros, self._limit, Finding.ZEROS, defect)
 
-    def _is_zero(self, begin: int, end: int) -> bool:
-        for at in range(begin, end, SURVEY_BLOCK):
-            length = min(SURVEY_BLOCK, end - at)
-            self._window.load(at, length)
-            if self._window.bytes[:length].any():
-                return False
-        return True
-
 
 def _carved(gaps: Sequence[Gap], pieces: Sequence[tuple[int, int]]) -> Iterator[Gap]:
     """Yields the gaps without the pieces that were found in them."""
@@ -355,6 +347,15 @@ def _carved(gaps: Sequence[Gap], pieces: Sequence[tuple[int, int]]) -> Iterator[
             begin = last
         if begin < gap.end:
             yield replace(gap, begin=begin)
+
+
+def _is_zero(window: BlockWindow, begin: int, end: int) -> bool:
+    for at in range(begin, end, SURVEY_BLOCK):
+        length = min(SURVEY_BLOCK, end - at)
+        window.load(at, length)
+        if window.bytes[:length].any():
+            return False
+    return True
 
 
 def zeros_from(window: BlockWindow, begin: int, end: int) -> int:
