@@ -154,3 +154,10 @@ def test_salvage_of_a_healthy_log_is_the_log(log: LogBuilder) -> None:
     assert reading.damaged == []
     assert reading.losses.rows == []
     assert reading.records == len(log.records)
+
+
+@pytest.mark.slow
+def test_any_log_with_any_damage_drawn_at_random() -> None:
+    """Other examples in every run; one that fails is printed as it is to be pinned with ``@example``."""
+    explored = settings(PATIENT, max_examples=1_500, derandomize=False, database=None, print_blob=True)
+    explored(given(data=st.data())(test_any_log_with_any_damage_is_read_or_refused.hypothesis.inner_test))()
