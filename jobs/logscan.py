@@ -236,7 +236,8 @@ def _salvaged(known: damage.ProvenLog, saved: damage.Salvaged, tail: damage.Tail
     stale: list[Range] = []
     if tail.damage is None and tail.garbage_end > tail.offset:
         stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one"))
-    end = max([tail.offset, *(scan.report.end for scan in scans if scan.records), *(blank[1] for blank in blanks)])
+    ends = [scan.report.end for scan in scans if scan.records or scan.ghosts]
+    end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
     end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
     lost = []
     segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all

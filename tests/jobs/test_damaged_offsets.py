@@ -182,3 +182,11 @@ def test_a_corrupt_queue_offset_is_no_new_life() -> None:
     reading = read(log, "salvage", (old[3].offset, b"\xa5" * 88), (old[5].offset + 20, struct.pack(">q", 1)))
     assert planned(reading).created_anew == frozenset()
     assert not new
+
+
+def test_a_record_of_another_place_may_be_all_that_lies_behind_the_last_damage() -> None:
+    log = a_log()
+    damaged, last = log.records[-2:]
+    body = damaged.offset + 88, b"\xff\xfe\xfd"
+    reading = read(log, "salvage", body, own_offset(last))
+    assert (reading.end, reading.records) == (log.end_offset, len(log.records) - 2)
