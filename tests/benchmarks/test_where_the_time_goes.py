@@ -10,22 +10,24 @@ from support.uniform_log import uniform_log
 
 pytestmark = pytest.mark.benchmark
 LOG = uniform_log(48 << 20)
+SEGMENT = 64 << 20
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store with one segment, most of which was never written."""
+    """A store with one segment, the end of which was never written."""
     segment = tmp_path / "store" / "commitlog" / f"{0:020d}"
     segment.parent.mkdir(parents=True)
     with segment.open("wb") as file:
         file.write(LOG.data)
-        file.truncate(1 << 30)
+        file.truncate(SEGMENT)
     return tmp_path / "store"
 
 
 @pytest.mark.spark
 def test_every_second_has_a_name(store: Path, tmp_path: Path) -> None:
-    found = where_the_time_goes.profile(store, tmp_path / "work", options=["--master", "local[2]"])
+    options = ["--set", f"mappedFileSizeCommitLog={SEGMENT}", "--split-size", str(8 << 20)]
+    found = where_the_time_goes.profile(store, tmp_path / "work", spark=["--master", "local[2]"], job=options)
     print("\n" + "\n".join(found.lines()))
     assert found.report["messages"] == LOG.messages
     assert found.cores == 2

@@ -4,6 +4,8 @@
 
 Each row is the same work in one process and in two at once, in turns. 2.00 means that nothing is shared; what the rows
 at the top lose is the machine's (cores that share a clock, a cache or a memory bus), and no layer above gets it back.
+``times`` is by the clock, ``processor`` by the processor time that the work took beside other work: that one holds on a
+busy machine, too.
 The last row is the command itself: the scan of ``rebuild --dry-run``, which writes no files, on ``local[1]`` and
 ``local[2]``, its first job's start included.
 """
@@ -68,7 +70,9 @@ class Ratio:
         if self.costs is None:
             return row
         one, two = self.costs
-        return f"{row}   user {one[0]:5.2f} -> {two[0]:5.2f} s, system {one[1]:5.2f} -> {two[1]:5.2f} s"
+        processor = 2 * (one[0] + one[1]) / max(two[0] + two[1], 1e-6)
+        spent = f"user {one[0]:5.2f} -> {two[0]:5.2f} s, system {one[1]:5.2f} -> {two[1]:5.2f} s"
+        return f"{row} {processor:10.2f}   {spent}"
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,7 @@ def main(arguments: Sequence[str]) -> None:
         directory = (options.directory or Path(scratch)).resolve()
         directory.mkdir(parents=True, exist_ok=True)
         store = prepared_log(directory, int(options.gb * 1e9), options.message_bytes)
-        print(f"{'':32} {'one':>10} {'two':>10} {'times':>8}   of a process, alone -> beside another")
+        print(f"{'':32} {'one':>10} {'two':>10} {'times':>8} {'processor':>10}   a process, alone -> beside another")
         for found in measure(store, directory, rounds=options.rounds):
             print(found.line(), flush=True)
         print(spark(store, options.rounds).line())

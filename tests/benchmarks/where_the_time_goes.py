@@ -90,8 +90,12 @@ def _table(title: str, parts: dict[str, float], *, sort: bool) -> list[str]:
     return ["", title, *lines, f"  {'all':42} {total:8.2f}"]
 
 
-def profile(store: Path, scratch: Path, kernels: str = "numba", options: Sequence[str] = ()) -> Profile:
-    """Runs one rebuild of ``store`` into ``scratch`` and says where its time went."""
+def profile(
+    store: Path, scratch: Path, kernels: str = "numba", *, spark: Sequence[str] = (), job: Sequence[str] = ()
+) -> Profile:
+    """Runs one rebuild of ``store`` into ``scratch``, with more options for Spark and for the job, and says where its
+    time went.
+    """
     traces, output = scratch / "traces", scratch / "built"
     traces.mkdir(parents=True)
     environment = {
@@ -100,7 +104,7 @@ def profile(store: Path, scratch: Path, kernels: str = "numba", options: Sequenc
         "PYTHONPATH": os.pathsep.join(filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))),
         "ROCKETMQ_STORE_SPARK_KERNELS": kernels,
     }
-    command = [str(ROOT / "spark-submit.sh"), *options, "rebuild", "--store", str(store), "--output", str(output)]
+    command = [str(ROOT / "spark-submit.sh"), *spark, "rebuild", "--store", str(store), "--output", str(output), *job]
     begun = time.monotonic()
     ran = subprocess.run([*command, "--quiet", "--json"], env=environment, check=True, stdout=subprocess.PIPE)
     ended = time.monotonic()
