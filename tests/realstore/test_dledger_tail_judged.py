@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.derived_files import derived, differing
 from support.real_store import Group, RealStore
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
@@ -64,21 +65,6 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp(f"tail-{request.param}")
     yield Judged(request.param, RealStore(request.param).overwritten(directory, GROUPS, SETTINGS))
     shutil.rmtree(directory)
-
-
-def derived(root: Path) -> dict[str, bytes]:
-    """Consume queue files by path, index files by rank: their names are the wall clock's."""
-    queues = {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in (root / "consumequeue").rglob("*")
-        if path.is_file()
-    }
-    index = {f"index/{rank}": path.read_bytes() for rank, path in enumerate(sorted((root / "index").iterdir()))}
-    return {**queues, **index}
-
-
-def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
-    return sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
 
 
 def test_every_member_gives_the_files_of_those_that_stayed(judged: Judged, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.derived_files import derived, differing
 from support.real_store import RELEASES, Opened, RealStore, Store, wiped_copy
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
@@ -78,21 +79,6 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp(f"dledger-{request.param}")
     yield judge(request.param, directory, seed=60_000)
     shutil.rmtree(directory)
-
-
-def derived(root: Path) -> dict[str, bytes]:
-    """Consume queue files by path, index files by rank: their names are the wall clock's."""
-    queues = {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in (root / "consumequeue").rglob("*")
-        if path.is_file()
-    }
-    index = {f"index/{rank}": path.read_bytes() for rank, path in enumerate(sorted((root / "index").iterdir()))}
-    return {**queues, **index}
-
-
-def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
-    return sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
 
 
 def has_old_log(store: Store) -> bool:

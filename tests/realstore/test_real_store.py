@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.derived_files import derived
 from support.real_store import (
     FEATURES,
     RELEASES,
@@ -51,18 +52,6 @@ def opened(release: str, stores: list[Store], tmp_path_factory: pytest.TempPathF
     return RealStore(release).open(roots, put=True)
 
 
-def derived(store: Store) -> dict[str, bytes]:
-    """Consume queue files by path, index files by rank: their names are the wall clock's."""
-    queues = {
-        str(path.relative_to(store.root)): path.read_bytes()
-        for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext")
-        for path in (store.root / part).rglob("*")
-        if path.is_file()
-    }
-    index = {f"index/{rank}": path.read_bytes() for rank, path in enumerate(sorted((store.root / "index").iterdir()))}
-    return {**queues, **index}
-
-
 def commit_log(store: Store) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((store.root / "commitlog").iterdir()))
 
@@ -99,7 +88,7 @@ def test_a_seed_gives_one_log(tmp_path: Path) -> None:
 def test_a_wiped_store_recovers_to_what_it_was(release: str, stores: list[Store], recovered: list[Store]) -> None:
     for before, after in zip(stores, recovered, strict=True):
         assert (after.loaded, after.end_offset) == (True, before.end_offset)
-        was, became = derived(before), derived(after)
+        was, became = derived(before.root), derived(after.root)
         different = {name for name in was.keys() | became.keys() if was.get(name) != became.get(name)}
         if release == "4.9.8":
             # It dispatches before it knows the delay levels, and so writes the hash of the tag (STORE_FORMAT 10, 20).

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.derived_files import QUEUES, derived, differing
 from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, wiped_copy
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 
@@ -24,7 +25,6 @@ from storeformat.queuesearch import Boundary, offset_by_time
 pytestmark = pytest.mark.realstore
 
 EVERY_KIND, PLAIN = 25, 5
-QUEUES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 SPLIT_SIZES = (1 << 10, 5_000, 64 << 10, 1 << 30)
 
 
@@ -72,22 +72,6 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp(f"judged-{request.param}")
     yield judge(request.param, directory, count=EVERY_KIND + PLAIN, seed=20_000)
     shutil.rmtree(directory)
-
-
-def derived(root: Path) -> dict[str, bytes]:
-    """Consume queue files by path, index files by rank: their names are the wall clock's."""
-    queues = {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for part in QUEUES
-        for path in (root / part).rglob("*")
-        if path.is_file()
-    }
-    index = {f"index/{rank}": path.read_bytes() for rank, path in enumerate(sorted((root / "index").iterdir()))}
-    return {**queues, **index}
-
-
-def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
-    return sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
 
 
 def check_written(judged: Judged) -> None:
