@@ -182,7 +182,10 @@ def test_the_last_entry_before_a_blank_is_one_lost_message(tmp_path: Path, split
 
 
 def test_a_member_that_began_in_the_middle_of_a_file_is_no_empty_log(tmp_path: Path) -> None:
-    """So does one that lagged behind its leader's first entry. The bytes before look like lost pages."""
+    """Members begin with a whole file, also those that lagged behind their leader's first entry. Only one whose files
+    are longer than its leader's begins so: it never catches up, and its next start takes nothing of such a file. The
+    bytes before look like lost pages.
+    """
     log = a_log(15)
     root = log.write(tmp_path / "store", 14)
     begin = log.records[3].offset - HEAD.size
