@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from storeformat.arrays import sum_of_offsets
 from storeformat.contents import Content
 
 SCHEMA = pa.schema(
@@ -72,11 +72,11 @@ class FileRows:
 
     def by_path(self) -> FileRows:
         """Returns the rows in order of their paths, as UTF-8."""
-        return FileRows(self.table.take(pc.sort_indices(self.table["path"])))
+        return FileRows(self.table.sort_by("path"))
 
     def offset_sum(self) -> int:
         """Returns the sum of all offsets, modulo 2**64."""
-        return int(pc.sum(self.table["offset_sum"]).as_py() or 0) % (1 << 64)
+        return sum_of_offsets(self.table["offset_sum"].to_numpy())
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
