@@ -26,7 +26,7 @@ from jobs.opening import OpenedStore, open_store
 from jobs.rebuilding import Built, rebuild, staging_beside
 from jobs.reporting import Report, Reporter, size_text
 from jobs.running import SparkRunner
-from storeformat import files, locations
+from storeformat import files, locations, outputs
 from storeformat.layout import CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _workplace(options: DemoOptions) -> Iterator[Path]:
     """Yields ``--output``, or a directory that is removed at the end."""
     if options.output is not None:
         path = Path(locations.local_path(options.output))
-        files.refuse_used_directory(str(path))
+        outputs.refuse_used_directory(str(path))
         files.make_directory(str(path))
         yield path
         return

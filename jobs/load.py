@@ -10,7 +10,7 @@ from jobs.config import LoadOptions
 from jobs.loading import Load
 from jobs.opening import open_store
 from jobs.reporting import Report, Reporter
-from storeformat import files, locations
+from storeformat import locations, outputs
 from storeformat.errors import Refused, UsageError
 
 
@@ -22,7 +22,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     for note in store.notes:
         reporter.note(note)
     path = locations.absolute(options.table)
-    if files.lies_inside(path, store.root):
+    if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
     with session.spark_session("rocketmq-store-spark load") as spark:
         load = Load(spark, store, options, path, reporter)

@@ -22,7 +22,7 @@ from jobs.rebuilding import Built, claimed, rebuild, staging_for
 from jobs.reporting import Report, Reporter
 from jobs.rocksdbexport import Exported, export
 from jobs.running import MeteringRunner, SparkRunner
-from storeformat import files, locations
+from storeformat import files, locations, outputs
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.framing import PLAIN
 from storeformat.storeparts import parts_not_rebuilt
@@ -37,7 +37,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)))
     for note in store.notes:
         reporter.note(note)
-    output = files.resolved(locations.absolute(options.output))
+    output = outputs.resolved(locations.absolute(options.output))
     _refuse_output(output, store)
     for left in _left_by_others(output):
         reporter.note(f"{left} is of a rebuild that runs, or was killed: then it can be removed")
@@ -82,11 +82,11 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
             raise UsageError(f"{output}: name a directory in the bucket")
         files.refuse_missing_bucket(output)
     for directory in {store.root: None} | {locations.parent_of(segment.path): None for segment in store.segments}:
-        if files.lies_inside(output, directory):
+        if outputs.lies_inside(output, directory):
             raise Refused(
                 "the output must not lie inside the store", path=output, advice="rebuild beside it, then publish"
             )
-    files.refuse_used_directory(output)
+    outputs.refuse_used_directory(output)
 
 
 def _left_by_others(output: str) -> list[str]:
@@ -106,8 +106,8 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
         raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
     if options.on_damage != "salvage":
         raise UsageError("--repair-log needs --on-damage salvage: only what survives behind damage needs a way there")
-    target, output = files.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
-    if files.lies_inside(target, output) or files.lies_inside(output, target):
+    target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
+    if outputs.lies_inside(target, output) or outputs.lies_inside(output, target):
         raise UsageError("--repair-log and --output are two directories, none inside the other")
     _refuse_output(target, store)
     return target

@@ -25,7 +25,7 @@ from jobs.logscan import LogReading
 from jobs.opening import OpenedStore
 from jobs.running import Runner
 from jobs.storelog import read_log, selection_of
-from storeformat import __version__, consumequeue, files, locations
+from storeformat import __version__, consumequeue, files, locations, outputs
 from storeformat.brokerconfig import TOPICS, topic_configuration
 from storeformat.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.contents import Content, content_of, read_back
@@ -384,10 +384,10 @@ def staging_beside(output: str) -> Iterator[str]:
     staging = locations.join(
         locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
     )
-    made = files.missing_parents(staging)
+    made = outputs.missing_parents(staging)
     try:
         files.make_directory(staging)
         yield staging
     finally:
         files.remove_tree(staging)
-        files.remove_empty(made)
+        outputs.remove_empty(made)

@@ -14,7 +14,7 @@ from jobs import page, session, views
 from jobs.config import ReportOptions
 from jobs.findings import KEYS, Facts, Row, measure, to_text
 from jobs.reporting import Report, Reporter
-from storeformat import files, locations
+from storeformat import locations, outputs
 
 SHOWN = 20
 """Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
@@ -25,7 +25,7 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
     """Returns the report of one table."""
     begun = time.monotonic()
     for file in filter(None, (options.html, options.csv)):
-        files.refuse_directory(locations.absolute(file))
+        outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
     with session.spark_session("rocketmq-store-spark report") as started:
@@ -37,9 +37,9 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
             reporter.note("drawing the page")
             picture = page.read_pictures(spark)
             about = page.About(table=options.table, version=table.version())
-            files.replace_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
+            outputs.replace_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
     if options.csv is not None:
-        files.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
+        outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     report = Report("report", table=options.table, **facts_for_json(facts))
     report["seconds"] = round(time.monotonic() - begun, 3)
     report.text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")

@@ -14,9 +14,10 @@ the other files                  ``checkpoint``, ``topicsjson``, ``brokerconfig`
                                  not rebuilt ``storeparts``
 what a broker answers            ``queuesearch``, ``batchqueuesearch``, ``indexfile``
 what is wrong with a file        ``queuecheck``, ``indexalignment``, ``indexcheck``
-what survives damage             ``resync``, ``frame``, ``survivors``, ``entrysurvey``; a readable log again ``repair``
+what survives damage             ``resync``, ``damagedrecord``, ``survivors``, ``secondlook``, ``entrysurvey``; a log
+                                 that a broker reads through again ``repair``
 bytes in and out                 ``locations`` (names), ``files`` (opens everything), ``contents`` (data and holes of a
-                                 file), ``durable``, ``replacement``
+                                 file), ``outputs``, ``durable``, ``replacement``
 what Java does                   ``javacompat``
 ===============================  =====================================================================================
 

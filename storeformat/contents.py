@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from storeformat import files, locations
+from storeformat import files, locations, outputs
 
 CHUNK = 1 << 18
 """Bytes looked at together: what is zero throughout is left a hole where a file is copied."""
@@ -141,11 +141,11 @@ def content_on_disk(path: str, data_size: int, advance: Callable[[int], object])
 
 
 def copy(source: str, target: str, drafts: str, data_size: int | None = None) -> Content:
-    """Copies a file to a new one, which is there when it is whole (see ``files.draft_of``); its zeros behind
+    """Copies a file to a new one, which is there when it is whole (see ``outputs.draft_of``); its zeros behind
     ``data_size`` (None: it is all data) are holes there. Returns its content.
     """
     digest, position, stray, chunk = hashlib.sha256(), 0, None, memoryview(bytearray(_READ_CHUNK))
-    draft = files.draft_of(target, drafts)
+    draft = outputs.draft_of(target, drafts)
     with files.RangeReader(source) as reader:
         size = reader.size
         data_end = size if data_size is None else min(data_size, size)
@@ -161,5 +161,5 @@ def copy(source: str, target: str, drafts: str, data_size: int | None = None) ->
                     writer.write_at(position, part)
                 position += len(part)
             writer.finish(size)
-    files.settle(draft, target)
+    outputs.settle(draft, target)
     return measured(digest, size, data_end, stray)

@@ -12,12 +12,10 @@ import errno
 import os
 import posixpath
 import tempfile
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -309,58 +307,6 @@ def write_bytes(path: str, data: bytes) -> None:
         writer.write(data)
 
 
-def resolved(path: str) -> str:
-    """Returns where a local path leads when all links are followed, also if nothing is there yet; URIs as they are."""
-    return os.path.realpath(locations.local_path(path)) if locations.is_local(path) else path
-
-
-def lies_inside(path: str, directory: str) -> bool:
-    """Returns whether a path is a directory or lies in it, links followed."""
-    return locations.is_inside(resolved(path), resolved(directory))
-
-
-def replace_bytes(path: str, data: bytes) -> None:
-    """Writes a file whole, in the place of one that is there."""
-    draft = draft_of(path, locations.parent_of(path))
-    write_bytes(draft, data)
-    try:
-        settle(draft, path)
-    except WriteFailed:
-        remove_object(draft)
-        raise
-
-
-def refuse_directory(path: str) -> None:
-    """Raises WriteFailed where a directory is in the place of a file that is to be written."""
-    if locations.is_local(path) and os.path.isdir(locations.local_path(path)):
-        raise WriteFailed("cannot be written: this is a directory", path=path)
-
-
-def refuse_used_directory(path: str) -> None:
-    """Raises Refused unless a directory is absent or empty."""
-    entries = list_directory(path) if exists(path) else None
-    if entries:
-        raise Refused(
-            "the output directory is not empty", path=path, found=entries[0].name, expected="nothing",
-            advice="name another place, or remove what is there",
-        )  # fmt: skip
-
-
-def draft_of(path: str, drafts: str) -> str:
-    """Returns where to write what shall be ``path``: a name of its own in the local directory ``drafts``, so that a
-    task that is done twice, or killed, leaves nothing half done under the name; an object has that of itself.
-    """
-    return locations.join(drafts, uuid.uuid4().hex) if locations.is_local(path) else path
-
-
-def settle(draft: str, path: str) -> None:
-    """Gives a draft its name; whoever had it before has gone."""
-    if draft != path:
-        with writing(path):
-            os.makedirs(os.path.dirname(locations.local_path(path)), exist_ok=True)
-            os.replace(locations.local_path(draft), locations.local_path(path))
-
-
 def refuse_missing_bucket(path: str) -> None:
     """Raises WriteFailed where an object store has no such bucket."""
     if not locations.is_local(path):
@@ -386,19 +332,6 @@ def make_directory(path: str) -> None:
     if locations.is_local(path):
         with writing(path):
             os.makedirs(locations.local_path(path), exist_ok=True)
-
-
-def missing_parents(path: str) -> list[str]:
-    """Returns the directories, the innermost first, that ``make_directory`` would have to make above a local path."""
-    parents = list(Path(locations.local_path(path)).parents) if locations.is_local(path) else []
-    return [str(parent) for parent in parents if not parent.exists()]
-
-
-def remove_empty(directories: Sequence[str]) -> None:
-    """Removes local directories, in this order, up to the first that is not empty."""
-    with suppress(OSError):
-        for directory in directories:
-            os.rmdir(directory)
 
 
 def rename(source: str, target: str) -> None:

@@ -3,8 +3,8 @@
 A survey begins where the chain of a segment broke off and reads to the segment's end, in one piece and in log order, so
 that its outcome does not depend on how the log was split. Where a record is damaged it asks, in this order:
 
-1. Do the record's own bytes prove how long it is (``frame``)? Then exactly this record is lost and the chain goes on
-   behind it, proven.
+1. Do the record's own bytes prove how long it is (``damagedrecord``)? Then exactly this record is lost and the chain
+   goes on behind it, proven.
 2. Which is the next certified record that decodes without a defect, whose chain leads on to a proven place (the end of
    the segment, a BLANK, the log's unwritten tail, a record that damage hit) or through places that its queues keep
    for it, and that its neighbours do not contradict (``survivors``)? Bytes that the frame proves to be a body are not
@@ -24,8 +24,8 @@ import numpy as np
 
 from storeformat import message as m
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Sight, chain_from, sight_of
+from storeformat.damagedrecord import Follower, Frame, claimed_size, judge_frame
 from storeformat.errors import RecordDefect
-from storeformat.frame import Follower, Frame, claimed_size, judge_frame
 from storeformat.framing import ChainEnd, EntryNumber, judge_head
 from storeformat.records import DecodeRules, decode
 from storeformat.secondlook import look_again

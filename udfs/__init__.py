@@ -9,6 +9,6 @@ staged runs == files?       ``verify``
 the log -> rows             ``ranges``, ``rows``, ``schemas``; into a table's files ``tablefiles``, into a data source
                             ``datasource``, of one message ``finding``
 SQL functions               ``scalar``, ``tracing``
-Python workers              ``worker_daemon``
+Python workers              ``worker_daemon``; what their tasks cost ``costs``
 ==========================  ==========================================================================================
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storeformat import files, locations
+from storeformat import files, locations, outputs
 from storeformat.arrays import Int32s, Int64s, sum_of_offsets
 from storeformat.batchconsumequeue import UNIT, UNIT_SIZE, written_units
 from storeformat.contents import read_back
@@ -129,7 +129,7 @@ class BuildBatchQueueFiles:
 
     def _build(self, job: BatchQueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
-        draft = files.draft_of(target, self.drafts)
+        draft = outputs.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
             for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):
                 piece = bytearray(count * UNIT_SIZE)
@@ -146,6 +146,6 @@ class BuildBatchQueueFiles:
                 found=content,
                 expected=f"data to {len(stored)}",
             )
-        files.settle(draft, target)
+        outputs.settle(draft, target)
         total = sum_of_offsets(mine["phy_offset"])
         return FileRow(job.path, content, len(mine), total)

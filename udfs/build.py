@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storeformat import consumequeue, consumequeueext, files, indexfile, locations
+from storeformat import consumequeue, consumequeueext, files, indexfile, locations, outputs
 from storeformat.arrays import Bools, Int32s, Int64s, sum_of_offsets
 from storeformat.commitlog import Segment
 from storeformat.contents import measured, read_back, stray_byte
@@ -169,7 +169,7 @@ class BuildQueueFiles:
 
     def _build(self, job: QueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
-        draft = files.draft_of(target, self.drafts)
+        draft = outputs.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
             slices = queue_slices(job, readers)
             if job.ext_begins is not None:
@@ -193,7 +193,7 @@ class BuildQueueFiles:
         last = int(mine["phy_offset"][-1])
         if self.stamped_from:
             files.set_modified(draft, self._store_timestamp(last, readers))
-        files.settle(draft, target)
+        outputs.settle(draft, target)
         total = sum_of_offsets(mine["phy_offset"])
         return FileRow(job.path, content, len(mine), total)
 
@@ -261,7 +261,7 @@ class BuildIndexFiles:
             source, row = job.previous
             start = indexfile.first_header(*_read_entry(readers.open(source), row))
         target = locations.join(self.output, job.path)
-        draft = files.draft_of(target, self.drafts)
+        draft = outputs.draft_of(target, self.drafts)
         size = indexfile.index_file_size(self.slots, self.max_index_num)
         with files.FileWriter(draft) as writer:
             header = indexfile.build_index_file(
@@ -274,7 +274,7 @@ class BuildIndexFiles:
             )
             writer.finish(size)
         made = self._read_back(job.path, draft, size, header)
-        files.settle(draft, target)
+        outputs.settle(draft, target)
         return made
 
     def _read_back(self, path: str, draft: str, size: int, written: indexfile.IndexHeader) -> FileRow:

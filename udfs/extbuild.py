@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storeformat import consumequeue, consumequeueext, files, locations
+from storeformat import consumequeue, consumequeueext, files, locations, outputs
 from storeformat.contents import read_back
 from storeformat.errors import TotalsDisagree
 from udfs.filerows import FileRow, batch_of
@@ -48,7 +48,7 @@ class BuildExtFiles:
 
     def _build(self, job: ExtQueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
-        draft = files.draft_of(target, self.drafts)
+        draft = outputs.draft_of(target, self.drafts)
         used = 0
         with files.FileWriter(draft) as writer:
             for piece in consumequeueext.file_pieces(_units(job, readers), closed=job.closed):
@@ -60,7 +60,7 @@ class BuildExtFiles:
             raise TotalsDisagree(
                 "an ext file does not hold what was written", path=target, found=content, expected=f"data to {used}"
             )
-        files.settle(draft, target)
+        outputs.settle(draft, target)
         return FileRow(job.path, content, consumequeueext.written_units(stored))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storeformat import consumequeue, files, locations, rocksdbqueue
+from storeformat import consumequeue, files, locations, outputs, rocksdbqueue
 from storeformat.arrays import sum_of_offsets
 from storeformat.contents import content_of
 from udfs.filerows import FileRow, batch_of
@@ -71,12 +71,12 @@ class WritePairs:
         target = locations.join(self.output, path)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", use_dictionary=["family", "topic", "queue_id"])
-        draft = files.draft_of(target, self.drafts)
+        draft = outputs.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
             writer.write(memoryview(sink.getvalue()))
         stored = files.read_bytes(draft)
         read_back = pq.read_table(pa.BufferReader(stored), columns=["phy_offset"])
-        files.settle(draft, target)
+        outputs.settle(draft, target)
         offsets = read_back.column(0).drop_null().to_numpy()
         total = sum_of_offsets(offsets)
         return FileRow(path, content_of(stored), read_back.num_rows, total)
