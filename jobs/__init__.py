@@ -2,7 +2,7 @@
 Report``, which knows no other job; what two of them need has a module that is named for it.
 
 ==========================  ==========================================================================================
-a new job                   ``config`` (options), ``job_arguments``, ``arguments``, a row in ``command_line``, its module
+a new job                   ``config`` (options), ``job_arguments``, ``arguments``, ``command_line``, and its module
 a store and its log         ``opening``, ``storelog``, ``logscan``; past damage ``damage``, ``losses``, ``logrepair``
 rebuild                     ``rebuilding``, ``planning``, ``queueruns``, ``manifest``, ``rocksdbexport``
 publish, restore            ``backups``
