@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from storeformat import __version__
-from storeformat.errors import DependencyMissing, UsageError
+from storeformat.errors import DependencyMissing, MissingInput, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
@@ -93,7 +93,7 @@ def values_of(options: Sequence[str], *names: str) -> list[str]:
 def read_properties(path: Path) -> dict[str, str]:
     """Returns the settings of a spark-defaults.conf: a name, white space or ``=``, a value; ``#`` begins a comment."""
     settings = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         words = line.strip().replace("=", " ", 1).split(None, 1)
         if len(words) == 2 and not words[0].startswith("#"):
             settings[words[0].rstrip(":")] = words[1].strip()
@@ -101,21 +101,30 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def user_settings(options: Sequence[str]) -> dict[str, str]:
-    """Returns every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads."""
+    """Returns every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads; raises
+    UsageError and MissingInput for what spark-submit would end with a trace of Java's.
+    """
     settings = {"spark.master": os.environ["MASTER"]} if os.environ.get("MASTER") else {}
     conf_dir = os.environ.get("SPARK_CONF_DIR")
     named = values_of(options, "--properties-file")
     files = [Path(path) for path in named]
+    for path in files:
+        if not path.is_file():
+            raise MissingInput("there is no such file of Spark's properties", path=str(path))
     if conf_dir and (not named or "--load-spark-defaults" in options):
         files.insert(0, Path(conf_dir, "spark-defaults.conf"))
     for path in files:
         if path.is_file():
             settings |= read_properties(path)
     for pair in values_of(options, "--conf", "-c"):
-        name, _, value = pair.partition("=")
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--conf {pair}: this is not name=value")
         settings[name] = value
     for option, name in SETTING_OF_OPTION.items():
         for value in values_of(options, option):
+            if not value.strip():
+                raise UsageError(f"{option} has an empty value")
             settings[name] = value
     return settings
 

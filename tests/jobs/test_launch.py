@@ -83,6 +83,13 @@ class TestLaunch:
         chosen = launch.user_settings(["--properties-file", str(tmp_path / "mine.conf"), "--master", "local[1]"])
         assert chosen == {"spark.ui.enabled": "true", "spark.master": "local[1]"}
 
+    @pytest.mark.parametrize(
+        "options", [["--conf", "nonsense"], ["--conf", "=x"], ["--master", ""], ["--properties-file", "absent"]]
+    )
+    def test_what_spark_submit_would_answer_with_a_trace(self, options: list[str], tmp_path: Path) -> None:
+        with pytest.raises((errors.UsageError, errors.MissingInput)):
+            launch.user_settings([str(tmp_path / word) if word == "absent" else word for word in options])
+
     def test_the_users_conf_directory_is_read_unless_a_properties_file_replaces_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
