@@ -150,7 +150,8 @@ def search_certificate(window: BlockWindow, start: int, stop: int, limit: int, b
     while at < stop:
         length = min(block_size + window.framing.certificate_size, limit - at)
         window.load(at, length)
-        found = window.find_certificate(at, stop)
+        # Most of what is searched is the unwritten end of a log; to see that it is zero takes a tenth of a search.
+        found = window.find_certificate(at, stop) if window.bytes[:length].any() else None
         seen = (stop if found is None else found) - at
         all_zero = all_zero and not window.bytes[: min(length, seen)].any()
         if found is not None:

@@ -169,8 +169,8 @@ def _rebuild(store: Path, output: Path, kernels: str, release: str) -> Rebuilt:
     assert peak < MOST_MEMORY, f"a task needed {peak:,} bytes"
     stages = {
         **report["stages"],
-        "the driver between stages": report["seconds"] - sum(report["stages"].values()),
-        "start of Python, end of Spark": seconds - report["seconds"],
+        "the driver between stages, end of Spark": report["seconds"] - sum(report["stages"].values()),
+        "start and end of Python": seconds - report["seconds"],
     }
     return Rebuilt(seconds, dict(sorted(stages.items(), key=lambda stage: -stage[1])), peak)
 
