@@ -141,7 +141,7 @@ def into_worker(probe: Probe) -> None:
     """Times what tasks do; everything is imported when this is called."""
     import hashlib
 
-    from storeformat import commitlog, files
+    from storeformat import commitlog, files, outputs
     from storeformat.kernels import active
     from udfs import build, costs, runs, scan
 
@@ -155,7 +155,7 @@ def into_worker(probe: Probe) -> None:
         probe.part(files.FileWriter, attribute, "open and close files")
     for attribute in ("write", "skip_to", "finish"):
         probe.part(files.FileWriter, attribute, what_is_written)
-    probe.part(files, "settle", "open and close files")
+    probe.part(outputs, "settle", "open and close files")
     probe.part(runs.RunWriter, "flush", "group and pack units")
     probe.part(runs.EntryWriter, "add", "pack entries")
     probe.part(commitlog, "decode", "checks of what was decoded")
