@@ -177,9 +177,9 @@ def _fit_to_store(
             continue
         if broker_name(field) in given:
             raise WrongSettings(
-                f"{broker_name(field)} does not fit the store's own queues",
-                path=locations.join(root, kind), found=set_size, expected=shown,
-            )  # fmt: skip
+                f"{broker_name(field)} makes files of {set_size} bytes, the store's own have {shown}",
+                path=locations.join(root, kind),
+            )
         layout = replace(layout, **{field: shown})  # type: ignore[arg-type]
         notes.append(f"{kind} files have {shown} bytes, as the store's own")
     layout, more = _fit_index_sizes(root, layout, given, required=needs_index_sizes)
@@ -207,10 +207,9 @@ def _fit_index_sizes(
     if not required:
         return layout, []
     raise WrongSettings(
-        "maxHashSlotNum and maxIndexNum do not fit the store's own index files",
+        f"maxHashSlotNum and maxIndexNum make files of {layout.index_file_size} bytes, "
+        f"the store's own have {' and '.join(map(str, sorted(sizes)))}",
         path=locations.join(root, INDEX),
-        found=layout.index_file_size,
-        expected=" and ".join(map(str, sorted(sizes))),
         advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N",
     )
 

@@ -194,7 +194,7 @@ def test_extended_files_are_as_long_as_the_stores_own(tmp_path: Path) -> None:
     opened = open_store(options_for(root, tmp_path, settings))
     assert opened.layout.mapped_file_size_consume_queue_ext == 2048
     assert any("consumequeue_ext files have 2048 bytes" in note for note in opened.notes)
-    with pytest.raises(WrongSettings, match="found 4096, expected 2048"):
+    with pytest.raises(WrongSettings, match="makes files of 4096 bytes, the store's own have 2048"):
         open_store(options_for(root, tmp_path, {**settings, "mappedFileSizeConsumeQueueExt": 4096}))
 
 
