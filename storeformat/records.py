@@ -111,7 +111,7 @@ def decode(
     )
     count = len(positions) if fault is None else fault.row
     if rules.check_crc:
-        bad_body = _first_bad_body(buffer, heads, count)
+        bad_body = _first_bad_body(buffer, heads, count, as_broker=rules.as_broker)
         if bad_body is not None:
             fault, count = Fault(bad_body, RecordDefect.BODY_CRC), bad_body
     positions = positions[:count]
@@ -137,11 +137,12 @@ def _first_fault(failed: Bools, codes: Bytes) -> Fault | None:
     return Fault(row, RecordDefect(int(codes[row])))
 
 
-def _first_bad_body(buffer: Bytes, heads: Heads, count: int) -> int | None:
-    """Returns the first of ``count`` rows whose body does not have its CRC. Empty bodies are not checked, as in the
-    broker.
+def _first_bad_body(buffer: Bytes, heads: Heads, count: int, *, as_broker: bool) -> int | None:
+    """Returns the first of ``count`` rows whose body does not have its CRC. That of an empty body is 0; a broker writes
+    it (UtilAll#crc32), but does not look at it.
     """
-    rows = np.flatnonzero(heads.body_length[:count] > 0)
+    lengths = heads.body_length[:count]
+    rows = np.flatnonzero(lengths > 0) if as_broker else np.arange(count)
     found = active().crc32_spans(buffer, heads.body_start[rows], heads.body_length[rows])
     bad = np.flatnonzero(found != heads.body_crc[rows])
     return int(rows[bad[0]]) if bad.size else None
