@@ -197,7 +197,7 @@ def test_wrong_settings(store: Path, capsys: pytest.CaptureFixture[str], wrong: 
         (
             "cq-ext-5.3.3",
             "enableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=50331648",
-            ("50331648", "expected"),
+            ("50331648", "2048"),
         ),
     ],
 )
