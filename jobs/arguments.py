@@ -55,7 +55,7 @@ def path(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """Return a name that is not empty."""
+    """Returns a name that is not empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("an empty name names nothing")
     return text

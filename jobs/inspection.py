@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import islice
@@ -16,10 +16,10 @@ from jobs.offline import row_rules, rows_of
 from jobs.opening import OpenedStore, open_store
 from jobs.reporting import Report, Reporter, size_text
 from jobs.running import SparkRunner
-from jobs.storelog import read_log
+from jobs.storelog import read_log, selection_of
 from jobs.transforms import proven_ranges
 from storeformat import files, locations
-from storeformat.commitlog import BLOCK_SIZE, BlockWindow, ChainWalk, chain_from
+from storeformat.commitlog import BlockWindow, ChainWalk, chain_from
 from storeformat.dispatch import topic_names
 from storeformat.framing import ChainEnd
 from storeformat.records import RecordBlock
@@ -51,7 +51,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
 
 def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
     """Returns the rows of segments and of the topics asked for, largest first."""
-    wanted = [(item.topic, item.queue_id) for item in options.topics]
+    wanted = selection_of(options.topics).queues
     segments = []
     for segment in store.segments:
         scans = [scan for scan in reading.scans if scan.report.split.segment.base == segment.base]
@@ -71,7 +71,7 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
         for code, queue_id, count in zip(
             scan.runs.topic_codes.tolist(), scan.runs.queue_ids.tolist(), scan.runs.counts.tolist(), strict=True
         ):
-            if wanted and not _is_wanted({"topic": names[code], "queue_id": queue_id}, wanted):
+            if not _is_wanted(names[code], queue_id, wanted):
                 continue
             row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
             row["queues"].add(queue_id)
@@ -126,7 +126,7 @@ def records_from(store: OpenedStore, options: InspectOptions) -> Iterator[dict[s
                 if block.offsets[-1] >= begin:
                     yield from _wanted_rows(block, store, options)
             if walk.ended == ChainEnd.DEFECT:
-                if not (_is_unwritten(window, walk.position, limit) and number == len(store.segments) - 1):
+                if not (window.is_zero(walk.position, limit) and number == len(store.segments) - 1):
                     raise NoPlainEnd
                 return
 
@@ -142,20 +142,12 @@ def proven_records(store: OpenedStore, options: InspectOptions, reading: LogRead
 
 
 def _wanted_rows(block: RecordBlock, store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
-    begin, wanted = options.from_offset or 0, [(item.topic, item.queue_id) for item in options.topics]
+    begin, wanted = options.from_offset or 0, selection_of(options.topics).queues
     for row in rows_of(block, row_rules(store, bodies=options.bodies)):
-        if row["commit_log_offset"] >= begin and (not wanted or _is_wanted(row, wanted)):
+        if row["commit_log_offset"] >= begin and _is_wanted(row["topic"], row["queue_id"], wanted):
             yield row
 
 
-def _is_unwritten(window: BlockWindow, begin: int, end: int) -> bool:
-    """Returns whether bytes of a segment are all zero."""
-    for at in range(begin, end, BLOCK_SIZE):
-        window.load(at, min(BLOCK_SIZE, end - at))
-        if window.bytes.any():
-            return False
-    return True
-
-
-def _is_wanted(row: dict[str, Any], wanted: list[tuple[str, int | None]]) -> bool:
-    return any(row["topic"] == topic and queue_id in (None, row["queue_id"]) for topic, queue_id in wanted)
+def _is_wanted(topic: str, queue_id: int, wanted: Sequence[tuple[str, int | None]]) -> bool:
+    """Returns whether a queue is one of those that are asked for; without any, all are."""
+    return not wanted or (topic, queue_id) in wanted or (topic, None) in wanted

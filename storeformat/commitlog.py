@@ -118,6 +118,15 @@ class BlockWindow:
         """Returns the first log offset p in [start, stop) whose head is loaded and certifies a record at p."""
         return self.segment.framing.find(self._data, self.offset, self.length, start, stop)
 
+    def is_zero(self, begin: int, end: int, block_size: int = BLOCK_SIZE) -> bool:
+        """Returns whether all bytes of [begin, end) are zero; they are loaded block by block, up to the first other."""
+        for at in range(begin, end, block_size):
+            length = min(block_size, end - at)
+            self.load(at, length)
+            if self.bytes[:length].any():
+                return False
+        return True
+
     @property
     def framing(self) -> Framing:
         """How records lie in the segment."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from storeformat import files, locations, outputs
+from storeformat.errors import TotalsDisagree
 
 CHUNK = 1 << 18
 """Bytes looked at together: what is zero throughout is left a hole where a file is copied."""
@@ -116,6 +117,21 @@ def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
             position += count
         size, stored = os.fstat(file.fileno()).st_size, stored[:position]
         return stored, measured(hashlib.sha256(stored), size, position, _stray_byte(file.fileno(), position))
+
+
+def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: str) -> tuple[memoryview, Content]:
+    """Returns the data and the content of a file that was just written to ``draft`` and shall be ``path``; raises
+    TotalsDisagree unless it holds data up to ``data_size`` and has ``size`` bytes.
+    """
+    stored, content = read_back(draft, data_size)
+    if (content.size, content.data_size) != (size, data_size):
+        raise TotalsDisagree(
+            f"{what} does not hold what was written",
+            path=path,
+            found=content,
+            expected=f"data to {data_size} of {size}",
+        )
+    return stored, content
 
 
 def measured(digest: hashlib._Hash, size: int, data_size: int, stray: int | None) -> Content:

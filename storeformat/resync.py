@@ -149,7 +149,7 @@ class _Surveyor:
 
     def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
         """Returns the next piece of the log behind the damaged place; None if there is none up to the limit."""
-        if defect == RecordDefect.UNWRITTEN and _is_zero(self._window, position, self._limit):
+        if defect == RecordDefect.UNWRITTEN and self._window.is_zero(position, self._limit, SURVEY_BLOCK):
             self._lose(position, self._limit, Finding.ZEROS, defect)
             return None
         frame = self._frame(position)
@@ -188,7 +188,9 @@ class _Surveyor:
         verdict = judge_head(head, self._segment.end - position, self._limit - position)
         if verdict == (ChainEnd.BLANK, RecordDefect.OK):
             return Follower.RECORD
-        if verdict == (ChainEnd.DEFECT, RecordDefect.UNWRITTEN) and _is_zero(self._ahead, position, self._limit):
+        if verdict == (ChainEnd.DEFECT, RecordDefect.UNWRITTEN) and self._ahead.is_zero(
+            position, self._limit, SURVEY_BLOCK
+        ):
             return Follower.NOTHING
         return Follower.NONE
 
@@ -293,7 +295,7 @@ class _Surveyor:
     def _is_meant(self, position: int, defect: RecordDefect) -> bool:
         """Returns whether a chain that ends here in a defect has come to a place where a record was, or to the end."""
         if defect == RecordDefect.UNWRITTEN:
-            return _is_zero(self._window, position, min(position + MANY_ZEROS, self._limit))
+            return self._window.is_zero(position, min(position + MANY_ZEROS, self._limit), SURVEY_BLOCK)
         frame = self._frame(position)
         if frame.size is not None or frame.body_end or frame.hints or frame.is_blank:
             return True
@@ -347,15 +349,6 @@ def _carved(gaps: Sequence[Gap], pieces: Sequence[tuple[int, int]]) -> Iterator[
             begin = last
         if begin < gap.end:
             yield replace(gap, begin=begin)
-
-
-def _is_zero(window: BlockWindow, begin: int, end: int) -> bool:
-    for at in range(begin, end, SURVEY_BLOCK):
-        length = min(SURVEY_BLOCK, end - at)
-        window.load(at, length)
-        if window.bytes[:length].any():
-            return False
-    return True
 
 
 def zeros_from(window: BlockWindow, begin: int, end: int) -> int:

@@ -15,9 +15,8 @@ import pyarrow as pa
 from storeformat import files, locations, outputs
 from storeformat.arrays import Int32s, Int64s, sum_of_offsets
 from storeformat.batchconsumequeue import UNIT, UNIT_SIZE, written_units
-from storeformat.contents import read_back
+from storeformat.contents import read_back_whole
 from storeformat.dispatch import BatchUnits
-from storeformat.errors import TotalsDisagree
 from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
 
@@ -136,16 +135,10 @@ class BuildBatchQueueFiles:
                 readers.open(source).read_into(begin * UNIT_SIZE, memoryview(piece))
                 writer.write(piece)
             writer.finish(self.file_size)
-        stored, content = read_back(draft, UNIT_SIZE * sum(job.counts))
+        used = UNIT_SIZE * sum(job.counts)
+        stored, content = read_back_whole(draft, used, self.file_size, path=target, what="a batch-queue file")
         units = np.frombuffer(stored, UNIT)
         mine = units[: written_units(units)]
-        if (content.size, content.data_size) != (self.file_size, len(stored)):
-            raise TotalsDisagree(
-                "a batch-queue file does not hold what was written",
-                path=target,
-                found=content,
-                expected=f"data to {len(stored)}",
-            )
         outputs.settle(draft, target)
         total = sum_of_offsets(mine["phy_offset"])
         return FileRow(job.path, content, len(mine), total)

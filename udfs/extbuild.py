@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storeformat import consumequeue, consumequeueext, files, locations, outputs
-from storeformat.contents import read_back
-from storeformat.errors import TotalsDisagree
+from storeformat.contents import read_back_whole
 from udfs.filerows import FileRow, batch_of
 from udfs.readers import Readers
 from udfs.runs import TIME
@@ -55,11 +54,7 @@ class BuildExtFiles:
                 writer.write(piece)
                 used += len(piece)
             writer.finish(self.file_size)
-        stored, content = read_back(draft, used)
-        if (content.size, content.data_size) != (self.file_size, used):
-            raise TotalsDisagree(
-                "an ext file does not hold what was written", path=target, found=content, expected=f"data to {used}"
-            )
+        stored, content = read_back_whole(draft, used, self.file_size, path=target, what="an ext file")
         outputs.settle(draft, target)
         return FileRow(job.path, content, consumequeueext.written_units(stored))
 
