@@ -97,7 +97,8 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
         prog=PROGRAM,
         usage="%(prog)s [spark-submit options] JOB [options]",
         description="Rebuild, check and analyse the on-disk store of an Apache RocketMQ broker with Spark.",
-        epilog="Options before JOB go to Spark's spark-submit (--master, --conf, ...); `JOB --help` explains a job.\n\n"
+        epilog="Options before JOB go to Spark's spark-submit (--master, --conf, ...); `JOB --help` explains a job.\n"
+        "Without a job: --setup only installs; --pack FILE writes the Python packages that executors need.\n\n"
         + EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"rocketmq-store-spark {__version__}")

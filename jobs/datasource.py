@@ -21,7 +21,9 @@ max-bytes-per-trigger   of a stream (``readStream``, see ``jobs.logstream``): no
 ==================  ================================================================================================
 
 and time-zone, split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``). Options that filter
-are applied to record heads, before anything else of a record is decoded; ``where`` works as always, on the rows.
+are applied to record heads, before anything else of a record is decoded; ``where`` works as always, on the rows. They
+are options because Spark 4.2.0 hands the filters that a Python source took for one query to the next query on the same
+DataFrame.
 """
 
 from __future__ import annotations

@@ -153,12 +153,14 @@ def add_rebuild(parser: Parser) -> None:
         "--only",
         type=rebuilt_artefacts,
         metavar="LIST",
-        help="some of consumequeue,index,checkpoint; or rocksdb: the pairs of RocksDB queues, as a Parquet table",
+        help="some of consumequeue,index,checkpoint; or rocksdb: the pairs of RocksDB queues, as a Parquet table, which"
+        " `publish` does not take",
     )
     parser.add_argument(
         "--topics-json",
         action="store_true",
-        help="make config/topics.json, too: what the store still has of it, and an entry for every other topic",
+        help="make config/topics.json, too: what the store still has of it, and for every other topic as many queues as"
+        " the log shows; `publish` carries it into the store",
     )
     add_dry_run_argument(parser)
 
@@ -285,4 +287,4 @@ def add_report(parser: Parser) -> None:
     parser.add_argument(
         "--html", type=path, metavar="FILE", help="write one self-contained page with plots and all checks"
     )
-    parser.add_argument("--csv", type=path, metavar="FILE", help="write all groups as CSV")
+    parser.add_argument("--csv", type=path, metavar="FILE", help="write the groups as CSV, the largest 100,000")

@@ -1,7 +1,24 @@
 """The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
 
 Each is a file in ``jobs/sql/views``: a question, a CREATE VIEW with comments, and nothing that needs Python (except
-``traces``). In ``spark-sql`` a file is run as it is, after ``CREATE TEMPORARY VIEW messages AS SELECT * FROM ...``.
+``traces``).
+
+In ``spark-sql`` a file is run as it is (``-i FILE``), after ``CREATE TEMPORARY VIEW messages AS SELECT * FROM
+delta.`/data/messages```; ``transactions`` and what lies over it want a column ``body``, too: of a table without bodies
+select ``*, CAST(NULL AS BINARY) AS body``.
+
+For ``beeline`` or a BI tool, functions included, this opens a session to JDBC on this machine::
+
+    from pyspark.sql import SparkSession
+    from jobs import launch, views
+
+    settings = ("spark.sql.hive.thriftServer.singleSession=true", "spark.hadoop.hive.server2.thrift.bind.host=127.0.0.1")
+    launch.prepare([word for setting in settings for word in ("--conf", setting)], delta=True)
+    spark = SparkSession.builder.getOrCreate()
+    views.register(spark, spark.read.format("delta").load("/data/messages"))
+    server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
+    server.startWithSparkSession(spark._jsparkSession, True)
+    input("jdbc:hive2://127.0.0.1:10000/ is open; Enter ends it\n")
 """
 
 from __future__ import annotations

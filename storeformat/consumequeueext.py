@@ -16,6 +16,9 @@ Bit maps come from consumers, so units made here have none, like those of a brok
 broker lets every message without one pass to the filter itself. Then all units have one size, and a unit's place is a
 function of its number in the queue: every record that the queue was given counts, also one whose unit was dropped
 there; records that came through a light queue do not.
+
+A broker's own files differ from these where units have bit maps, where it deleted the head of the log, and where
+it dispatched records twice after a crash.
 """
 
 from __future__ import annotations

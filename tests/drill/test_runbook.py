@@ -1,9 +1,11 @@
-"""The runbook: every command of README's section "Recovery" is run, in its order, on a store that has the symptom.
+"""The runbook: every command of README's section "Disaster recovery" is run, in its order, on a store that has the
+symptom.
 
-Under each heading the commands run as they stand there: paths, topic, key and offset of the examples are replaced by
-those of a store that a real broker wrote, ``./spark-submit.sh`` by this Python; the commands of one heading have Spark,
-those of the others the same code without its JVM. A comment ``# exit N`` is the expected exit code, none means 0. A
-heading without a prepared symptom fails, and so does a symptom without its heading.
+Under each heading the commands run as they stand there, with the variables that are set in front of the first one:
+paths, topic, key and offset of the examples are replaced by those of a store that a real broker wrote,
+``./spark-submit.sh`` by this Python; the commands of one heading have Spark, those of the others the same code without
+its JVM. A comment ``# exit N`` is the expected exit code, none means 0. A heading without a prepared symptom fails, and
+so does a symptom without its heading.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class Case:
 
 
 def section(text: str) -> dict[str, list[str]]:
-    """Heading to commands, of the README's recovery section."""
-    _, _, rest = text.partition("\n## Recovery\n")
+    """Heading to commands, of the README's recovery section; in front of all headings is what sets the variables."""
+    _, _, rest = text.partition("\n## Disaster recovery\n")
     found: dict[str, list[str]] = {}
     heading, inside = "", False
     for line in re.split(r"\n## ", rest)[0].splitlines():
@@ -149,9 +151,9 @@ def prepare(heading: str, work: Path) -> Case:
 def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, int]:
     """The exit code that a line has, and the one it should have."""
     command, _, comment = line.partition("#")
-    for word, real in words.items():
+    for word, real in (*SETTINGS.items(), *words.items()):
         command = command.replace(word, real)
-    assert not re.search(r"/data/|/etc/|TopicTest|order-4711", command), f"an example without its place: {line}"
+    assert not re.search(r"/data/|/etc/|TopicTest|order-4711|\$", command), f"an example without its place: {line}"
     expected = re.search(r"exit (\d+)", comment)
     if command.startswith(ENTRY) and not with_spark:
         with jobs_without_spark():
@@ -164,6 +166,10 @@ def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, 
 
 
 COMMANDS = section((ROOT / "README.md").read_text(encoding="utf-8"))
+(_settings,) = COMMANDS.pop("")
+SETTINGS = {f"${name}": value for name, _, value in (word.partition("=") for word in shlex.split(_settings))}
+BEFORE = {"The way back": COMMANDS[WITH_SPARK][:2]}
+"""What somebody did who then reads under a heading."""
 
 
 def test_every_heading_has_its_symptom() -> None:
@@ -183,7 +189,7 @@ def test_the_commands_do_what_they_say(heading: str, tmp_path: Path, capfd: pyte
 def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_spark: bool) -> None:
     case = prepare(heading, work)
     before = log(case.root)
-    for line in COMMANDS[heading]:
+    for line in (*BEFORE.get(heading, ()), *COMMANDS[heading]):
         code, expected = run(line, case.words, with_spark=with_spark)
         assert code == expected, f"{line}\n{capfd.readouterr()}"
     assert log(case.root) == before, "nothing here changes the log"
