@@ -12,13 +12,14 @@ For ``beeline`` or a BI tool, functions included, this opens a session to JDBC o
     from pyspark.sql import SparkSession
     from jobs import launch, views
 
-    settings = ("spark.sql.hive.thriftServer.singleSession=true", "spark.hadoop.hive.server2.thrift.bind.host=127.0.0.1")
+    settings = ("spark.sql.hive.thriftServer.singleSession=true",
+                "spark.hadoop.hive.server2.thrift.bind.host=127.0.0.1")
     launch.prepare([word for setting in settings for word in ("--conf", setting)], delta=True)
     spark = SparkSession.builder.getOrCreate()
     views.register(spark, spark.read.format("delta").load("/data/messages"))
     server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
     server.startWithSparkSession(spark._jsparkSession, True)
-    input("jdbc:hive2://127.0.0.1:10000/ is open; Enter ends it\n")
+    input("jdbc:hive2://127.0.0.1:10000/ is open; Enter ends it ")
 """
 
 from __future__ import annotations
