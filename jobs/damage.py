@@ -13,8 +13,9 @@ from jobs.running import Runner
 from storeformat.commitlog import Break, Chain, ChainReport, Segment, Split
 from storeformat.errors import RecordDefect, TotalsDisagree
 from storeformat.framing import ChainEnd
+from storeformat.queueclaims import Queue
 from storeformat.resync import Broken, Finding, Gap, Survey
-from storeformat.survivors import CLOCK_SLACK, Neighbours, Queue, latest_time
+from storeformat.survivors import CLOCK_SLACK, Neighbours, latest_time
 from udfs.scan import ScanTask, Selection, SplitScan
 from udfs.survey import SurveyTask
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
+import numpy as np
+
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
@@ -106,6 +108,20 @@ class Framing:
 
 
 PLAIN = Framing()
+
+
+def find_records(data: Bytes, data_offset: int, start: int, stop: int) -> Int64s:
+    """Returns every log offset p in [start, stop) whose head is in the data and certifies a record at p: what
+    ``PLAIN.find`` finds one by one.
+    """
+    begin = start - data_offset
+    end = max(min(stop - data_offset, len(data) - m.CERTIFICATE_SIZE + 1), begin)
+    heads = begin + np.flatnonzero(data[begin + m.MAGIC_POSITION : end + m.MAGIC_POSITION] == m.MAGIC_V1_BYTES[0])
+    for at in range(1, len(m.MAGIC_V1_BYTES)):
+        found = data[heads + m.MAGIC_POSITION + at]
+        heads = heads[(found == m.MAGIC_V1_BYTES[at]) | (found == m.MAGIC_V2_BYTES[at])]
+    own = data[heads[:, np.newaxis] + np.arange(m.PHYSICAL_OFFSET_POSITION, m.CERTIFICATE_SIZE)].view(">i8").ravel()
+    return data_offset + heads[own == heads + data_offset]
 
 
 def judge_head(head: bytes, room: int, allowed: int) -> Verdict:

@@ -23,10 +23,11 @@ from enum import Enum
 import numpy as np
 
 from storeformat import message as m
+from storeformat.arrays import Int64s
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Sight, chain_from, sight_of
 from storeformat.damagedrecord import Follower, Frame, claimed_size, judge_frame
 from storeformat.errors import RecordDefect
-from storeformat.framing import ChainEnd, EntryNumber, judge_head
+from storeformat.framing import ChainEnd, EntryNumber, find_records, judge_head
 from storeformat.records import DecodeRules, decode
 from storeformat.secondlook import look_again
 from storeformat.survivors import Neighbours, Witness
@@ -124,8 +125,8 @@ class _Surveyor:
         self._pieces: list[tuple[int, int]] = []
         self._kept: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
-        self._seen: set[int] = set()
-        """Where records of rejected chains begin: each is judged once."""
+        self._seen: list[Int64s] = []
+        """Where records of rejected chains begin, block by block: each is judged once."""
         self._doubtful: list[tuple[int, int]] = []
         """Chains of sound records, or their beginnings, that were rejected."""
 
@@ -238,8 +239,6 @@ class _Surveyor:
         rejected: list[Gap] = []
         self._seen.clear()
         for found in self._certificates(position + max(frame.body_end, 1)):
-            if found in self._seen:
-                continue
             self._witness.room = known_room + found - position
             piece = self._try(found, strict_below)
             if isinstance(piece, _Piece):
@@ -254,16 +253,26 @@ class _Surveyor:
         return None
 
     def _certificates(self, begin: int) -> Iterator[int]:
-        """Yields every place from ``begin`` on whose head is certified. The window may be moved in between."""
+        """Yields every place from ``begin`` on whose head is certified, but none of a chain that was seen. The window
+        may be moved in between.
+        """
         for at in range(begin, self._limit, SURVEY_BLOCK):
             stop = min(at + SURVEY_BLOCK, self._limit)
-            self._window.load(at, min(stop + m.CERTIFICATE_SIZE, self._limit) - at)
-            places = []
-            place = self._window.find_certificate(at, stop)
-            while place is not None:
-                places.append(place)
-                place = self._window.find_certificate(place + 1, stop)
-            yield from places
+            length = min(stop + m.CERTIFICATE_SIZE, self._limit) - at
+            self._window.load(at, length)
+            places = self._unseen(find_records(self._window.bytes[:length], at, at, stop))
+            while places.size:
+                yield int(places[0])
+                places = self._unseen(places[1:])
+
+    def _unseen(self, places: Int64s) -> Int64s:
+        """Returns those of some places in order that no chain has come by; what lies before them is forgotten."""
+        if places.size:
+            self._seen = [offsets for offsets in self._seen if offsets[-1] >= places[0]]
+        for offsets in self._seen:
+            if places.size and offsets[0] <= places[-1]:
+                places = places[offsets[np.searchsorted(offsets[:-1], places)] != places]
+        return places
 
     def _try(self, found: int, strict_below: int) -> _Piece | Gap:
         """Returns the survivors of the chain from a certified record, or that it has none."""
@@ -272,17 +281,18 @@ class _Surveyor:
         start, older = found, True
         room = self._witness.room
         for block in walk:
-            self._seen.update(block.offsets.tolist())
-            if trial is None:
-                older = older and self._witness.is_older(block)
-                self._witness.room = room + int(block.offsets[0]) - found
-                hit = self._witness.first_survivor(block, strict_below)
-                if hit is None:
-                    continue
+            self._seen.append(block.offsets)
+            if trial is not None:
+                trial.learn(block)
+                continue
+            older = older and self._witness.is_older(block)
+            self._witness.room = room + int(block.offsets[0]) - found
+            hit = self._witness.first_survivor(block, strict_below)
+            if hit is not None:
                 start = int(block.offsets[hit])
                 self._witness.room = room + start - found
                 trial = self._witness.copy()
-            trial.learn(block.take(block.offsets >= start))
+                trial.learn(block.take(slice(hit, None)))
         end = max(walk.position, found + 1)
         if trial is None:
             return Gap(found, end, Finding.STALE if older else Finding.AMBIGUOUS, RecordDefect.OK)

@@ -26,8 +26,9 @@ import numpy as np
 
 from storeformat import message as m
 from storeformat.commitlog import Sight, sight_at
+from storeformat.queueclaims import Queue
 from storeformat.records import RecordBlock
-from storeformat.survivors import CLOCK_SLACK, Neighbours, Queue, foreign_bytes
+from storeformat.survivors import CLOCK_SLACK, Neighbours, foreign_bytes
 
 Range = tuple[int, int]
 Reader = Callable[[int, int], Iterable[RecordBlock]]

@@ -18,6 +18,7 @@ If one record of a chain is real, so is every record behind it in that chain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -25,13 +26,12 @@ from enum import IntEnum
 import numpy as np
 
 from storeformat import message as m
+from storeformat.dispatch import dispatched
+from storeformat.queueclaims import Comparison, Queue, claims_of, compare, is_taken
 from storeformat.records import RecordBlock
 
 CLOCK_SLACK = 24 * 3600 * 1000
 """Milliseconds by which a clock that is set right may jump: what is further off is of another life of the log."""
-
-Queue = tuple[bytes, int]
-"""Topic and queue id."""
 
 
 class Evidence(IntEnum):
@@ -80,8 +80,7 @@ class Witness:
         self._whole = near.whole
         self._ends = dict(near.ends)
         self.room = near.room
-        self._contradicted: set[Queue] = set()
-        self._learned = self._successions = self._missing = self._contradictions = 0
+        self._learned = Comparison()
 
     def copy(self) -> Witness:
         """Returns a witness that knows the same, to learn what may have to be forgotten."""
@@ -90,12 +89,10 @@ class Witness:
 
     def is_older(self, block: RecordBlock) -> bool:
         """Returns whether every record of a block is older than what is proven before it, or takes a used place."""
-        rows = _Rows(block)
-        return all(
-            (self._before is not None and time < self._before)
-            or (queue is not None and number < self._ends.get(queue, 0))
-            for queue, number, time in zip(rows.queues, rows.queue_offsets, rows.timestamps, strict=True)
-        )
+        older = block.heads.store_timestamp < (-math.inf if self._before is None else self._before)
+        claims = claims_of(block)
+        older[claims.rows] |= is_taken(claims, self._ends)
+        return bool(older.all())
 
     def first_survivor(self, block: RecordBlock, strict_below: int) -> int | None:
         """Returns the row of the first survivor in a block of one chain, None if there is none; ``room`` is that before
@@ -103,12 +100,26 @@ class Witness:
 
         Records that begin below ``strict_below`` need more than weak evidence.
         """
+        candidates = self._candidates(block)
+        if not candidates:
+            return None
         rows = _Rows(block)
-        for row in range(len(block)):
+        for row in candidates:
             evidence = self._judge(rows, row)
             if evidence > Evidence.WEAK or (evidence and rows.offsets[row] >= strict_below):
                 return self._reach_back(rows, row)
         return None
+
+    def _candidates(self, block: RecordBlock) -> list[int]:
+        """Returns the rows of which evidence may be found: neither off by more than a clock jumps, nor in a place that
+        is taken.
+        """
+        low, high = self._times(CLOCK_SLACK)
+        times = block.heads.store_timestamp
+        may_be = (times >= low) & (times <= high)
+        claims = claims_of(block)
+        may_be[claims.rows[is_taken(claims, self._ends) & (claims.numbers != 0)]] = False
+        return np.flatnonzero(may_be).tolist()
 
     def _judge(self, rows: _Rows, row: int) -> Evidence:
         queue, number, time = rows.queues[row], rows.queue_offsets[row], rows.timestamps[row]
@@ -143,14 +154,15 @@ class Witness:
         return self._is_in_time(int(block.heads.store_timestamp[0]), CLOCK_SLACK)
 
     def _is_in_time(self, time: int, slack: int = 0) -> bool:
-        """Returns whether a time lies between the neighbours', whichever is the later one, or no further off than the
-        slack.
-        """
-        if self._after is None:
-            return self._before is None or time >= self._before - slack
-        if self._before is None:
-            return time <= self._after + slack
-        return min(self._before, self._after) - slack <= time <= max(self._before, self._after) + slack
+        low, high = self._times(slack)
+        return low <= time <= high
+
+    def _times(self, slack: int) -> tuple[float, float]:
+        """Returns the times of the neighbours, whichever is the later one, so much apart."""
+        before, after = self._before, self._after
+        if before is None or after is None:
+            return -math.inf if before is None else before - slack, math.inf if after is None else after + slack
+        return min(before, after) - slack, max(before, after) + slack
 
     def _reach_back(self, rows: _Rows, row: int) -> int:
         """Returns the first of the records before ``row`` that its queue proves, without a break: from both sides, or,
@@ -174,40 +186,24 @@ class Witness:
 
     def learn(self, block: RecordBlock) -> None:
         """Takes the records of a block as proven."""
-        rows = _Rows(block)
         self.room += foreign_bytes(block)
-        for queue, number in zip(rows.queues, rows.queue_offsets, strict=True):
-            if queue is not None:
-                self._compare(queue, number)
-                self._ends[queue] = number + 1
+        claims = claims_of(block)
+        self._learned = compare(claims, self._ends, self._firsts, self._learned, whole=self._whole)
+        self._ends.update(claims.ends())
         times = block.heads.store_timestamp[block.genuine][-3:].tolist()
         self._before = latest_time(times, self._after) if times else self._before
-
-    def _compare(self, queue: Queue, number: int) -> None:
-        end, following = self._end(queue), self._firsts.get(queue)
-        self._learned += 1
-        if number == 0:
-            self._contradicted.discard(queue)
-        if end is not None and 0 < number < end:
-            self._contradicted.add(queue)  # and so is what follows there: it goes on from a wrong place
-        if queue in self._contradicted or (following is not None and following <= number and following != 0):
-            self._contradictions += 1
-        elif number == 0:
-            self._successions += self._whole and queue not in self._ends
-        elif end is not None:
-            self._successions += number == end
-            self._missing += max(number - end, 0)
 
     @property
     def contradicts(self) -> bool:
         """Returns whether what was learned takes more wrong places than right ones."""
-        return self._contradictions > 0 and self._successions <= self._contradictions
+        return self._learned.contradicts
 
     @property
     def fits(self) -> bool:
         """Returns whether what was learned goes on from what was proven before, place by place."""
-        few_missing = self._missing <= self.room // m.MIN_RECORD_SIZE
-        return not self.contradicts and (self._successions > 0 or (self._learned > 1 and few_missing))
+        learned = self._learned
+        few_missing = learned.missing <= self.room // m.MIN_RECORD_SIZE
+        return not self.contradicts and (learned.successions > 0 or (learned.claims > 1 and few_missing))
 
 
 def foreign_bytes(block: RecordBlock) -> int:
@@ -220,8 +216,7 @@ class _Rows:
 
     def __init__(self, block: RecordBlock) -> None:
         heads = block.heads
-        kind = heads.sys_flag & m.TRANSACTION_MASK
-        queued = block.genuine & ((kind == m.TRANSACTION_NONE) | (kind == m.TRANSACTION_COMMIT))
+        queued = dispatched(block)
         topics = [block.topics[code] for code in block.topic_codes.tolist()]
         self.offsets: list[int] = block.offsets.tolist()
         self.timestamps: list[int] = heads.store_timestamp.tolist()

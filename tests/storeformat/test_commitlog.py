@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.store_builder import Embedded, LogBuilder, Message
 
 from storeformat import files
@@ -20,7 +22,7 @@ from storeformat.commitlog import (
     search_certificate,
 )
 from storeformat.errors import RecordDefect
-from storeformat.framing import ChainEnd, judge_head
+from storeformat.framing import PLAIN, ChainEnd, find_records, judge_head
 from storeformat.records import DecodeRules
 
 SIZE = 4096
@@ -177,3 +179,30 @@ def test_random_bytes_are_never_more_than_a_defect(tmp_path: Path) -> None:
         path.write_bytes(data.tobytes())
         _, chain = walk(Split(0, Segment(str(path), 0, SIZE), 0, SIZE, SIZE, 0))
         assert chain.ended == ChainEnd.DEFECT
+
+
+MAGIC = st.sampled_from([b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab", b"\xda\xa3\x20\xa8", b"\xda\xda\xa3\x20\xab"])
+
+
+@given(
+    noise=st.binary(max_size=200),
+    heads=st.lists(st.tuples(st.integers(0, 240), MAGIC, st.booleans()), max_size=6),
+    base=st.sampled_from([0, 1 << 40]),
+    start=st.integers(0, 260),
+    length=st.integers(0, 260),
+)
+def test_certified_heads_are_found_at_once_as_one_by_one(
+    noise: bytes, heads: list[tuple[int, bytes, bool]], base: int, start: int, length: int
+) -> None:
+    data = bytearray(noise.ljust(300, b"\0"))
+    for at, magic, own in heads:
+        head = at + len(magic) - 4
+        data[at + 4 : at + 4 + len(magic)] = magic
+        data[head + 28 : head + 36] = (base + head + (not own)).to_bytes(8, "big")
+    stop = base + start + length
+    one_by_one = []
+    place = PLAIN.find(data, base, len(data), base + start, stop)
+    while place is not None:
+        one_by_one.append(place)
+        place = PLAIN.find(data, base, len(data), place + 1, stop)
+    assert find_records(np.frombuffer(data, np.uint8), base, base + start, stop).tolist() == one_by_one
