@@ -6,18 +6,27 @@ The chain of sizes proves records up to the first break of each segment. What li
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jobs.running import Runner
 from storeformat.commitlog import Break, Chain, ChainReport, Segment, Split
 from storeformat.errors import RecordDefect, TotalsDisagree
-from storeformat.framing import ChainEnd
 from storeformat.queueclaims import Queue
 from storeformat.resync import Broken, Finding, Gap, Survey
 from storeformat.survivors import CLOCK_SLACK, Neighbours, latest_time
 from udfs.scan import ScanTask, Selection, SplitScan
 from udfs.survey import SurveyTask
+
+
+@dataclass(frozen=True)
+class OlderRecords:
+    """Records of an older log in this one's place, from the ``start`` of a segment to ``end``: to its end, or to where
+    their chain breaks and survivors of this log may lie behind.
+    """
+
+    start: Break
+    end: int
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,8 @@ class ProvenLog:
     scans: Sequence[SplitScan]
     chain: Chain
     whole: bool
-    older: tuple[Break, ...] = ()
-    """Segments of an older log in this one's place, which the chain leaves out."""
+    older: tuple[OlderRecords, ...] = ()
+    """What the chain leaves out at the beginnings of segments."""
 
     @property
     def counted(self) -> list[SplitScan]:
@@ -56,60 +65,77 @@ class Tail:
 
 
 def without_older_segments(known: ProvenLog) -> ProvenLog:
-    """Returns the proven log without segments of an older log in this one's place; says where they lie.
+    """Returns the proven log without segments that begin with an older log in this one's place; says where they lie.
 
     Their records are certified and chained, but all older than the segment before, while the log behind goes on from
-    there; and their queues do not join those of the segments around them.
+    there; and their queues do not join those of the segments around them. Where their chain breaks off, it is a break
+    like any other: this log may go on behind a page that was never written.
     """
-    by_segment = [
-        (segment, [scan for scan in known.counted if scan.report.split.segment == segment and scan.records])
-        for segment in known.segments
-    ]
-    written = [(segment, scans) for segment, scans in by_segment if scans]
-    older: list[Break] = []
+    by_segment: dict[int, list[SplitScan]] = {}
+    for scan in known.counted:
+        if scan.records:
+            by_segment.setdefault(scan.report.split.segment.base, []).append(scan)
+    written = list(by_segment.values())
+    breaks = {item.segment.base: item for item in known.chain.breaks}
+    blanks = set(known.chain.blanks)
+    older: dict[int, OlderRecords] = {}
     before: list[SplitScan] = []
-    for number, (segment, scans) in enumerate(written):
-        later = [other for _, other in written[number + 1 :]]
-        if _is_of_another_life(before, scans, later):
-            older.append(Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report))
-        else:
+    for number, scans in enumerate(written):
+        segment = scans[0].report.split.segment
+        end = breaks.get(segment.base)
+        is_broken = end is not None and not (end.defect == RecordDefect.UNWRITTEN and end.report.rest_is_zero)
+        if not _is_of_another_life(before, scans, written[number + 1 :], blanks, is_broken=is_broken):
             before = scans
+            continue
+        if end is not None and is_broken:  # its last record may have lost its end to this log
+            last = max(segment.base, *(scan.last_record for scan in scans))
+            end = breaks[segment.base] = Break(segment, last, RecordDefect.OLDER_LOG, end.report)
+        start = Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report)
+        older[segment.base] = OlderRecords(start, segment.end if end is None else end.offset)
     if not older:
         return known
-    gone = {item.segment.base for item in older}
-    reports = [report for report in known.chain.reports if report.split.segment.base not in gone]
-    blanks = [blank for blank in known.chain.blanks if not any(o.offset <= blank[0] < o.segment.end for o in older)]
-    breaks = [item for item in known.chain.breaks if item.segment.base not in gone]
+    reports = [report for report in known.chain.reports if report.split.segment.base not in older]
+    ranges = [(item.start.offset, item.end) for item in older.values()]
+    kept = [blank for blank in known.chain.blanks if not any(begin <= blank[0] < end for begin, end in ranges)]
     ends = [report.end for report in reports if report.start is not None and report.end > report.start]
-    end = max([known.segments[0].base, *ends, *(blank[1] for blank in blanks)])
-    chain = replace(known.chain, reports=reports, blanks=blanks, breaks=breaks, end=end)
-    return replace(known, chain=chain, older=tuple(older))
+    log_end = max([known.segments[0].base, *ends, *(blank[1] for blank in kept)])
+    chain = replace(known.chain, reports=reports, blanks=kept, breaks=list(breaks.values()), end=log_end)
+    return replace(known, chain=chain, older=tuple(older.values()))
 
 
 def _is_of_another_life(
-    before: Sequence[SplitScan], scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]]
+    before: Sequence[SplitScan],
+    scans: Sequence[SplitScan],
+    later: Sequence[Sequence[SplitScan]],
+    blanks: Collection[tuple[int, int]],
+    *,
+    is_broken: bool,
 ) -> bool:
     """Returns whether a segment is all older than the one before it, and its queues do not go on from there. The first
     segment has none before it, so nothing tells its age.
 
-    A clock that was set back explains a lag that lasts to the end of the log, but none longer than ``CLOCK_SLACK``.
+    A clock that was set back explains a lag that lasts to the end of the log. If it is longer than ``CLOCK_SLACK``, the
+    queues must go on, and all of them if the chain also breaks off: few queues go on by chance.
     """
     time = next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), None)
     lag = 0 if time is None else time - max(scan.latest_timestamp for scan in scans)
     next_of_this_life = [other for other in later[:1] if (other[0].first_timestamp or 0) >= (time or 0) - CLOCK_SLACK]
-    jumps, joints, borders = _borders(before, scans, next_of_this_life)
+    jumps, joints, borders = _borders(before, scans, next_of_this_life, blanks)
     if lag > CLOCK_SLACK:
-        return 2 * joints < borders or not borders
+        return jumps >= joints or 2 * joints < borders or (is_broken and joints < max(borders, 2))
     goes_on = not later or any((other[0].first_timestamp or 0) >= (time or 0) for other in later)
     return lag > 0 and goes_on and 2 * jumps > borders
 
 
 def _borders(
-    before: Sequence[SplitScan], scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]]
+    before: Sequence[SplitScan],
+    scans: Sequence[SplitScan],
+    later: Sequence[Sequence[SplitScan]],
+    blanks: Collection[tuple[int, int]],
 ) -> tuple[int, int, int]:
     """Returns how many queues jump at the borders of a segment, how many go on without a gap, and how many cross one.
 
-    A jump forward only counts where no damage lies in between.
+    A jump forward only counts where nothing but a BLANK lies in between.
     """
     firsts = {queue: first for queue, first, _ in _runs(scans[::-1], backwards=True)}
     ends = {queue: first + count for queue, first, count in _runs(scans)}
@@ -117,18 +143,12 @@ def _borders(
     for one, other in ((before, scans), (scans, later[0] if later else ())):
         left = ends if one is scans else {queue: first + count for queue, first, count in _runs(one)}
         right = firsts if other is scans else {queue: first for queue, first, _ in _runs(other[::-1], backwards=True)}
-        dense = bool(one) and bool(other) and _touch(one, other)
+        dense = bool(one) and bool(other) and (one[-1].report.end, other[0].report.start) in blanks
         for queue in left.keys() & right.keys():
             borders += 1
             joints += right[queue] == left[queue]
             jumps += bool(right[queue]) and (right[queue] < left[queue] or (dense and right[queue] > left[queue]))
     return jumps, joints, borders
-
-
-def _touch(one: Sequence[SplitScan], other: Sequence[SplitScan]) -> bool:
-    """Returns whether the records of one segment go on, undamaged, into those of the other."""
-    last, first = one[-1].report, other[0].report
-    return last.ended == ChainEnd.BLANK and last.split.segment.end == first.start
 
 
 def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
@@ -140,17 +160,21 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
     """
     ends = [scan.report.end for scan in known.counted if scan.records]
     proven = max([*ends, *(begin for begin, _ in known.chain.blanks)], default=-1)
+    older = [item for item in known.older if item.start.offset >= proven]
     candidates = [item for item in known.chain.breaks if item.offset >= proven]
-    if not candidates:
+    ends_at = sorted([*candidates, *(item.start for item in older)], key=lambda item: item.offset)
+    if not ends_at:
         return Tail(known.chain.end, known.chain.end)
-    end = candidates[0]
+    end = ends_at[0]
     behind = [scan.report for scan in known.scans if scan.report.split.start >= end.report.split.stop]
     if end.defect == RecordDefect.UNWRITTEN and end.report.rest_is_zero and all(map(_is_zero, behind)):
         return Tail(end.offset, end.offset)
     surveys = runner.map("look behind the end", task, list(broken_places(known, candidates)))
     used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
-    is_damage = any(item.pieces or item.kept for item in surveys) or _lost_a_message(end, surveys[0])
-    return Tail(end.offset, max(used, default=end.offset), tuple(surveys), end if is_damage else None)
+    is_damage = any(item.pieces or item.kept for item in surveys)
+    is_damage |= end in candidates and _lost_a_message(end, surveys[0])
+    garbage_end = max([*used, *(item.end for item in older)], default=end.offset)
+    return Tail(end.offset, garbage_end, tuple(surveys), end if is_damage else None)
 
 
 def _is_zero(report: ChainReport) -> bool:
@@ -181,17 +205,16 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
         after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
         ends = {queue: first + count for queue, first, count in _runs(before)}
         firsts = {queue: first for queue, first, _ in _runs(after[::-1], backwards=True)}
-        others = (*known.chain.breaks, *known.older)
-        earlier = [other for other in others if other.offset < item.offset]
-        later = [other for other in others if other.offset >= item.segment.end]
+        lost = [(other.offset, other.segment.end) for other in known.chain.breaks]
+        lost += [(other.start.offset, other.end) for other in known.older]
         next_time = next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None)
         near = Neighbours(
             ends=ends,
             firsts=firsts,
             before=time_before(before, next_time),
             after=next_time,
-            room=_lost_bytes(earlier, before),
-            room_behind=_lost_bytes(later, after),
+            room=_lost_bytes([(begin, end) for begin, end in lost if begin < item.offset], before),
+            room_behind=_lost_bytes([(begin, end) for begin, end in lost if begin >= item.segment.end], after),
             whole=known.whole,
         )
         numbers = (scan.report.last_number for scan in before[::-1])
@@ -199,10 +222,9 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
         yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, last_entry)
 
 
-def _lost_bytes(breaks: Sequence[Break], scans: Sequence[SplitScan]) -> int:
-    """Returns how many bytes may hold lost messages: those behind breaks, and the records of another place."""
-    behind = sum(item.segment.end - item.offset for item in breaks)
-    return behind + sum(size for scan in scans for _, size in scan.ghosts)
+def _lost_bytes(ranges: Sequence[tuple[int, int]], scans: Sequence[SplitScan]) -> int:
+    """Returns how many bytes may hold lost messages: those of the ranges, and the records of another place."""
+    return sum(end - begin for begin, end in ranges) + sum(size for scan in scans for _, size in scan.ghosts)
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
@@ -265,8 +287,8 @@ def salvage(
     survey = SurveyTask(task.decode_rules, keep_crc_failures)
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
     surveys += tail.surveys if tail.damage is not None else ()
-    older = [item for item in known.older if item.offset < tail.offset or tail.damage is not None]
-    whole = [Gap(item.offset, item.segment.end, Finding.STALE, item.defect) for item in older]
+    older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
+    whole = [Gap(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
     pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
     kept = [(item.broken, piece) for item in surveys for piece in item.kept]
     unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))

@@ -131,7 +131,9 @@ def scan_log(
         known = replace(known, whole=begin is None and segments[0].base == 0)
     known = damage.without_older_segments(known)
     tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
-    breaks = [item for item in (*known.chain.breaks, *known.older) if item.offset < tail.offset]
+    breaks = [
+        item for item in (*known.chain.breaks, *(older.start for older in known.older)) if item.offset < tail.offset
+    ]
     if tail.damage is not None:
         breaks.append(tail.damage)
     breaks.sort(key=lambda item: item.offset)
@@ -318,7 +320,7 @@ _WORDS = {
     RecordDefect.BAD_NAME: "a record's topic or queue id cannot be a directory",
     RecordDefect.FOREIGN_OFFSET: "a record carries the offset of another place (was its segment renamed or moved?)",
     RecordDefect.RECORD_TOO_LARGE: "a record claims more than 256 MiB",
-    RecordDefect.OLDER_LOG: "a whole segment is of an older log",
+    RecordDefect.OLDER_LOG: "a segment begins with records of an older log",
     RecordDefect.BAD_ENTRY: "the head of a DLedger entry contradicts its place or the record in it",
     RecordDefect.ENTRY_OUT_OF_ORDER: "a DLedger entry does not follow the one before it (index or term)",
 }

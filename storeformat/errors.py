@@ -146,7 +146,7 @@ class RecordDefect(IntEnum):
     RECORD_TOO_LARGE = 12
     """TOTALSIZE is beyond what this program takes into memory at once."""
     OLDER_LOG = 13
-    """A whole segment holds records of an older log under offsets of this one: of older times, in places of their
+    """A segment begins with records of an older log under offsets of this one: of older times, in places of their
     queues that the segments around it take."""
     BAD_ENTRY = 14
     """The head of a DLedger entry contradicts its place or the record in it."""

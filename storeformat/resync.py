@@ -158,10 +158,12 @@ class _Surveyor:
             position + max(frame.body_end, 1), position + frame.size, self._limit
         ):
             frame = frame.refuted()  # no topic and no properties hold a record: this one ends before it
+        record = self._sight(position, frame.size) if frame.size is not None and frame.certified else None
+        if record is not None and self._witness.is_of_an_older_life(record.store_timestamp):
+            frame, record = Frame(None, 0), None  # of a page of an older log, which may end anywhere in this record
         if frame.size is not None and not self._leads_into_another_life(position + frame.size):
             end = position + frame.size
             if not (self._keep and defect == RecordDefect.BODY_CRC and self._keeps(position, end)):
-                record = self._sight(position, frame.size) if frame.certified else None
                 self._lose(position, end, Finding.RECORD, defect, record)
             return self._walk(end)
         return self._search(position, defect, frame)

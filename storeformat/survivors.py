@@ -123,7 +123,7 @@ class Witness:
 
     def _judge(self, rows: _Rows, row: int) -> Evidence:
         queue, number, time = rows.queues[row], rows.queue_offsets[row], rows.timestamps[row]
-        in_time = self._is_in_time(time)
+        in_time = self._is_in_time(time) and not self._is_ahead(time, rows.latest_behind(row))
         if queue is None:
             return Evidence.WEAK if in_time else Evidence.NONE
         end, following = self._end(queue), self._firsts.get(queue)
@@ -153,6 +153,10 @@ class Witness:
         """Returns whether the first record of a block is no further off in time than a clock jumps."""
         return self._is_in_time(int(block.heads.store_timestamp[0]), CLOCK_SLACK)
 
+    def is_of_an_older_life(self, time: int) -> bool:
+        """Returns whether a time is before what is proven, by more than a clock jumps."""
+        return self._before is not None and time < self._before - CLOCK_SLACK
+
     def _is_in_time(self, time: int, slack: int = 0) -> bool:
         low, high = self._times(slack)
         return low <= time <= high
@@ -163,6 +167,14 @@ class Witness:
         if before is None or after is None:
             return -math.inf if before is None else before - slack, math.inf if after is None else after + slack
         return min(before, after) - slack, max(before, after) + slack
+
+    def _is_ahead(self, time: int, latest_behind: int | None) -> bool:
+        """Returns whether a time is of the future, where no record behind the chain bounds it: the chain itself goes
+        back from there by more than a clock jumps.
+        """
+        if self._after is not None or self._before is None or latest_behind is None:
+            return False
+        return time - CLOCK_SLACK > max(self._before, latest_behind)
 
     def _reach_back(self, rows: _Rows, row: int) -> int:
         """Returns the first of the records before ``row`` that its queue proves, without a break: from both sides, or,
@@ -225,10 +237,15 @@ class _Rows:
             (topic, queue_id) if wanted else None
             for topic, queue_id, wanted in zip(topics, heads.queue_id.tolist(), queued.tolist(), strict=True)
         ]
+        self._latest: list[int] = np.maximum.accumulate(heads.store_timestamp[::-1])[::-1].tolist()
         self._numbers = heads.queue_offset
         self._codes = block.topic_codes
         self._queue_ids = heads.queue_id
         self._queued = queued
+
+    def latest_behind(self, row: int) -> int | None:
+        """Returns the latest store timestamp behind a row, None if it is the last."""
+        return self._latest[row + 1] if row + 1 < len(self._latest) else None
 
     def lowest_later(self, row: int, following: int | None, end: int) -> int | None:
         """Returns the lowest queue offset that the queue of a row has behind it, up to where it begins again (then 0 if

@@ -271,6 +271,18 @@ def test_messages_lost_under_a_record_of_another_place_count() -> None:
     assert came_out(without(twice, records[1], records[5]), records) == [2, 6, 7]
 
 
+def test_an_older_record_with_a_time_of_the_future_stays_out() -> None:
+    """Two stale records lie over the last four and claim the next places; damage gave the first of them a time that
+    nothing behind it bounds.
+    """
+    data, records = a_log_of(*[0] * 8)
+    data, at = without(data, *records[4:]), records[5].offset
+    for queue_offset, time in ((5, 1 << 47), (6, 5)):
+        stale = encode_record(Message(topic="T", queue_offset=queue_offset, body=b"x", store_timestamp=time), at)
+        data, at = changed(data, at, stale), at + len(stale)
+    assert came_out(data, records) == []
+
+
 @pytest.mark.parametrize("queue_offset", [0, 1, 3, 4, 40])
 def test_a_copy_that_claims_a_place_which_is_not_free_stays_out(queue_offset: int) -> None:
     """A body holds a whole record, sound and timely; its holder loses its head."""

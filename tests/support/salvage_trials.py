@@ -39,6 +39,7 @@ from support.store_builder import Embedded, LogBuilder, Placed
 
 from jobs.logscan import LogReading, scan_log
 from storeformat import files
+from storeformat import message as m
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules
 from storeformat.framing import ChainEnd
@@ -190,9 +191,10 @@ class Trial:
                 window, Split(0, segment, base, segment.end, segment.end, base), base, self.task.decode_rules
             )
             foreign = sum(foreign_bytes(block) for block in walk)
-            ranges = [(base, walk.position)]
+            begins_older = data[: m.FIXED_HEAD] == self.older[base][: m.FIXED_HEAD]  # the driver leaves this chain out
+            ranges = [(base, base if begins_older else walk.position)]
             if walk.ended == ChainEnd.DEFECT:
-                near = replace(self._neighbours(segment, walk.position), room=foreign)
+                near = replace(self._neighbours(segment, ranges[0][1]), room=foreign + walk.position - ranges[0][1])
                 found = survey(
                     window, Broken(segment, walk.position, walk.defect, segment.end, near), self.task.decode_rules
                 )
