@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.store_builder import Embedded, LogBuilder, Message
+from support.store_builder import Embedded, LogBuilder, Message, encode_record
 
 from storeformat import files
 from storeformat.commitlog import (
@@ -78,18 +78,41 @@ def test_a_certificate_over_the_end_of_a_block_is_found(tmp_path: Path) -> None:
         assert not search_certificate(window, 1, second.offset, SIZE).all_zero
 
 
+def test_a_certificate_is_a_whole_magic_and_the_own_offset() -> None:
+    head = bytearray(encode_record(Message(), 1000))
+    own_offset, magic = slice(28, 36), slice(4, 8)
+
+    def found(place: slice, value: bytes, base: int = 1000) -> int | None:
+        data = head.copy()
+        data[place] = value
+        return PLAIN.find(data, base, len(data), base, base + len(data))
+
+    assert found(magic, b"\xda\xa3\x20\xa7") == 1000
+    assert found(magic, b"\xda\xa3\x20\xab") == 1000
+    assert found(magic, b"\xda\xa3\x20\xa8") is None
+    assert found(own_offset, (1001).to_bytes(8, "big")) is None
+    assert found(own_offset, (-1000).to_bytes(8, "big", signed=True)) is None
+    assert found(own_offset, (1000).to_bytes(8, "big"), base=2000) is None
+
+
 @pytest.mark.parametrize(
     ("head", "room", "allowed", "expected"),
     [
         ("00000000 00000000", 99, 99, (ChainEnd.DEFECT, RecordDefect.UNWRITTEN)),
         ("00000063 cbd43194", 99, 99, (ChainEnd.BLANK, RecordDefect.OK)),
         ("00000062 cbd43194", 99, 99, (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)),
+        ("00000000 daa320a7", 99, 99, (ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL)),
+        ("00000063 00000000", 99, 99, (ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC)),
         ("00000063 daa320a8", 99, 99, (ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC)),
         ("0000005a daa320a7", 99, 99, (ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL)),
         ("80000000 daa320a7", 99, 99, (ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL)),
         ("00000064 daa320ab", 99, 99, (ChainEnd.DEFECT, RecordDefect.TRUNCATED)),
         ("00000063 daa320ab", 99, 98, (ChainEnd.CUT, RecordDefect.OK)),
         ("7fffffff daa320a7", 1 << 40, 1 << 40, (ChainEnd.DEFECT, RecordDefect.RECORD_TOO_LARGE)),
+        ("10000001 daa320a7", 1 << 40, 1 << 40, (ChainEnd.DEFECT, RecordDefect.RECORD_TOO_LARGE)),
+        ("10000000 daa320a7", 1 << 40, 1 << 40, 1 << 28),
+        ("00000063 daa320ab", 99, 99, 99),
+        ("00000062 daa320ab", 99, 98, 98),
         ("0000005b daa320a7", 99, 99, 91),
     ],
 )

@@ -13,6 +13,7 @@ from storeformat.errors import RecordDefect
 from storeformat.kernels import PADDING
 from storeformat.records import DecodeRules, Fault, RecordBlock, decode, is_directory_name, span_texts
 
+NO_CRC = DecodeRules(check_crc=False)
 BASE = 1 << 40
 """Where the buffer lies in the log: offsets need 64 bits."""
 
@@ -147,6 +148,15 @@ def test_property_crc_covers_what_the_body_crc_does_not() -> None:
     assert fault == Fault(0, RecordDefect.PROPERTY_CRC)
 
 
+def test_every_property_crc_is_looked_at_whatever_its_digits() -> None:
+    for queue_offset in range(40):
+        record = bytearray(encode_record(Message(property_crc=True, queue_offset=queue_offset), 0))
+        good, bad = bytes(record), bytes([*record[:16], record[16] ^ 1, *record[17:]])  # FLAG
+        for data, rules, count in ((good, DecodeRules(), 1), (bad, DecodeRules(), 0), (bad, NO_CRC, 1)):
+            buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+            assert len(decode(buffer, 0, np.zeros(1, np.int64), rules)[0]) == count
+
+
 def test_ghosts_stay_in_the_chain_and_are_marked() -> None:
     block, fault = decode_all(Message(), Message(physical_offset=3), Message())
     assert fault is None
@@ -190,11 +200,16 @@ def test_nothing_at_all() -> None:
     assert fault is None
 
 
-def test_the_first_fault_counts() -> None:
-    bad_crc = Message(body=b"x", body_crc=1)
-    block, fault = decode_all(Message(), bad_crc, Message(magic=1), replace(bad_crc, topic="a/b"))
+@pytest.mark.parametrize("as_broker", [False, True])
+def test_the_first_fault_counts(as_broker: bool) -> None:
+    bad_crc, bad_magic = Message(body=b"x", body_crc=1), Message(magic=1)
+    bad_name = replace(bad_crc, topic="a/b")
+    block, fault = decode_all(Message(), bad_crc, bad_magic, bad_name, rules=DecodeRules(as_broker=as_broker))
     assert len(block) == 1
     assert fault == Fault(1, RecordDefect.BODY_CRC)
+    block, fault = decode_all(Message(), bad_magic, bad_crc, bad_name, rules=DecodeRules(as_broker=as_broker))
+    assert len(block) == 1
+    assert fault == Fault(1, RecordDefect.ILLEGAL_MAGIC)
 
 
 def test_directory_names() -> None:
