@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,12 +66,29 @@ def test_a_time_leads_to_the_first_unit_at_or_behind_it_in_the_file_that_began_b
         assert begin <= upper <= end
 
 
+@pytest.mark.parametrize(
+    ("boundary", "places"),
+    [
+        (Boundary.LOWER, {5: 0, 10: 0, 11: 1, 20: 1, 25: 4, 50: 4, 60: 5, 90: 5, 99: 5}),
+        (Boundary.UPPER, {5: 0, 10: 0, 11: 1, 20: 3, 25: 0, 50: 4, 60: 5, 90: 5, 99: 5}),
+    ],
+)
+def test_the_unit_of_a_time_is_the_one_that_the_broker_comes_upon(boundary: Boundary, places: dict[int, int]) -> None:
+    """BatchConsumeQueue#binarySearchRight step by step; its UPPER is the later of two neighbours, or none (25)."""
+    times = [10, 20, 20, 20, 50, 90]
+    (units,) = recovered(cut(units_of([1] * 6, [0] * 6), 6))
+    units["store_timestamp"] = times
+    assert {asked: offset_by_time([units], asked, boundary, begin=0, end=6) for asked in places} == places
+
+
 def test_a_queue_begins_behind_what_the_log_has_lost() -> None:
     files = recovered(cut(units_of([3, 2, 4, 1], [1, 1, 1, 1]), 2))
     assert queue_range(files, 0) == (0, 10)
     assert queue_range(files, 100) == (3, 10)
     assert queue_range(files, 101) == (5, 10)  # the second file is not looked at
     assert queue_range([], 0) == (-1, 0)
+    assert unit_at([], 0) is None
+    assert offset_by_time([], 5, Boundary.LOWER, begin=-1, end=0) == -1
 
 
 def test_the_first_unit_that_is_none_ends_the_queue() -> None:

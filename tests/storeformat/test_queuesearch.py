@@ -171,10 +171,31 @@ def test_recovery_looks_at_the_last_three_files_only() -> None:
     assert queue_end([QueueFile(0, cq.parse_units(hole)), *files[1:3]]) == 1
 
 
+def test_a_last_file_that_nobody_wrote() -> None:
+    """A broker that was killed right after it made the file: the queue ends in front of it. A search by time that comes
+    to it finds nothing to look at.
+    """
+    files = [*queue_of([100, 110, 120], 3), QueueFile(3, cq.parse_units(bytes(60)))]
+    ends = {"begin": 0, "end": 3, "min_phy_offset": 100}
+    assert queue_end(files) == 3
+    for version in ((4, 9), (5, 3)):
+        assert min_offset(files, 3, 100, version) == 0
+        assert min_offset(files[1:], 0, 0, version) == 0
+    times = {100: 7, 110: 8, 120: 9}
+    found = [
+        offset_by_time(files, asked, Boundary.LOWER, lambda offset, _size: times.get(offset, -1), **ends)
+        for asked in (7, 9, 10)
+    ]
+    assert found == [0, 2, 0]
+
+
 def test_next_file() -> None:
     assert [roll_next_file(offset, 6_000_000) for offset in (0, 299_999, 300_000)] == [300_000, 300_000, 600_000]
 
 
 def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
     files = queue_of([0, 10, 20], 5)
-    assert offset_by_modified_time(files, [9], 5, lambda _offset, _size: -1, begin=0, end=3, min_phy_offset=0) == 0
+    ends = {"begin": 0, "end": 3, "min_phy_offset": 0}
+    assert offset_by_modified_time(files, [9], 5, lambda _offset, _size: -1, **ends) == 0
+    times = {0: 0, 10: 0, 20: 5}  # 0 is a time
+    assert offset_by_modified_time(files, [9], 5, lambda offset, _size: times[offset], **ends) == 2
