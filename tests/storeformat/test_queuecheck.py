@@ -154,7 +154,7 @@ def test_old_units_behind_the_end() -> None:
     assert (found.behind_count, found.behind_below, found.taken, found.beyond) == (3, 1, 2, 0)
     found = compare({6: PRE_BLANK, 7: (2000, 10, 0), 8: (1999, 10, 0), 9: (1999, 0, 0)})
     assert (found.behind.places.tolist(), found.taken, found.beyond) == ([8], 0, 1)
-    assert compare({place: (600, 10, 0) for place in range(6, 10)}).taken == 4
+    assert compare(dict.fromkeys(range(6, 10), (600, 10, 0))).taken == 4
 
 
 def test_damage_leaves_places_for_anything_that_a_broker_accepts() -> None:
