@@ -2,7 +2,8 @@
 
 Queue offsets are dense, so between two survivors of a queue exactly those messages are missing whose queue offsets are.
 A gap counts only where damaged bytes lie in between that could have held them: brokers of 5.0.0 left gaps of their own,
-and a corrupt queue offset must not ask for billions of fillers.
+and a corrupt queue offset must not ask for billions of fillers. Nor does a gap count that only a record makes which came
+from another queue: nothing checks a topic or a queue id either.
 """
 
 from __future__ import annotations
@@ -139,7 +140,11 @@ def _gaps(
     keys, offsets, counts = table.keys.tolist(), firsts.tolist(), table.runs.counts.tolist()
     places, last_places = table.runs.first_offsets.tolist(), table.runs.last_offsets.tolist()
     last_place = -1
+    strays = set(np.flatnonzero(_are_of_other_queues(table)).tolist()) if whole else set()
     for run, (key, given, count, place) in enumerate(zip(keys, offsets, counts, places, strict=True)):
+        if run in strays:
+            ends[key] = given + count
+            continue
         first = given
         if key not in ends:
             ends[key], last_place = (0 if whole or first == 0 else first), -1
@@ -148,6 +153,9 @@ def _gaps(
         following = offsets[run + 1] if run + 1 < len(keys) and keys[run + 1] == key else None
         if missing > 0 and following is not None and expected + count <= following < first + count:
             firsts[run], first, missing = expected, expected, 0  # the next run shows that this offset is corrupt
+        if missing > 0 and 0 < expected == following:
+            last_place = last_places[run]
+            continue  # the queue goes on without it: it came from another one
         ranges = slice(0) if first == expected else damaged.between(last_place, place)
         room = int((damaged.ends[ranges] - damaged.begins[ranges]).sum()) // m.MIN_RECORD_SIZE if ranges.stop else 0
         anew = 0 < first <= min(room, expected - 1) and _goes_on(first + count, count, following, expected)
@@ -157,6 +165,28 @@ def _gaps(
             yield _Gap(run, expected, missing, ranges)
         ends[key] = first + count if anew or first == 0 else max(expected, first + count)
         last_place = last_places[run]
+
+
+def _are_of_other_queues(table: QueueRuns) -> Bools:
+    """Returns which runs are the only record of their queue, in a topic that has no other, or of a topic of which
+    another queue misses just this record at this place of the log: its topic or its queue id is damaged.
+    """
+    keys, runs = table.keys, table.runs
+    _, queue_of_run = np.unique(keys, return_inverse=True)
+    in_queue = np.bincount(queue_of_run, weights=runs.counts)[queue_of_run]
+    in_topic = np.bincount(keys >> 32, weights=runs.counts)[keys >> 32]
+    ends = runs.first_queue_offsets + runs.counts
+    before = np.flatnonzero((keys[1:] == keys[:-1]) & (runs.first_queue_offsets[1:] == ends[:-1] + 1))
+    before = before[np.argsort(ends[before], kind="stable")]
+    missing = ends[before]
+    found = np.zeros(len(keys), bool)
+    for run in np.flatnonzero((in_queue == 1) & (runs.first_queue_offsets > 0)).tolist():
+        number, place = runs.first_queue_offsets[run], runs.first_offsets[run]
+        holes = before[slice(*np.searchsorted(missing, [number, number + 1]))]
+        holes = holes[(runs.last_offsets[holes] < place) & (place < runs.first_offsets[holes + 1])]
+        holes = holes[(in_topic[run] == 1) | (keys[holes] >> 32 == keys[run] >> 32)]
+        found[run] = len(holes) == 1
+    return found
 
 
 def _goes_on(end: int, count: int, following: int | None, expected: int) -> bool:
