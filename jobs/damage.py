@@ -111,44 +111,57 @@ def _is_of_another_life(
     *,
     is_broken: bool,
 ) -> bool:
-    """Returns whether a segment is all older than the one before it, and its queues do not go on from there. The first
-    segment has none before it, so nothing tells its age.
+    """Returns whether a segment is all older than the one before it, and its queues do not go on from there.
 
     A clock that was set back explains a lag that lasts to the end of the log. If it is longer than ``CLOCK_SLACK``, the
     queues must go on, and all of them if the chain also breaks off: few queues go on by chance.
     """
-    time = next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), None)
-    lag = 0 if time is None else time - max(scan.latest_timestamp for scan in scans)
-    next_of_this_life = [other for other in later[:1] if (other[0].first_timestamp or 0) >= (time or 0) - CLOCK_SLACK]
-    jumps, joints, borders = _borders(before, scans, next_of_this_life, blanks)
+    if not before:
+        return _is_of_an_earlier_life(scans, later, blanks)
+    time = next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), 0)
+    lag = time - max(scan.latest_timestamp for scan in scans)
+    if lag <= 0:
+        return False
+    is_next = bool(later) and _begins(later[0]) >= time - CLOCK_SLACK
+    left, right = _border(before, scans, blanks), _border(scans, later[0] if is_next else (), blanks)
+    jumps, joints, queues = (one + other for one, other in zip(left, right, strict=True))
     if lag > CLOCK_SLACK:
-        return jumps >= joints or 2 * joints < borders or (is_broken and joints < max(borders, 2))
-    goes_on = not later or any((other[0].first_timestamp or 0) >= (time or 0) for other in later)
-    return lag > 0 and goes_on and 2 * jumps > borders
+        return 4 * jumps > queues or 2 * joints < queues or (is_broken and joints < queues) or queues < 1 + is_broken
+    return 2 * jumps > queues and (not later or any(_begins(other) >= time for other in later))
 
 
-def _borders(
-    before: Sequence[SplitScan],
-    scans: Sequence[SplitScan],
-    later: Sequence[Sequence[SplitScan]],
-    blanks: Collection[tuple[int, int]],
+def _is_of_an_earlier_life(
+    scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]], blanks: Collection[tuple[int, int]]
+) -> bool:
+    """Returns whether the first segment is long before the second, and its queues do not lead there, while those of the
+    second lead on. With none behind the second nothing tells which of the two is of this log.
+    """
+    if len(later) < 2 or _begins(later[0]) - max(scan.latest_timestamp for scan in scans) <= CLOCK_SLACK:
+        return False
+    jumps, joints, _ = _border(scans, later[0], blanks)
+    jumps_behind, joints_behind, _ = _border(later[0], later[1], blanks)
+    return jumps > joints and jumps_behind < joints_behind
+
+
+def _begins(scans: Sequence[SplitScan]) -> int:
+    return scans[0].first_timestamp or 0
+
+
+def _border(
+    one: Sequence[SplitScan], other: Sequence[SplitScan], blanks: Collection[tuple[int, int]]
 ) -> tuple[int, int, int]:
-    """Returns how many queues jump at the borders of a segment, how many go on without a gap, and how many cross one.
+    """Returns how many queues jump between two segments, how many go on without a gap, and how many cross the border.
 
     A jump forward only counts where nothing but a BLANK lies in between.
     """
-    firsts = {queue: first for queue, first, _ in _runs(scans[::-1], backwards=True)}
-    ends = {queue: first + count for queue, first, count in _runs(scans)}
-    jumps = joints = borders = 0
-    for one, other in ((before, scans), (scans, later[0] if later else ())):
-        left = ends if one is scans else {queue: first + count for queue, first, count in _runs(one)}
-        right = firsts if other is scans else {queue: first for queue, first, _ in _runs(other[::-1], backwards=True)}
-        dense = bool(one) and bool(other) and (one[-1].report.end, other[0].report.start) in blanks
-        for queue in left.keys() & right.keys():
-            borders += 1
-            joints += right[queue] == left[queue]
-            jumps += bool(right[queue]) and (right[queue] < left[queue] or (dense and right[queue] > left[queue]))
-    return jumps, joints, borders
+    if not one or not other:
+        return 0, 0, 0
+    ends = {queue: first + count for queue, first, count in _runs(one)}
+    firsts = {queue: first for queue, first, _ in _runs(other[::-1], backwards=True)}
+    is_dense = (one[-1].report.end, other[0].report.start) in blanks
+    pairs = [(ends[queue], firsts[queue]) for queue in ends.keys() & firsts.keys()]
+    jumps = sum(0 < first < end or (is_dense and first > end) for end, first in pairs)
+    return jumps, sum(first == end for end, first in pairs), len(pairs)
 
 
 def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:

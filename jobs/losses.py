@@ -2,7 +2,7 @@
 
 Queue offsets are dense, so between two survivors of a queue exactly those messages are missing whose queue offsets are.
 A gap counts only where damaged bytes lie in between that could have held them: brokers of 5.0.0 left gaps of their own,
-and a corrupt queue offset must not ask for billions of fillers. Nor does a gap count that only a record makes which came
+and a corrupt queue offset must not ask for billions of fillers. Nor does a gap count that only a record makes that came
 from another queue: nothing checks a topic or a queue id either.
 """
 

@@ -1,4 +1,4 @@
-"""Which messages are reported lost where damage hit a field that nothing checks: a topic, a queue id, a queue offset."""
+"""Which messages are reported lost where damage hit a field that nothing checks: a topic or a queue id."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import RememberingRunner
 from support.store_builder import LogBuilder, Placed
 
-from jobs.losses import Loss
 from jobs.logscan import LogReading, scan_log
+from jobs.losses import Loss
 from storeformat import files
 from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules

@@ -52,7 +52,7 @@ def first_behind(log: LogBuilder, offset: int) -> int:
     return next(placed.offset for placed in log.records if placed.offset >= offset)
 
 
-@pytest.mark.parametrize("base", [SEGMENT, 2 * SEGMENT])
+@pytest.mark.parametrize("base", [0, SEGMENT, 2 * SEGMENT])
 def test_a_whole_segment_of_an_older_log_is_left_out(trial: Trial, base: int) -> None:
     reading = trial.read({base: trial.older[base]})
     assert [(item.begin, item.end) for item in reading.damaged] == [(base, base + SEGMENT)]
@@ -61,13 +61,11 @@ def test_a_whole_segment_of_an_older_log_is_left_out(trial: Trial, base: int) ->
     assert reading.records == len(trial.log.records) - len(in_it)
 
 
-@pytest.mark.parametrize("length", [200, 1024, 3000])
+@pytest.mark.parametrize("length", [200, 500, 900])
 @pytest.mark.parametrize("base", [SEGMENT, 2 * SEGMENT, 3 * SEGMENT])
 def test_behind_a_page_of_an_older_log_this_one_goes_on(trial: Trial, base: int, length: int) -> None:
     """The first page of a segment was never written: the older records there are chained from the segment's begin."""
     sound = trial.sound[base]
-    if not any(placed.offset >= base + length for placed in trial.log.records):
-        pytest.skip("this log ends before")
     reading = trial.read({base: trial.older[base][:length] + sound[length:]})
     goes_on = first_behind(trial.log, base + length)
     assert (goes_on, True) in [(begin, end > begin) for begin, end in begins_of(reading)]
