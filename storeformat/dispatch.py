@@ -33,7 +33,6 @@ from storeformat.records import RecordBlock, span_texts
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _DELAY_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_UNKNOWN_LEVEL_MILLIS = 1_000
 
 
 @dataclass(frozen=True)
@@ -112,9 +111,9 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
             [javacompat.parse_int(text) or 0 for text in span_texts(block.buffer, delay, rows)], dtype=np.int64
         )
         levels = np.minimum(levels, len(rules.delay_millis))
-        millis = np.array((_UNKNOWN_LEVEL_MILLIS, *rules.delay_millis), dtype=np.int64)[np.maximum(levels, 0)]
         delayed = levels > 0
-        codes[rows[delayed]] = block.heads.store_timestamp[rows[delayed]] + millis[delayed]
+        millis = np.array(rules.delay_millis, dtype=np.int64)[levels[delayed] - 1]
+        codes[rows[delayed]] = block.heads.store_timestamp[rows[delayed]] + millis
     return codes
 
 
