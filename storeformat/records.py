@@ -46,8 +46,8 @@ class RecordBlock:
     """Consecutive records of the chain, decoded from one buffer.
 
     ``positions`` are relative to the buffer, whose first byte lies at ``buffer_offset`` of the log. ``topic_codes``
-    index ``topics`` (raw bytes). ``properties`` holds the value spans of each name in the rules. Rows whose
-    ``heads.defect`` is FOREIGN_OFFSET are no records of this place and are stepped over.
+    index ``topics`` (UTF-8, as Java reads them). ``properties`` holds the value spans of each name in the rules. Rows
+    whose ``heads.defect`` is FOREIGN_OFFSET are no records of this place and are stepped over.
     """
 
     buffer: Bytes
@@ -116,7 +116,7 @@ def decode(
             fault, count = Fault(bad_body, RecordDefect.BODY_CRC), bad_body
     positions = positions[:count]
     heads = heads.head(count)
-    codes, topics = kernels.dictionary(buffer, Spans(heads.topic_start, heads.topic_length))
+    codes, topics = _as_java_reads(*kernels.dictionary(buffer, Spans(heads.topic_start, heads.topic_length)))
     spans: dict[bytes, Spans] = {}
     if rules.properties:
         columns = kernels.property_spans(
@@ -128,6 +128,15 @@ def decode(
     if deeper is not None:
         return block.head(deeper.row), deeper
     return block, fault
+
+
+def _as_java_reads(codes: Int32s, topics: list[bytes]) -> tuple[Int32s, list[bytes]]:
+    """Returns topics and their codes as a broker knows them: malformed bytes become U+FFFD, so that two can be one."""
+    names = [javacompat.decode_java_utf8(topic).encode() for topic in topics]
+    if names == topics:
+        return codes, topics
+    distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    return np.array([distinct[name] for name in names], np.int32)[codes], list(distinct)
 
 
 def _first_fault(failed: Bools, codes: Bytes) -> Fault | None:

@@ -51,17 +51,36 @@ def log() -> LogBuilder:
     return log
 
 
+def queue_files(made: Path) -> dict[str, bytes]:
+    return {path.relative_to(made).as_posix(): path.read_bytes() for path in made.glob("consumequeue/*/*/*")}
+
+
 @pytest.mark.parametrize("split_size", [777, 1 << 30])
 def test_every_name_is_rebuilt(log: LogBuilder, split_size: int, tmp_path: Path) -> None:
     log.write(tmp_path / "store")
     built = rebuild_here(tmp_path / "store", tmp_path, SIZES, broker_version="5.5", split_size=split_size)
     made = Path(built.directory)
-    found = {path.relative_to(made).as_posix(): path.read_bytes() for path in made.glob("consumequeue/*/*/*")}
+    found = queue_files(made)
     settings = BrokerSettings.of("5.5.0", {"mappedFileSizeCommitLog": log.segment_size, **SIZES})
     model = dispatch(log.segments, settings)
     assert found == model.files
     assert {name.split("/")[1] for name in found} == set(TOPICS)
     assert {int(name.split("/")[2]) for name in found} == set(QUEUE_IDS)
+    assert [path.read_bytes() for path in sorted((made / "index").iterdir())] == model.index_files
+
+
+def test_topics_that_java_reads_alike_share_their_queues(tmp_path: Path) -> None:
+    """Damaged bytes of a name become U+FFFD each, so that two broken names can be one to a broker."""
+    log = LogBuilder(segment_size=4096)
+    for number in range(30):
+        topic = (b"T\xff", b"T\xfe", b"T", "T\ufffd")[number % 4]
+        log.message(Message(topic, queue_offset=number, keys="k"))
+    log.write(tmp_path / "store")
+    built = rebuild_here(tmp_path / "store", tmp_path, SIZES, broker_version="5.5", split_size=500)
+    made = Path(built.directory)
+    model = dispatch(log.segments, BrokerSettings.of("5.5.0", {"mappedFileSizeCommitLog": 4096, **SIZES}))
+    assert {name.split("/")[1] for name in model.files} == {"T", "T\ufffd"}
+    assert queue_files(made) == model.files
     assert [path.read_bytes() for path in sorted((made / "index").iterdir())] == model.index_files
 
 

@@ -212,6 +212,16 @@ def test_the_first_fault_counts(as_broker: bool) -> None:
     assert fault == Fault(1, RecordDefect.ILLEGAL_MAGIC)
 
 
+def test_topics_that_java_reads_alike_are_one() -> None:
+    """``new String(bytes, UTF_8)`` makes U+FFFD of what is malformed, and a queue has the name that comes out."""
+    names = (b"T\xff", "T", b"T\xfe", b"T\xed\xa0\x80", "T\ufffd", b"T\xff\xff")
+    block, fault = decode_all(*(Message(topic=name) for name in names))
+    assert fault is None
+    found = [block.topics[code].decode() for code in block.topic_codes]
+    assert found == ["T\ufffd", "T", "T\ufffd", "T\ufffd", "T\ufffd", "T\ufffd\ufffd"]
+    assert len(block.topics) == 3
+
+
 def test_directory_names() -> None:
     assert is_directory_name("%RETRY%组|+x".encode())
     assert is_directory_name(b"\xff")
