@@ -86,6 +86,24 @@ def test_a_damaged_own_offset_costs_that_record_under_every_policy(
         assert (loss.queue_id, loss.first_queue_offset, loss.messages) == expected
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_record_of_another_place_is_lost_where_its_own_queue_ends(policy: str) -> None:
+    """And nowhere else: not in a queue of another topic with the same id."""
+    log = LogBuilder(SIZE)
+    for number in range(20):
+        log.message(Message("AB"[number % 2], 1))
+    reading = read(log, policy, own_offset(log.records[19]))
+    (loss,) = reading.losses.rows
+    assert (loss.topic, loss.queue_id, loss.first_queue_offset, loss.messages) == ("B", 1, 9, 1)
+
+    other = log.message(Message("C", 1, queue_offset=10))
+    log.message(Message("A", 0))
+    reading = read(log, policy, own_offset(log.records[4]), own_offset(other))
+    (loss,) = reading.losses.rows
+    assert (loss.topic, loss.queue_id, loss.first_queue_offset, loss.messages) == ("A", 1, 2, 1)
+    assert reading.ghosts == [(other.offset, other.size)]
+
+
 def test_stop_goes_on_behind_a_property_crc_that_no_broker_looks_at() -> None:
     log = a_log(property_crc=True)
     flag = log.records[5].offset + 16
@@ -164,6 +182,8 @@ def test_a_topic_created_anew_stays_so_without_its_first_messages(destroyed: int
     (file,) = [file for file in plan.files if file.path.startswith("consumequeue/T/")]
     assert (file.pre_blanks, file.counts.sum(), file.counts[file.fillers].sum()) == (0, 5, destroyed)
     assert [(note.note[:27], note.messages) for note in plan.notes] == [("the topic was created anew:", 8)]
+    assert (plan.queues, plan.complete) == (2, False)
+    assert plan.units == sum(file.counts.sum() for file in plan.files) == 5 + 8 + 5 + 1
 
 
 def test_where_one_message_alone_is_left_of_a_new_life_the_report_says_that_nobody_can_tell() -> None:
