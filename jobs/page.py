@@ -7,6 +7,7 @@ have descriptions that state their numbers, tables have captions and headers.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -52,7 +53,9 @@ class Pictures:
 def require_plots() -> None:
     """Raises DependencyMissing where matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise DependencyMissing("--html needs matplotlib", advice='pip install "matplotlib>=3.9,<4", or use --csv')
+        raise DependencyMissing(
+            "--html needs matplotlib", advice=f"{sys.executable} -m pip install 'matplotlib>=3.9,<4', or use --csv"
+        )
 
 
 def step_of(span: timedelta) -> timedelta:

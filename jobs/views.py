@@ -1,11 +1,17 @@
-"""The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
+r"""The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
 
 Each is a file in ``jobs/sql/views``: a question, a CREATE VIEW with comments, and nothing that needs Python (except
 ``traces``).
 
-In ``spark-sql`` a file is run as it is (``-i FILE``), after ``CREATE TEMPORARY VIEW messages AS SELECT * FROM
-delta.`/data/messages```; ``transactions`` and what lies over it want a column ``body``, too: of a table without bodies
-select ``*, CAST(NULL AS BINARY) AS body``.
+In ``spark-sql`` the files are run as they are, after one that makes ``messages`` (a table with bodies has its own
+``body``)::
+
+    CREATE TEMPORARY VIEW messages AS SELECT *, CAST(NULL AS BINARY) AS body FROM delta.`/data/messages`;
+
+    . .venv/bin/activate
+    spark-sql --jars "$(ls .venv/jars/*.jar | paste -sd,)" -i messages.sql -i jobs/sql/views/storage_by_topic.sql \
+      --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
+      --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog
 
 For ``beeline`` or a BI tool, functions included, this opens a session to JDBC on this machine::
 
