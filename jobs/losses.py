@@ -185,7 +185,7 @@ def _are_of_other_queues(table: QueueRuns) -> Bools:
         holes = before[slice(*np.searchsorted(missing, [number, number + 1]))]
         holes = holes[(runs.last_offsets[holes] < place) & (place < runs.first_offsets[holes + 1])]
         holes = holes[(in_topic[run] == 1) | (keys[holes] >> 32 == keys[run] >> 32)]
-        found[run] = len(holes) == 1
+        found[run] = len(holes) > 0
     return found
 
 
