@@ -26,7 +26,7 @@ import numpy as np
 
 from storeformat import message as m
 from storeformat.commitlog import Sight, sight_at
-from storeformat.queueclaims import Queue
+from storeformat.queueclaims import Queue, claims_of
 from storeformat.records import RecordBlock
 from storeformat.survivors import CLOCK_SLACK, Neighbours, foreign_bytes
 
@@ -122,19 +122,17 @@ def _stretch(read: Reader, piece: Range, queues: set[Queue]) -> _Stretch:
     foreign = 0
     for block in read(*piece):
         foreign += foreign_bytes(block)
-        kind = block.heads.sys_flag & m.TRANSACTION_MASK
-        queued = block.genuine & ((kind == m.TRANSACTION_NONE) | (kind == m.TRANSACTION_COMMIT))
         times = block.heads.store_timestamp[block.genuine]
         first_times += times[: _TIMES - len(first_times)].tolist()
         last_times = [*last_times, *times[-_TIMES:].tolist()][-_TIMES:]
-        codes = {topic: code for code, topic in enumerate(block.topics)}
-        for topic, queue_id in (queue for queue in queues if queue[0] in codes):
-            mine = queued & (block.heads.queue_id == queue_id) & (block.topic_codes == codes[topic])
-            numbers = block.heads.queue_offset[mine]
-            known = firsts.setdefault((topic, queue_id), [])
-            known += numbers[: _WITNESSES - len(known)].tolist()
-            recent = [*lasts.get((topic, queue_id), []), *numbers[-_WITNESSES:].tolist()]
-            lasts[topic, queue_id] = recent[-_WITNESSES:]
+        claims = claims_of(block)
+        numbers, begins, sizes = claims.numbers.tolist(), claims.begins.tolist(), claims.sizes.tolist()
+        for queue, begin, size in zip(claims.queues, begins, sizes, strict=True):
+            if queue in queues:
+                known, end = firsts.setdefault(queue, []), begin + size
+                known += numbers[begin:end][: _WITNESSES - len(known)]
+                recent = [] if size >= _WITNESSES else lasts.get(queue, [])
+                lasts[queue] = [*recent, *numbers[max(begin, end - _WITNESSES) : end]][-_WITNESSES:]
     return _Stretch(*piece, firsts, lasts, first_times, last_times, foreign)
 
 
