@@ -46,7 +46,7 @@ class Claims:
 
     def ends(self) -> Iterator[tuple[Queue, int]]:
         """Yields each queue with its next free place."""
-        return zip(self.queues, (number + 1 for number in self.numbers[self.lasts].tolist()), strict=True)
+        return zip(self.queues, [number + 1 for number in self.numbers[self.lasts].tolist()], strict=True)
 
 
 def claims_of(block: RecordBlock) -> Claims:
@@ -56,13 +56,14 @@ def claims_of(block: RecordBlock) -> Claims:
     width = int(queue_ids.max(initial=0)) + 1
     groups = codes.astype(np.int64) * width + queue_ids
     order = stable_order(groups, len(block.topics) * width)
-    begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    groups = groups[order]
+    begins = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])[: len(groups)])
     firsts = order[begins]
     topics = map(block.topics.__getitem__, codes[firsts].tolist())
     return Claims(
         queues=list(zip(topics, queue_ids[firsts].tolist(), strict=True)),
         begins=begins,
-        sizes=np.diff(begins, append=len(order)),
+        sizes=np.append(begins, len(groups))[1:] - begins,
         rows=rows[order],
         numbers=block.heads.queue_offset[rows][order],
     )
@@ -103,23 +104,19 @@ def compare(
     ``firsts`` that are taken behind the block. In a ``whole`` log a queue of which nothing is known begins at 0.
     """
     queues, numbers, begins = claims.queues, claims.numbers, claims.begins
-    is_known = np.fromiter(map(ends.__contains__, queues), bool, len(queues))
-    was_wrong = np.fromiter(map(so_far.contradicted.__contains__, queues), bool, len(queues))
     following = np.fromiter(map(firsts.get, queues, repeat(0)), np.int64, len(queues))
     before = np.empty_like(numbers)
     before[1:] = numbers[:-1]
     before[begins] = _last_places(claims, ends)
-
     births = numbers == 0
-    backwards = (numbers > 0) & (numbers <= before)
-    decisive = births | backwards
-    decisive[begins] = True
-    is_wrong = backwards.copy()
-    is_wrong[begins] |= was_wrong & ~births[begins]
-    is_wrong = is_wrong[np.maximum.accumulate(np.where(decisive, np.arange(len(numbers)), 0))]
+    is_wrong = (numbers > 0) & (numbers <= before)
+    if so_far.contradicted or is_wrong.any():
+        was_wrong = np.fromiter(map(so_far.contradicted.__contains__, queues), bool, len(queues))
+        is_wrong = _and_what_follows(is_wrong, births, begins, was_wrong)
     behind = np.repeat(following, claims.sizes)
     against = is_wrong | ((behind != 0) & (behind <= numbers))
 
+    is_known = np.fromiter(map(ends.__contains__, queues), bool, len(queues))
     goes_on = ~(against | births) & (numbers > before)
     goes_on[begins] &= whole | is_known
     between = numbers[goes_on].view(np.uint64) - before[goes_on].view(np.uint64) - np.uint64(1)
@@ -132,3 +129,12 @@ def compare(
         contradictions=so_far.contradictions + int(np.count_nonzero(against)),
         contradicted=so_far.contradicted.difference(queues if so_far.contradicted else ()).union(now_wrong),
     )
+
+
+def _and_what_follows(is_wrong: Bools, births: Bools, begins: Int64s, was_wrong: Bools) -> Bools:
+    """Returns which claims are wrong or, in their queue, behind a wrong one: until the queue begins again."""
+    decisive = births | is_wrong
+    decisive[begins] = True
+    is_wrong[begins] |= was_wrong & ~births[begins]
+    found: Bools = is_wrong[np.maximum.accumulate(np.where(decisive, np.arange(len(births)), 0))]
+    return found
