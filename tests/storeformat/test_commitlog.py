@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.store_builder import Embedded, LogBuilder, Message, encode_record
 
@@ -209,19 +209,22 @@ MAGIC = st.sampled_from([b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab", b"\xda\xa3\x2
 
 @given(
     noise=st.binary(max_size=200),
-    heads=st.lists(st.tuples(st.integers(0, 240), MAGIC, st.booleans()), max_size=6),
+    heads=st.lists(st.tuples(st.integers(0, 270), MAGIC, st.booleans()), max_size=6),
     base=st.sampled_from([0, 1 << 40]),
     start=st.integers(0, 260),
     length=st.integers(0, 260),
 )
+@example(noise=b"", heads=[(264, b"\xda\xa3\x20\xa7", True)], base=0, start=264, length=1)
+@example(noise=b"", heads=[(265, b"\xda\xa3\x20\xa7", True)], base=0, start=0, length=300)
 def test_certified_heads_are_found_at_once_as_one_by_one(
     noise: bytes, heads: list[tuple[int, bytes, bool]], base: int, start: int, length: int
 ) -> None:
-    data = bytearray(noise.ljust(300, b"\0"))
+    data = bytearray(noise.ljust(400, b"\0"))
     for at, magic, own in heads:
         head = at + len(magic) - 4
         data[at + 4 : at + 4 + len(magic)] = magic
         data[head + 28 : head + 36] = (base + head + (not own)).to_bytes(8, "big")
+    del data[300:]
     stop = base + start + length
     one_by_one = []
     place = PLAIN.find(data, base, len(data), base + start, stop)

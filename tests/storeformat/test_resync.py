@@ -12,10 +12,10 @@ from support.store_builder import BLANK, Embedded, LogBuilder, Message, Placed, 
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.errors import NotAStore, RecordDefect
 from storeformat.framing import ChainEnd
-from storeformat.records import DecodeRules
+from storeformat.records import DecodeRules, RecordBlock
 from storeformat.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
 from storeformat.resync import Broken, Finding, Survey, survey
-from storeformat.survivors import Neighbours
+from storeformat.survivors import Neighbours, Witness
 
 SIZE = 8192
 RULES = DecodeRules()
@@ -130,6 +130,19 @@ def test_old_records_behind_the_end_are_stale() -> None:
     found = look_behind(log.segments[0], Neighbours({(b"T", 0): 11}, {}, log.clock, whole=True))
     assert found.pieces == ()
     assert [gap.finding for gap in found.gaps] == [Finding.BYTES, Finding.STALE, Finding.ZEROS]
+
+
+def test_a_record_of_a_rejected_chain_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chains are rejected at first."""
+    log, records = a_log()
+    judged: list[int] = []
+
+    def none_survives(_: Witness, block: RecordBlock, strict_below: int) -> None:
+        judged.extend(block.offsets.tolist())
+
+    monkeypatch.setattr(Witness, "first_survivor", none_survives)
+    look_behind(without(log.segments[0], records[4], records[9]))
+    assert judged == [placed.offset for placed in (*records[5:9], *records[10:])]
 
 
 def test_fillers_are_records_that_nobody_dispatches() -> None:
