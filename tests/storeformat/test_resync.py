@@ -9,12 +9,13 @@ import pytest
 from support.in_memory import Bytes
 from support.store_builder import BLANK, Embedded, LogBuilder, Message, Placed, encode_record
 
-from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
+from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split, chain_from
 from storeformat.errors import NotAStore, RecordDefect
 from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules, RecordBlock
 from storeformat.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
 from storeformat.resync import Broken, Finding, Survey, survey
+from storeformat.secondlook import _stretch
 from storeformat.survivors import Neighbours, Witness
 
 SIZE = 8192
@@ -261,6 +262,20 @@ def test_a_record_alone_between_lost_ones_survives() -> None:
     data, records = a_log_of(0, 0, 1, 0, 1, 0, 1)
     assert came_out(without(data, records[2], records[4]), records) == [3, 5, 6]
     assert came_out(without(data, records[1], records[2], records[4]), records) == [3, 5, 6]
+
+
+@pytest.mark.parametrize("block_size", [64, 300, 1 << 20])
+def test_what_a_stretch_holds_of_a_queue_does_not_depend_on_blocks(block_size: int) -> None:
+    data, records = a_log_of(0, 1, 0, 2, 0, 3, 3, 0, 1, 1, 1)
+    window, *_ = walk(data)
+    piece = records[0].offset, records[-1].end
+
+    def read(begin: int, end: int) -> ChainWalk:
+        return chain_from(window, begin, RULES, stop=end, block_size=block_size)
+
+    found = _stretch(read, piece, {(b"T", queue) for queue in (0, 1, 2, 4)})
+    assert found.firsts == {(b"T", 0): [0, 1], (b"T", 1): [0, 1], (b"T", 2): [0]}
+    assert found.lasts == {(b"T", 0): [2, 3], (b"T", 1): [2, 3], (b"T", 2): [0]}
 
 
 def test_a_damaged_claim_behind_a_record_does_not_speak_against_it() -> None:
