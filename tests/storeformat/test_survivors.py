@@ -142,7 +142,7 @@ def test_a_block_is_older_if_each_of_its_records_is(near: Neighbours, claims: li
 
 @given(near=NEIGHBOURS, claims=st.lists(CLAIMS, min_size=1, max_size=12))
 @example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(0, 1))
-@example(near=Neighbours({(b"A", 0): 5}, {(b"A", 0): 9}, before=2, after=3), claims=queue_a(6))
+@example(near=Neighbours({(b"A", 0): 5}, {(b"A", 0): 9}, before=2, after=3), claims=queue_a(5))
 def test_what_is_judged_is_all_of_which_there_may_be_evidence(near: Neighbours, claims: list[Claim]) -> None:
     witness, block = Witness(near), a_block(claims)
     rows = _Rows(block)
