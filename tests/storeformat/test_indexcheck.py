@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storeformat import indexfile
 from storeformat.indexalignment import FileContext, Gap, keys_in
-from storeformat.indexcheck import IndexComparison, compare_index_file
+from storeformat.indexcheck import IndexComparison, IndexFault, compare_index_file
 from storeformat.indexrows import ROW, TAG_MARK, Rows
 
 SLOTS, CAPACITY = 7, 4_000
@@ -149,6 +150,128 @@ def test_records_that_damage_took(groups: list[list[Entry]], data: st.DataObject
     )
     assert (found.counts, found.gaps) == ({}, [])
     assert found.compared == len(flat(kept))
+
+
+ENTRIES_AT = 40 + 4 * SLOTS + 20
+"""Of entry 1: number 0 is never used, and nobody looks at it."""
+
+
+@settings(deadline=None)
+@given(groups=records(), count=st.integers(-5, 300) | st.sampled_from([CAPACITY, (1 << 31) - 1, -(1 << 31)]))
+def test_a_wrong_count_of_entries_is_one_fault(groups: list[list[Entry]], count: int) -> None:
+    log = flat(groups)
+    content = file_of(log)
+    content[36:40] = count.to_bytes(4, "big", signed=True)
+    found = compare(content, log)
+    assert (found.entries, found.compared, found.gaps) == (len(log), len(log), [])
+    assert (found.rows_begin, found.rows_end) == (0, len(log))
+    if count == len(log) + 1:
+        assert found.faults == []
+    else:
+        assert found.faults == [IndexFault(36, "wrong_header", {"index_count": len(log) + 1}, {"index_count": count})]
+        assert found.counts == {"wrong_header": 1}
+
+
+@settings(deadline=None)
+@given(groups=records(), data=st.data(), bits=st.integers(1, 255))
+def test_any_byte_of_a_file_is_looked_at(groups: list[list[Entry]], data: st.DataObject, bits: int) -> None:
+    log = flat(groups)
+    content = file_of(log)
+    kind = data.draw(
+        st.sampled_from(["times and offsets", "slot", "time_diff", "prev_index", "key_hash", "phy_offset"])
+    )
+    entry = data.draw(st.integers(0, len(log) - 1))
+    begin, size = {
+        "times and offsets": (8 * (entry % 4), 8),
+        "slot": (40 + 4 * (entry % SLOTS), 4),
+        "key_hash": (ENTRIES_AT + 20 * entry, 4),
+        "phy_offset": (ENTRIES_AT + 20 * entry + 4, 8),
+        "time_diff": (ENTRIES_AT + 20 * entry + 12, 4),
+        "prev_index": (ENTRIES_AT + 20 * entry + 16, 4),
+    }[kind]
+    content[begin + data.draw(st.integers(0, size - 1))] ^= bits
+    found = compare(content, log)
+    cause = {"times and offsets": "wrong_header", "slot": "broken_chain", "prev_index": "broken_chain"}.get(kind)
+    if cause is None and kind == "time_diff":
+        cause = "wrong_entry"
+    if cause is not None:
+        position = begin if cause == "wrong_header" or kind == "slot" else ENTRIES_AT + 20 * entry
+        assert (found.counts, [fault.position for fault in found.faults]) == ({cause: 1}, [position])
+    else:
+        assert found.counts or found.gaps
+
+
+T = 1_600_000_000_000
+LOG = [(11, 100, T), (12, 200, T + 7_000), (13, 300, T + 9_500), (14, 400, T + 11_000)]
+
+
+def second_file(previous_end: int) -> bytearray:
+    """The file of all entries of ``LOG`` but the first, made when the file before ended at that time."""
+    content = bytearray(indexfile.index_file_size(SLOTS, CAPACITY))
+
+    def write(position: int, data: memoryview) -> None:
+        content[position : position + len(data)] = data
+
+    hashes, offsets, times = (np.array(column, np.int64) for column in zip(*LOG[1:], strict=True))
+    chunk = (hashes.astype(np.int32), offsets, times)
+    indexfile.build_index_file([chunk], SLOTS, CAPACITY, write, start=indexfile.first_header(previous_end, 100))
+    return content
+
+
+@pytest.mark.parametrize(
+    ("made_after", "said", "expected"),
+    [
+        (T, T, None),
+        (T, T + 3_000, None),  # the file before was lost and made again: the log's own entry before counts, too
+        (T + 3_000, T + 3_000, None),
+        (T + 3_000, T, 7),
+        (T + 3_000, None, None),  # nobody knows how the file before ended
+    ],
+)
+def test_the_first_time_is_counted_from_the_end_of_the_file_before(
+    made_after: int, said: int | None, expected: int | None
+) -> None:
+    content = second_file(made_after)
+    context = FileContext(0, 1 << 40, said, growing=False, with_tags=False)
+    found = compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(LOG), context)
+    assert found.first_time_diff == (T + 7_000 - made_after) // 1000
+    assert found.counts == ({} if expected is None else {"wrong_entry": 1})
+    for fault in found.faults:
+        assert fault.position == ENTRIES_AT
+        assert isinstance(fault.expected, dict)
+        assert fault.expected["time_diff"] == expected
+
+
+def test_a_wrong_begin_is_one_fault_though_it_shifts_all_times() -> None:
+    """Also where the entry whose time it was is not in the log any more."""
+    content = file_of(LOG)
+    content[:8] = (T - 5_000).to_bytes(8, "big")
+    for log, begin in ((LOG, 0), (LOG[1:], 150)):
+        found = compare(content, log, begin=begin)
+        assert found.counts == {"wrong_header": 1}
+        (fault,) = found.faults
+        assert (fault.position, fault.found) == (0, {"begin_timestamp": T - 5_000})
+        assert isinstance(fault.expected, dict)
+        assert T - 1_000 < fault.expected["begin_timestamp"] < T + 1_000
+
+
+def test_entries_that_a_growing_file_does_not_count_yet() -> None:
+    """A broker writes entries and slots at once, the header when it flushes: slots are followed down to what counts."""
+    log = [(hashed, 100 * n, T + 1_000 * n) for n, hashed in enumerate([1, 8, 2, 1, 15, 9, 3], 1)]
+    content = file_of(log)
+    header = indexfile.IndexHeader(T + 1_000, T + 3_000, 100, 300, hash_slot_count=2, index_count=4)
+    content[:40] = header.to_bytes()
+    context = FileContext(0, 1 << 40, None, growing=True, with_tags=False)
+
+    def found() -> IndexComparison:
+        return compare_index_file(
+            lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context
+        )
+
+    assert (found().counts, found().entries, found().rows_end, found().used_slots) == ({}, 3, 3, 2)
+    content[40 + 4 : 40 + 8] = (6).to_bytes(4, "big")  # slot 1 (hashes 1, 8, 15) names an entry of slot 2
+    (fault,) = found().faults
+    assert (fault.position, fault.cause, fault.expected, fault.found) == (44, "broken_chain", {"slot": 2}, {"slot": 6})
 
 
 def test_gap_counts_tags_only_where_they_are_expected() -> None:
