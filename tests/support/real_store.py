@@ -123,12 +123,14 @@ class Opened:
 @dataclass(frozen=True)
 class Group:
     """A DLedger group of ``overwritten``: its members' stores ``n0``, ``n1`` and ``n2``, and the old leader's before it
-    came back, ``killed`` and ``stopped``, with the last entry that was committed then.
+    came back, ``killed`` and ``stopped``, with the last entry that was committed then. ``forgetful`` is one of those
+    that stayed, the one that lost its checkpoint where it was asked for that.
     """
 
     root: Path
     old_leader: str
     committed_index: int
+    forgetful: str
 
 
 @dataclass(frozen=True)
@@ -231,14 +233,15 @@ class RealStore:
         and came back when the others had put entries of another term in its place.
 
         Each of ``groups`` says ``seed``, ``messages`` (steps until the leader is cut off), ``tail``, ``others`` (steps
-        meanwhile), and whether the old leader comes back ``from_killed`` or from its clean shutdown.
+        meanwhile), and whether the old leader comes back ``from_killed`` or from its clean shutdown. With ``forgets``
+        one of the others starts again without its group's checkpoint.
         """
         jobs = [
             {"root": str(directory / f"{number:04d}"), "settings": dict(settings), **group}
             for number, group in enumerate(groups)
         ]
         return [
-            Group(Path(job["root"]), entry["old_leader"], entry["committed_index"])
+            Group(Path(job["root"]), entry["old_leader"], entry["committed_index"], entry["forgetful"])
             for entry, job in zip(self._run("overwritten", jobs), jobs, strict=True)
         ]
 

@@ -28,7 +28,6 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 final class DLedgerTail {
     private static final int MEMBERS = 3;
     private static final long TIMEOUT_MS = 120_000;
-    private static final String CHECKPOINT = "checkpoint";
 
     private final JSONObject job;
     private final Path root;
@@ -45,7 +44,10 @@ final class DLedgerTail {
         this.messages = new RandomMessages(random, clock, new ArrayList<>());
     }
 
-    /** Job entry: root, seed, settings, messages, tail (entries nobody else has), others, from_killed (comes back so). */
+    /**
+     * Job entry: root, seed, settings, messages, tail (entries nobody else has), others, from_killed (comes back so),
+     * forgets (one of the others starts again without its checkpoint).
+     */
     static Map<String, Object> write(JSONObject job) throws Exception {
         return new DLedgerTail(job).write();
     }
@@ -61,9 +63,12 @@ final class DLedgerTail {
         for (OpenStore other : group) {
             other.close();
         }
+        if (job.getBooleanValue("forgets")) {
+            Files.delete(DLedgerGroup.checkpoint(group.get(0).store));
+        }
         String old = leader.root.getFileName().toString();
         long committed = DLedgerGroup.committedIndex(leader.store);
-        awaitCheckpoint(leader, old, committed);
+        awaitCheckpoint(leader, committed);
         int tail = job.getIntValue("tail");
         for (int number = 0; number < tail; number++) {
             messages.putAndForget();
@@ -73,7 +78,7 @@ final class DLedgerTail {
             throw new IllegalStateException("the leader was not alone, or did not lead any more");
         }
         copy(leader.root, root.resolve("killed"));
-        leader.store.shutdown();
+        leader.shutdown();
         copy(leader.root, root.resolve("stopped"));
 
         List<OpenStore> others = new ArrayList<>(Arrays.asList(
@@ -91,17 +96,16 @@ final class DLedgerTail {
         others.add(leader);
         Map<String, Object> written = new LinkedHashMap<>();
         written.put("old_leader", old);
+        written.put("forgetful", group.get(0).root.getFileName().toString());
         written.put("committed_index", committed);
         List<Object> members = new ArrayList<>();
         for (OpenStore member : others) {
-            while (member.store.dispatchBehindBytes() > 0) {
-                Thread.sleep(1);
-            }
+            member.awaitDispatch();
             members.add(member.describe());
         }
         written.put("members", members);
         for (OpenStore member : others) {
-            member.store.shutdown();
+            member.shutdown();
         }
         return written;
     }
@@ -118,6 +122,7 @@ final class DLedgerTail {
         if (!open.loaded) {
             throw new IllegalStateException("the store refuses to load " + open.root);
         }
+        DLedgerGroup.bePatient(open.store);
         open.store.start();
         return open;
     }
@@ -146,14 +151,13 @@ final class DLedgerTail {
         }
     }
 
-    /** A checkpoint is written every few seconds; a member that is killed has the last one. */
-    private static void awaitCheckpoint(OpenStore open, String name, long committed) throws Exception {
-        Path checkpoint = open.root.resolve("dledger-" + name).resolve(CHECKPOINT);
+    /** Returns when the member's checkpoint, written every few seconds, says so; it stays as it is then. */
+    private static void awaitCheckpoint(OpenStore open, long committed) throws Exception {
         long deadline = System.currentTimeMillis() + TIMEOUT_MS;
-        while (!Files.exists(checkpoint)
-            || !StoreDriver.read(checkpoint).matches("(?s).*committedIndex=" + committed + "\\s.*")) {
+        while (!DLedgerGroup.isInCheckpoint(open.store, committed)) {
             DLedgerGroup.pause(deadline, "no checkpoint of what is committed");
         }
+        DLedgerGroup.stopCheckpoints(open.store);
     }
 
     private static void copy(Path from, Path to) throws IOException {

@@ -195,10 +195,18 @@ final class OpenStore implements AutoCloseable {
     public void close() throws Exception {
         if (loaded) {
             awaitDispatch();
-            store.shutdown();
+            shutdown();
             if (Files.exists(root.resolve("abort"))) {
                 throw new IllegalStateException("not a clean shutdown: " + root);
             }
+        }
+    }
+
+    void shutdown() throws Exception {
+        if (config.isEnableDLegerCommitLog()) {
+            DLedgerGroup.shutdown(store);
+        } else {
+            store.shutdown();
         }
     }
 
