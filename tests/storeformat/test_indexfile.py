@@ -192,6 +192,26 @@ def test_sizes() -> None:
         ix.parse_header(bytes(39))
 
 
+@pytest.mark.parametrize(("slots", "max_index_num"), [(1, 2), (1, 5), (7, 5), (100, 60)])
+def test_a_full_file_shows_its_sizes(slots: int, max_index_num: int) -> None:
+    entries = [(5 * n, 100 * n, 1_700_000_000_000 + n) for n in range(1, max_index_num)]
+    _, content = build([columns(entries)], slots, max_index_num)
+    assert ix.sizes_shown(len(content), reader(content)) == (slots, max_index_num)
+    for more in (1, 2, 3):
+        assert ix.sizes_shown(len(content) + more, reader(content + bytes(more))) is None
+    _, not_full = build([columns(entries[:-1])], slots, max_index_num)
+    assert ix.sizes_shown(len(not_full), reader(not_full)) is None
+    last = ix.entries_position(slots) + 20 * (max_index_num - 1)
+    negative = content[:last] + b"\xff" + content[last + 1 :]
+    assert ix.sizes_shown(len(content), reader(negative)) is None
+    assert ix.sizes_shown(len(content), reader(content[:40])) is None
+
+
+def test_an_empty_file_shows_nothing() -> None:
+    content = ix.first_header().to_bytes() + bytes(4 * 3 + 20)
+    assert ix.sizes_shown(len(content), reader(content)) is None
+
+
 def test_names_ascend_whatever_the_times_are() -> None:
     day = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC, 10:13:20 in the westmost zone
     names = ix.index_file_names([day, day + 5, day + 5, day - 1000, day + 10, 0, -7, 1 << 62, 1 << 62])
