@@ -121,7 +121,7 @@ def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
     full.
 
     The count of a full file is ``max_index_num``, and the rest of its length is slots. That holds if the last entry
-    then lies where it should: its slot names it as the newest.
+    then lies where it should: its slot names it as the newest, and the header has its offset.
     """
     header = parse_header(read(0, HEADER_SIZE))
     max_index_num = header.index_count
@@ -129,7 +129,7 @@ def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
     if rest or slots < 1 or header.entries < 1:
         return None
     last = np.frombuffer(read(entries_position(slots) + ENTRY_SIZE * header.entries, ENTRY_SIZE), dtype=ENTRY)
-    if len(last) != 1 or int(last["key_hash"][0]) < 0:
+    if len(last) != 1 or int(last["key_hash"][0]) < 0 or int(last["phy_offset"][0]) != header.end_phy_offset:
         return None
     newest = _int32(read(HEADER_SIZE + SLOT_SIZE * (int(last["key_hash"][0]) % slots), SLOT_SIZE))
     return (slots, max_index_num) if newest == header.entries else None
