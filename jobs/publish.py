@@ -146,13 +146,21 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             "is shorter than it once was, move rocksdbstore/ away before the broker starts"
         )
     if manifest.damaged_ranges:
-        notes.append(
-            f"the log is damaged in {manifest.damaged_ranges} places (--on-damage {manifest.on_damage}): a broker that "
-            "starts on it may cut it at the first of them and delete what follows; keep commitlog/, and start the "
-            "broker on a copy with the segments that rebuild --on-damage salvage --repair-log DIR repairs (publish "
-            "--commitlog COPY)"
-        )
+        notes.append(_damage_note(manifest, options))
     return notes
+
+
+def _damage_note(manifest: Manifest, options: PublishOptions) -> str:
+    """Returns what a broker does to the log that the files were made from, and on which one to start it."""
+    places = f"{manifest.damaged_ranges} damaged places (--on-damage {manifest.on_damage})"
+    danger = (
+        f"these files are from a log with {places}: a broker that starts on it may cut it at the first of them and "
+        "delete what follows; keep commitlog/, and start the broker on"
+    )
+    if options.commitlog:
+        return f"{danger} {', '.join(options.commitlog)}, with what rebuild --repair-log wrote in it"
+    repaired = "the segments that rebuild --on-damage salvage --repair-log DIR repairs"
+    return f"{danger} a copy with {repaired} (publish --commitlog COPY)"
 
 
 def _check_queue_types(configured: str, manifest: Manifest) -> None:

@@ -195,6 +195,7 @@ def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_s
     assert log(case.root) == before, "nothing here changes the log"
     assert not SYMPTOMS[heading][2] or case.is_healed()
     if heading == "The disk is damaged":
+        assert f"start the broker on {work / 'repaired-commitlog'}, with" in " ".join(capfd.readouterr().out.split())
         report = json.loads((work / "salvage.json").read_text(encoding="utf-8"))
         assert report["damaged_ranges"]
         assert report["lost_messages"] > 0
