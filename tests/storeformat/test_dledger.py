@@ -12,7 +12,15 @@ from support.in_memory import Bytes
 from support.store_builder import Message, encode_record
 
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split, search_certificate
-from storeformat.dledger import ENTRIES, Committed, EntryFraming, committed_end, committed_index, framing_of
+from storeformat.dledger import (
+    ENTRIES,
+    Committed,
+    EntryFraming,
+    committed_end,
+    committed_index,
+    framing_of,
+    is_of_group,
+)
 from storeformat.entrysurvey import survey_entries
 from storeformat.errors import RecordDefect
 from storeformat.framing import PLAIN, ChainEnd, EntryNumber
@@ -83,9 +91,11 @@ def test_a_damaged_entry_is_named_and_only_it_is_lost(field: int, value: bytes, 
     lost = log.records[5]
     entry = lost.offset - HEAD.size
     data = changed(log.segments[0], entry + field, value)
-    _, chain, found = walk(data)
-    assert found == [placed.offset for placed in log.records[:5]]
-    assert (chain.position, chain.ended, chain.defect) == (entry, ChainEnd.DEFECT, defect)
+    for block_size in (SIZE, 200, 60):
+        _, chain, found = walk(data, block_size)
+        assert found == [placed.offset for placed in log.records[:5]]
+        assert (chain.position, chain.ended, chain.defect) == (entry, ChainEnd.DEFECT, defect)
+        assert (chain.first, chain.last) == (EntryNumber(0, 0), EntryNumber(4, 0))
     survey = look_behind(data)
     assert survey.pieces == ((lost.end, log.end_offset),)
     (gap, rest) = survey.gaps
@@ -146,8 +156,9 @@ def test_entries_of_an_older_term_behind_the_end_are_stale() -> None:
     log.term = 2
     log.message(topic="T", queue_id=1, body=cut.message.body, tags="t")
     assert log.end_offset == cut.end
-    _, chain, found = walk(log.segments[0])
-    assert found == [placed.offset for placed in log.records]
+    for block_size in (SIZE, 60):
+        _, chain, found = walk(log.segments[0], block_size)
+        assert found == [placed.offset for placed in log.records]
     assert (chain.position, chain.defect) == (cut.end, RecordDefect.ENTRY_OUT_OF_ORDER)
     survey = look_behind(log.segments[0])
     assert survey.pieces == ()
@@ -254,3 +265,14 @@ def test_a_checkpoint_may_be_missing_or_empty(tmp_path: Path) -> None:
     assert committed_index(str(tmp_path / "checkpoint")) is None
     (tmp_path / "checkpoint").write_text("endIndex=5\n")
     assert committed_index(str(tmp_path / "checkpoint")) is None
+
+
+def test_what_a_blank_says_of_its_size() -> None:
+    for size in (12, 1 << 30, -3):
+        assert ENTRIES.blank_size(struct.pack(">ii", -1, size)) == size
+        assert PLAIN.blank_size(struct.pack(">iI", size, 0xCBD43194)) == size
+
+
+def test_where_a_member_of_a_group_keeps_its_entries() -> None:
+    named = ("/store/dledger-n0/data", "/store/dledger-n0/index", "/store/commitlog/data", "/store/dledger-n0")
+    assert [is_of_group(name) for name in named] == [True, False, False, False]
