@@ -243,6 +243,9 @@ def test_a_log_that_is_all_committed_has_no_such_end(tmp_path: Path) -> None:
     closed = a_log(20)
     closed.blank()  # the next file is there, and empty
     assert committed(closed, tmp_path / "blank", 19) == Committed()
+    segments = find_segments([str(tmp_path / "blank" / "dledger-n0" / "data")], None)
+    assert len(segments) == 2
+    assert committed_end(segments[:1], 19) == Committed()  # it is not there yet
 
 
 def test_a_checkpoint_that_does_not_fit_the_log(tmp_path: Path) -> None:
