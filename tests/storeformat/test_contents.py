@@ -111,6 +111,18 @@ def test_what_another_process_has_only_mapped_is_found(place: Path) -> None:
         assert found(path) == Content(SIZE, SIZE // 2 + 1, EXPECTED.sha256)
 
 
+def test_a_disk_that_fails_is_not_taken_for_one_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = sparse_file(tmp_path / "file")
+
+    def fail(handle: int, position: int, how: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with path.open("rb") as file:
+        monkeypatch.setattr(os, "lseek", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            list(contents.data_ranges(file.fileno(), 0, SIZE))
+
+
 def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) -> None:
     path = sparse_file(place / "file")
     with path.open("r+b") as file:
