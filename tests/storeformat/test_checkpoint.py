@@ -31,7 +31,11 @@ def test_short_files_read_as_if_zeros_followed() -> None:
     [
         ((4, 9, 8), StoreCheckpoint(1, 2, 3)),
         ((5, 0, 0), StoreCheckpoint(1, 2, 3, 4)),
+        ((5, 0, 1), StoreCheckpoint(1, 2, 3, 4)),
+        ((5, 1, 0), StoreCheckpoint(1, 2, 3, 4)),
+        ((5, 1, 1), StoreCheckpoint(1, 2, 3, 4, 5)),
         ((5, 1, 4), StoreCheckpoint(1, 2, 3, 4, 5)),
+        ((5, 4, 0), StoreCheckpoint(1, 2, 3, 4, 5)),
         ((5, 3), StoreCheckpoint(1, 2, 3, 4, 5)),
         ((5, 5), FULL),
         ((5, 5, 0), FULL),

@@ -139,6 +139,23 @@ def test_kernels_agree_on_random_records(data: bytes, base: int) -> None:
     assert found["reached"] <= len(data)
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.lists(st.integers(0, 40), min_size=1, max_size=12))
+def test_sizes_lead_up_to_stop_and_within_limit(data: st.DataObject, sizes: list[int]) -> None:
+    log = b"".join(size.to_bytes(4, "big") + bytes(max(size - 4, 0)) for size in sizes)
+    limit = data.draw(st.integers(0, len(log)))
+    stop = data.draw(st.integers(0, limit))
+    expected, at = [], 0
+    for size in sizes:
+        if at >= stop or at + 4 > limit or size < 8 or at + size > limit:
+            break
+        expected.append(at)
+        at += size
+    for implementation in (numpy_kernels, numba_kernels):
+        positions, reached = implementation.walk_sizes(padded(log), 0, stop, limit)
+        assert (positions.tolist(), reached) == (expected, at)
+
+
 PROPERTY_WORDS = [*ODD_PIECES, *NAMES, b"\x01", b"\x02", b"\0", b" ", b"v"]
 PROPERTY_BLOCKS = st.lists(
     st.lists(st.sampled_from(PROPERTY_WORDS) | st.binary(max_size=9), max_size=8).map(b"".join),

@@ -6,12 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.in_memory import Bytes
 from support.store_builder import Message, encode_record
 
 from storeformat import message as m
 from storeformat.errors import RecordDefect
 from storeformat.kernels import PADDING
-from storeformat.records import DecodeRules, Fault, RecordBlock, decode, is_directory_name, span_texts
+from storeformat.records import (
+    DecodeRules,
+    Fault,
+    RecordBlock,
+    decode,
+    is_directory_name,
+    span_texts,
+    store_timestamp_at,
+)
 
 NO_CRC = DecodeRules(check_crc=False)
 BASE = 1 << 40
@@ -210,6 +219,15 @@ def test_the_first_fault_counts(as_broker: bool) -> None:
     block, fault = decode_all(Message(), bad_magic, bad_crc, bad_name, rules=DecodeRules(as_broker=as_broker))
     assert len(block) == 1
     assert fault == Fault(1, RecordDefect.ILLEGAL_MAGIC)
+
+
+@pytest.mark.parametrize("store_host", HOSTS)
+@pytest.mark.parametrize("born_host", HOSTS)
+def test_one_store_timestamp_is_read_without_the_rest(born_host: tuple[str, int], store_host: tuple[str, int]) -> None:
+    time = 0x0102030405060708
+    record = encode_record(Message(born_host=born_host, store_host=store_host, store_timestamp=time, topic=""), 0)
+    reader = Bytes(b"?" * 9 + record)  # nothing behind it
+    assert store_timestamp_at(reader, 9) == time  # type: ignore[arg-type]
 
 
 def test_topics_that_java_reads_alike_are_one() -> None:
