@@ -31,7 +31,7 @@ from jobs import command_line
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "
 WITH_SPARK = "The broker does not start"
-_TIMEOUT = 240
+_TIMEOUT = 900
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,10 @@ def saved(crashed: Crashed, damaged: Damaged) -> Saved:
     (answers,) = site.clients(ASK)
     site.kill()
     site.start(store)
+    left = COUNTS["normal"] + COUNTS["large"] - len(crashed.group["took"]) - len(damaged.lost)
     again, group, sent, _, after = site.clients(
         ASK,
-        {**GROUP, "messages": 1, "to_the_end": True},
+        {**GROUP, "messages": left, "to_the_end": True},
         MORE,
         {"command": "await", "topic": "Normal", "messages": COUNTS["normal"] + MORE["counts"]["normal"]},
         ASK,

@@ -29,7 +29,7 @@ from jobs.running import LocalRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("consumequeue", "index", "checkpoint")
-_TIMEOUT = 240
+_TIMEOUT = 900
 
 
 TOPICS = ("Normal", "Tagged", "Delayed", "Transaction", "Batch")
@@ -206,7 +206,7 @@ def await_offsets(store: Path, committed: Mapping[str, int]) -> None:
 
 def _await_numbers(store: Path, name: str, head: str, numbers: Mapping[str, int]) -> None:
     """Waits until a table of the broker's configuration has these. It writes integer keys without quotes."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 200
     wanted = {f"{key}:{offset}" for key, offset in numbers.items()}
     found: set[str] = set()
     while not wanted <= found:

@@ -58,7 +58,7 @@ class Killer:
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
         self._driver.stdin.close()
-        self._driver.wait(timeout=30)
+        self._driver.wait(timeout=150)
         self._driver.stdout.close()
 
     def run(self, job: str, options: dict[str, Any], kill_before: int) -> Ended:

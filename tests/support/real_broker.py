@@ -54,11 +54,11 @@ SETTINGS: Mapping[str, Any] = {
 BROKER, CLUSTER = "broker-a", "drill"
 
 _SOURCES = Path(__file__).resolve().parent.parent / "realstore" / "broker"
-_START_TIMEOUT = 60
-_STOP_TIMEOUT = 40
+_START_TIMEOUT = 300
+_STOP_TIMEOUT = 200
 _REGISTERED = "new broker registered"
 _FORGOTTEN = "remove from brokerLiveTable OK"
-_CLIENT_TIMEOUT = 150
+_CLIENT_TIMEOUT = 900
 _HEAP = ("-Xms64m", "-Xmx384m")
 
 

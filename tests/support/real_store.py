@@ -159,7 +159,6 @@ class RealStore:
         settings: Settings | None = None,
         messages: int = 0,
         halt: bool = False,
-        deliver_delayed: bool = False,
     ) -> list[Store]:
         """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
 
@@ -170,8 +169,7 @@ class RealStore:
         (topics beyond ASCII, queue ids up to 65,535) and ``many_queues`` (as many of these ids as there are messages).
         ``settings`` win over those drawn from the
         seed. ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
-        shutdown, everything dispatched. ``deliver_delayed`` (4.x) lets the store deliver delayed messages, which are
-        all due; ``counts`` leaves these out, and the log no longer follows from the seed alone.
+        shutdown, everything dispatched.
         """
         jobs = [
             {
@@ -181,7 +179,6 @@ class RealStore:
                 "settings": dict(settings or {}),
                 "messages": messages,
                 "halt": halt,
-                "deliver_delayed": deliver_delayed,
             }
             for number in range(count)
         ]

@@ -14,7 +14,6 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** One member of a consumer group: takes messages, commits what it took, and leaves. */
 final class Consuming {
-    private static final int PATIENCE_MS = 45_000;
     private static final int QUIET_MS = 3_000;
 
     private Consuming() {
@@ -35,7 +34,7 @@ final class Consuming {
         consumer.subscribe(step.getString("topic"), "*");
         consumer.start();
         List<Object> took = new ArrayList<>();
-        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        long deadline = System.currentTimeMillis() + Clients.PATIENCE_MS;
         long last = System.currentTimeMillis();
         int wanted = step.getIntValue("messages");
         boolean toTheEnd = step.getBooleanValue("to_the_end");

@@ -118,7 +118,7 @@ final class Sending {
 
     /** A route to a topic just made, or to a broker just started, takes a moment to spread. */
     private static SendResult sending(Callable<SendResult> call) throws Exception {
-        long deadline = System.currentTimeMillis() + 15_000;
+        long deadline = System.currentTimeMillis() + Clients.PATIENCE_MS;
         while (true) {
             try {
                 SendResult result = call.call();

@@ -11,13 +11,12 @@ import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** What differs in 4.x: the store delivers delayed messages itself, and knows no topic types. */
+/** What differs in 4.x: the store would deliver delayed messages itself, and knows no topic types. */
 final class Release {
     private Release() {
     }
 
-    static DefaultMessageStore create(MessageStoreConfig config, List<String> batchTopics, boolean deliverDelayed)
-        throws Exception {
+    static DefaultMessageStore create(MessageStoreConfig config, List<String> batchTopics) throws Exception {
         if (!batchTopics.isEmpty()) {
             throw new IllegalArgumentException("4.x has no batch consume queues");
         }
@@ -25,9 +24,6 @@ final class Release {
             new BrokerConfig()) {
             @Override
             public void handleScheduleMessageService(BrokerRole role) {
-                if (deliverDelayed) {
-                    super.handleScheduleMessageService(role);
-                }
             }
         };
     }

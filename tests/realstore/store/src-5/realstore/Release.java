@@ -23,11 +23,7 @@ final class Release {
     private Release() {
     }
 
-    static DefaultMessageStore create(MessageStoreConfig config, List<String> batchTopics, boolean deliverDelayed)
-        throws Exception {
-        if (deliverDelayed) {
-            throw new IllegalArgumentException("the store of 5.x does not deliver delayed messages");
-        }
+    static DefaultMessageStore create(MessageStoreConfig config, List<String> batchTopics) throws Exception {
         ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
         for (String name : batchTopics) {
             TopicConfig topic = new TopicConfig(name);

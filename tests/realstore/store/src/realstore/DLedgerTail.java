@@ -27,7 +27,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  */
 final class DLedgerTail {
     private static final int MEMBERS = 3;
-    private static final long TIMEOUT_MS = 120_000;
+    private static final long TIMEOUT_MS = 600_000;
 
     private final JSONObject job;
     private final Path root;

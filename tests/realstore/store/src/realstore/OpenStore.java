@@ -94,7 +94,7 @@ final class OpenStore implements AutoCloseable {
         }
         DefaultMessageStore store;
         synchronized (OpenStore.class) {  // the constructors fill a static TreeMap (StoreStatsService)
-            store = Release.create(config, batchTopics, job.getBooleanValue("deliver_delayed"));
+            store = Release.create(config, batchTopics);
         }
         if (clock != null) {
             Field field = DefaultMessageStore.class.getDeclaredField("systemClock");

@@ -17,9 +17,6 @@ import java.util.SplittableRandom;
 final class RandomStore {
     static final long EPOCH = 1_700_000_000_000L;
 
-    /** The clock lies in the past, so everything is due; the delivery service begins after a second. */
-    private static final long DELIVERY_MS = 3000;
-
     private RandomStore() {
     }
 
@@ -62,9 +59,6 @@ final class RandomStore {
         }
         // A store that ends in a record without queue entry makes 4.x dispatch, and index, that record again.
         messages.putPlain();
-        if (job.getBooleanValue("deliver_delayed")) {
-            Thread.sleep(DELIVERY_MS);
-        }
         open.awaitDispatch();
 
         Map<String, Object> written = new LinkedHashMap<>();
