@@ -206,10 +206,17 @@ def test_fillers_are_units_and_no_whole_queue() -> None:
 def test_queue_ext_counts_what_each_queue_was_given() -> None:
     """Every record of the queue's last life has a unit there, also one that the queue drops; light ones have none."""
     layout = replace(LAYOUT, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=64)  # three units
-    rows: tuple[Row, ...] = ((0, 0, 0, 2, 0), (1, 1, 5, 3, 2), (1, 1, 6, 1, 5), (1, 1, 8, 1, 6), (1, 1, 9, 1, 7))
-    plan = planning.plan_queues([queue_scan("s", *rows, light=(False, False, False, True, False))], layout)
+    rows: tuple[Row, ...] = (
+        (0, 0, 0, 2, 0),
+        (0, 0, 2, 1, 8),
+        (1, 1, 5, 3, 2),
+        (1, 1, 6, 1, 5),
+        (1, 1, 8, 1, 6),
+        (1, 1, 9, 1, 7),
+    )
+    plan = planning.plan_queues([queue_scan("s", *rows, light=(False, False, False, False, True, False))], layout)
     assert [(file.path, file.begins, file.counts, file.closed) for file in plan.ext_files] == [
-        ("consumequeue_ext/A/0/00000000000000000000", (0,), (2,), False),
+        ("consumequeue_ext/A/0/00000000000000000000", (0, 8), (2, 1), False),
         ("consumequeue_ext/B/1/00000000000000000000", (2,), (3,), True),
         ("consumequeue_ext/B/1/00000000000000000064", (5, 7), (1, 1), False),
     ]
@@ -217,4 +224,4 @@ def test_queue_ext_counts_what_each_queue_was_given() -> None:
     numbers = plan.files.ext_begins
     assert numbers is not None
     assert [file.path.split("/")[1:3] for file in plan.files] == [["A", "0"], ["B", "1"], ["B", "1"]]
-    assert numbers.tolist() == [0, 0, -1, 4]
+    assert numbers.tolist() == [0, 2, 0, -1, 4]
