@@ -3,7 +3,8 @@ Report``, which knows no other job; what two of them need has a module that is n
 
 ==========================  ==========================================================================================
 a new job                   ``config`` (options), ``job_arguments``, ``arguments``, ``command_line``, and its module
-a store and its log         ``opening``, ``storelog``, ``logscan``; past damage ``damage``, ``losses``, ``logrepair``
+a store and its log         ``opening``, ``storelog``, ``logscan``, ``provenlog``
+past damage                 ``damage``, ``olderlog``, ``losses``, ``logrepair``
 rebuild                     ``rebuilding``, ``planning``, ``queueruns``, ``manifest``, ``rocksdbexport``
 publish, restore            ``backups``
 verify                      ``verifying``, ``queue_checks``, ``queue_verdicts``, ``index_checks``, ``verdicts``

@@ -6,48 +6,17 @@ The chain of sizes proves records up to the first break of each segment. What li
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from jobs.provenlog import ProvenLog, queue_runs
 from jobs.running import Runner
-from storeformat.commitlog import Break, Chain, ChainReport, Segment, Split
+from storeformat.commitlog import Break, ChainReport, Split
 from storeformat.errors import RecordDefect, TotalsDisagree
-from storeformat.queueclaims import Queue
 from storeformat.resync import Broken, Finding, Gap, Survey
-from storeformat.survivors import CLOCK_SLACK, Neighbours, latest_time
+from storeformat.survivors import Neighbours, latest_time
 from udfs.scan import ScanTask, Selection, SplitScan
 from udfs.survey import SurveyTask
-
-
-@dataclass(frozen=True)
-class OlderRecords:
-    """Records of an older log in this one's place, from the ``start`` of a segment to ``end``: to its end, or to where
-    their chain breaks and survivors of this log may lie behind.
-    """
-
-    start: Break
-    end: int
-
-
-@dataclass(frozen=True)
-class ProvenLog:
-    """The proven part of a log: segments, splits with their scans, and the chain through them.
-
-    ``whole`` says that the log is read from offset 0 on.
-    """
-
-    segments: Sequence[Segment]
-    splits: Sequence[Split]
-    scans: Sequence[SplitScan]
-    chain: Chain
-    whole: bool
-    older: tuple[OlderRecords, ...] = ()
-    """What the chain leaves out at the beginnings of segments."""
-
-    @property
-    def counted(self) -> list[SplitScan]:
-        """The scans that the chain leads through, in log order."""
-        return [self.scans[report.split.number] for report in self.chain.reports]
 
 
 @dataclass(frozen=True)
@@ -62,106 +31,6 @@ class Tail:
     garbage_end: int
     surveys: tuple[Survey, ...] = ()
     damage: Break | None = None
-
-
-def without_older_segments(known: ProvenLog) -> ProvenLog:
-    """Returns the proven log without segments that begin with an older log in this one's place; says where they lie.
-
-    Their records are certified and chained, but all older than the segment before, while the log behind goes on from
-    there; and their queues do not join those of the segments around them. Where their chain breaks off, it is a break
-    like any other: this log may go on behind a page that was never written.
-    """
-    by_segment: dict[int, list[SplitScan]] = {}
-    for scan in known.counted:
-        if scan.records:
-            by_segment.setdefault(scan.report.split.segment.base, []).append(scan)
-    written = list(by_segment.values())
-    breaks = {item.segment.base: item for item in known.chain.breaks}
-    blanks = set(known.chain.blanks)
-    older: dict[int, OlderRecords] = {}
-    before: list[SplitScan] = []
-    for number, scans in enumerate(written):
-        segment = scans[0].report.split.segment
-        end = breaks.get(segment.base)
-        is_broken = end is not None and not (end.defect == RecordDefect.UNWRITTEN and end.report.rest_is_zero)
-        if not _is_of_another_life(before, scans, written[number + 1 :], blanks, is_broken=is_broken):
-            before = scans
-            continue
-        if end is not None and is_broken:  # its last record may have lost its end to this log
-            last = max(segment.base, *(scan.last_record for scan in scans))
-            end = breaks[segment.base] = Break(segment, last, RecordDefect.OLDER_LOG, end.report)
-        start = Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report)
-        older[segment.base] = OlderRecords(start, segment.end if end is None else end.offset)
-    if not older:
-        return known
-    reports = [report for report in known.chain.reports if report.split.segment.base not in older]
-    ranges = [(item.start.offset, item.end) for item in older.values()]
-    kept = [blank for blank in known.chain.blanks if not any(begin <= blank[0] < end for begin, end in ranges)]
-    ends = [report.end for report in reports if report.start is not None and report.end > report.start]
-    log_end = max([known.segments[0].base, *ends, *(blank[1] for blank in kept)])
-    chain = replace(known.chain, reports=reports, blanks=kept, breaks=list(breaks.values()), end=log_end)
-    return replace(known, chain=chain, older=tuple(older.values()))
-
-
-def _is_of_another_life(
-    before: Sequence[SplitScan],
-    scans: Sequence[SplitScan],
-    later: Sequence[Sequence[SplitScan]],
-    blanks: Collection[tuple[int, int]],
-    *,
-    is_broken: bool,
-) -> bool:
-    """Returns whether a segment is all older than the one before it, and its queues do not go on from there.
-
-    A clock that was set back explains a lag that lasts to the end of the log. If it is longer than ``CLOCK_SLACK``, the
-    queues must go on, and all of them if the chain also breaks off: few queues go on by chance.
-    """
-    if not before:
-        return _is_of_an_earlier_life(scans, later, blanks)
-    time = next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), 0)
-    lag = time - max(scan.latest_timestamp for scan in scans)
-    if lag <= 0:
-        return False
-    is_next = bool(later) and _begins(later[0]) >= time - CLOCK_SLACK
-    left, right = _border(before, scans, blanks), _border(scans, later[0] if is_next else (), blanks)
-    jumps, joints, queues = (one + other for one, other in zip(left, right, strict=True))
-    if lag > CLOCK_SLACK:
-        return 4 * jumps > queues or 2 * joints < queues or (is_broken and joints < queues) or queues < 1 + is_broken
-    return 2 * jumps > queues and (not later or any(_begins(other) >= time for other in later))
-
-
-def _is_of_an_earlier_life(
-    scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]], blanks: Collection[tuple[int, int]]
-) -> bool:
-    """Returns whether the first segment is long before the second, and its queues do not lead there, while those of the
-    second lead on. With none behind the second nothing tells which of the two is of this log.
-    """
-    if len(later) < 2 or _begins(later[0]) - max(scan.latest_timestamp for scan in scans) <= CLOCK_SLACK:
-        return False
-    jumps, joints, _ = _border(scans, later[0], blanks)
-    jumps_behind, joints_behind, _ = _border(later[0], later[1], blanks)
-    return jumps > joints and jumps_behind < joints_behind
-
-
-def _begins(scans: Sequence[SplitScan]) -> int:
-    return scans[0].first_timestamp or 0
-
-
-def _border(
-    one: Sequence[SplitScan], other: Sequence[SplitScan], blanks: Collection[tuple[int, int]]
-) -> tuple[int, int, int]:
-    """Returns how many queues jump between two segments, how many go on without a gap, and how many cross the border.
-
-    A jump forward only counts where nothing but a BLANK lies in between.
-    """
-    if not one or not other:
-        return 0, 0, 0
-    ends = {queue: first + count for queue, first, count in _runs(one)}
-    firsts = {queue: first for queue, first, _ in _runs(other[::-1], backwards=True)}
-    is_dense = (one[-1].report.end, other[0].report.start) in blanks
-    pairs = [(ends[queue], firsts[queue]) for queue in ends.keys() & firsts.keys()]
-    jumps = sum(0 < first < end or (is_dense and first > end) for end, first in pairs)
-    return jumps, sum(first == end for end, first in pairs), len(pairs)
 
 
 def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
@@ -216,8 +85,8 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
     for item in breaks:
         before = [scan for scan in scans if scan.report.end <= item.offset]
         after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
-        ends = {queue: first + count for queue, first, count in _runs(before)}
-        firsts = {queue: first for queue, first, _ in _runs(after[::-1], backwards=True)}
+        ends = {queue: first + count for queue, first, count in queue_runs(before)}
+        firsts = {queue: first for queue, first, _ in queue_runs(after[::-1], backwards=True)}
         lost = [(other.offset, other.segment.end) for other in known.chain.breaks]
         lost += [(other.start.offset, other.end) for other in known.older]
         next_time = next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None)
@@ -248,21 +117,6 @@ def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
         if len(recent) == 3:
             break
     return latest_time(recent, after) if recent else None
-
-
-def _runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterator[tuple[Queue, int, int]]:
-    """Yields queue, first queue offset and count of all runs, in log order within a queue or in the opposite one."""
-    for scan in scans:
-        runs = scan.runs
-        rows = zip(
-            runs.topic_codes.tolist(),
-            runs.queue_ids.tolist(),
-            runs.first_queue_offsets.tolist(),
-            runs.counts.tolist(),
-            strict=True,
-        )
-        for code, queue_id, first, count in list(rows)[:: -1 if backwards else 1]:
-            yield (scan.topics[code], queue_id), first, count
 
 
 def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:

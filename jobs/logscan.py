@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jobs import damage
+from jobs import damage, olderlog
 from jobs.losses import DamagedBytes, Losses, find_losses
+from jobs.provenlog import ProvenLog
 from jobs.running import Runner
 from storeformat import message as m
 from storeformat.commitlog import Break, Segment, Sight, Split, follow_chain, plan_splits
@@ -124,16 +125,19 @@ def scan_log(
             scans[scan.report.split.number] = scan
         chain = follow_chain(segments, splits, [scan.report for scan in scans])
     whole = begin is None and segments[0].base == 0 and task.with_units and not task.selection.queues
-    known = damage.ProvenLog(segments, splits, scans, chain, whole)
+    known = ProvenLog(segments, splits, scans, chain, whole)
     salvaging = on_damage == "salvage"
     if salvaging and chain.breaks:
         known = damage.see_all_queues(runner, known, task)
         known = replace(known, whole=begin is None and segments[0].base == 0)
-    known = damage.without_older_segments(known)
+    elif olderlog.goes_back(known):
+        known = damage.see_all_queues(runner, known, task)
+    known = olderlog.without_older_segments(known)
     tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
-    breaks = [
-        item for item in (*known.chain.breaks, *(older.start for older in known.older)) if item.offset < tail.offset
-    ]
+    starts = [item.start for item in known.older]
+    breaks = [item for item in (*known.chain.breaks, *starts) if item.offset < tail.offset]
+    if on_damage == "fail":  # a broker reads a file of an older log: whether it is none of this log, a person must say
+        breaks += [start for start in starts if start not in breaks]
     if tail.damage is not None:
         breaks.append(tail.damage)
     breaks.sort(key=lambda item: item.offset)
@@ -200,7 +204,7 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
     return shared
 
 
-def _healthy(known: damage.ProvenLog, tail: damage.Tail, until: int | None) -> LogReading:
+def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReading:
     stale = []
     if tail.garbage_end > tail.offset:
         stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one")]
@@ -222,7 +226,7 @@ def _refuse_missing_ghosts(reading: LogReading) -> None:
         )
 
 
-def _stopped(known: damage.ProvenLog, first: Break) -> LogReading:
+def _stopped(known: ProvenLog, first: Break) -> LogReading:
     """Returns the log as the broker's recovery would cut it: nothing from the first damage on."""
     end = first.offset
     scans = [scan for scan in known.counted if scan.report.end <= end]
@@ -231,7 +235,7 @@ def _stopped(known: damage.ProvenLog, first: Break) -> LogReading:
     return _reading(known, scans, blanks, [cut], [], end, None)
 
 
-def _salvaged(known: damage.ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
+def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
     scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
     blanks = sorted([*known.chain.blanks, *saved.blanks])
     damaged: list[Range] = []
@@ -267,7 +271,7 @@ def _reason(gap: Gap) -> str:
 
 
 def _reading(
-    known: damage.ProvenLog,
+    known: ProvenLog,
     scans: list[SplitScan],
     blanks: list[tuple[int, int]],
     damaged: list[Range],

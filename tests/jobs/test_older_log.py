@@ -5,15 +5,23 @@ that was never written, a file out of an old backup. Their records are certified
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.damaging import SEGMENT, Shape, draw_log
 from support.in_memory import MemoryReader
-from support.salvage_trials import Trial
+from support.salvage_trials import RememberingRunner, Trial
 from support.store_builder import LogBuilder
 
-from jobs.logscan import LogReading
+from jobs.logscan import LogReading, scan_log
 from storeformat import files
+from storeformat.commitlog import Segment
+from storeformat.dispatch import DispatchRules
+from storeformat.errors import DamagedLog
+from storeformat.records import DecodeRules
+from storeformat.survivors import CLOCK_SLACK
+from udfs.scan import ScanTask, Selection
 
 YEARS_BEFORE = 1_600_000_000_000
 
@@ -75,8 +83,26 @@ def test_behind_a_page_of_an_older_log_this_one_goes_on(trial: Trial, base: int,
     assert sum(item.end - item.begin for item in reading.damaged) == goes_on - base
 
 
+@pytest.mark.parametrize("task", [{}, {"with_units": False}, {"selection": Selection((("A", 0),))}])
+@pytest.mark.parametrize("queues", ["the same", "others"])
+def test_a_clock_that_was_set_back_makes_no_older_log(queues: str, task: dict[str, Any]) -> None:
+    """Two days back where a segment begins, for good: whether all queues are read, one, or none."""
+    log = LogBuilder(SEGMENT)
+    while log.end_offset < 3 * SEGMENT:
+        if log.end_offset < 2 * SEGMENT <= log.end_offset + 200:
+            log.clock -= 2 * CLOCK_SLACK
+        log.clock += 1
+        topic = "B" if queues == "others" and log.clock < 1_700_000_000_000 - CLOCK_SLACK else "A"
+        log.message(topic=topic, body=bytes(30))
+    MemoryReader.contents = {str(base): data for base, data in log.segments.items()}
+    segments = [Segment(str(base), base, SEGMENT) for base in log.segments]
+    scan = replace(ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False), **task)
+    reading = scan_log(RememberingRunner(set(log.segments)), segments, scan, split_size=1000)
+    assert (reading.records, reading.damaged, reading.stale) == (len(log.records), [], [])
+
+
 def test_a_last_file_of_an_older_log_is_no_loss(trial: Trial) -> None:
-    """Nothing of this log lies behind it, so the log ends before it."""
+    """Nothing of this log lies behind it, so the log ends before it; but nobody is to lose it without a word."""
     base = max(base for base in trial.sound if base < trial.log.end_offset)
     reading = trial.read({base: trial.older[base]})
     assert reading.end == base
@@ -84,3 +110,5 @@ def test_a_last_file_of_an_older_log_is_no_loss(trial: Trial) -> None:
     (stale,) = reading.stale
     used = len(trial.older[base].rstrip(b"\0"))
     assert (stale.begin, stale.end) == (base, base + used)
+    with pytest.raises(DamagedLog, match="older log"):
+        scan_log(RememberingRunner({base}), trial.segments, trial.task, split_size=trial.split_size)
