@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.provenlog import ProvenLog, queue_runs
+from jobs.provenlog import ProvenLog, queue_runs, time_before
 from jobs.running import Runner
 from storeformat.commitlog import Break, ChainReport, Split
 from storeformat.errors import RecordDefect, TotalsDisagree
 from storeformat.resync import Broken, Finding, Gap, Survey
-from storeformat.survivors import Neighbours, latest_time
+from storeformat.survivors import Neighbours
 from udfs.scan import ScanTask, Selection, SplitScan
 from udfs.survey import SurveyTask
 
@@ -107,16 +107,6 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
 def _lost_bytes(ranges: Sequence[tuple[int, int]], scans: Sequence[SplitScan]) -> int:
     """Returns how many bytes may hold lost messages: those of the ranges, and the records of another place."""
     return sum(end - begin for begin, end in ranges) + sum(size for scan in scans for _, size in scan.ghosts)
-
-
-def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
-    """Returns the time of the last records of these scans; ``after`` is the time behind them, if anything is."""
-    recent: list[int] = []
-    for scan in scans[::-1]:
-        recent = [*scan.recent_timestamps, *recent][-3:]
-        if len(recent) == 3:
-            break
-    return latest_time(recent, after) if recent else None
 
 
 def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:

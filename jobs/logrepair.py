@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.damage import time_before
 from jobs.logscan import LogReading
+from jobs.provenlog import time_before
 from storeformat import files, locations
 from storeformat.commitlog import Segment
 from storeformat.repair import Patch, crc_patch, fill_range, join_ranges

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from jobs.provenlog import OlderRecords, ProvenLog, queue_runs
+from jobs.provenlog import OlderRecords, ProvenLog, queue_runs, time_before
 from storeformat.commitlog import Break
 from storeformat.errors import RecordDefect
 from storeformat.survivors import CLOCK_SLACK
@@ -104,7 +104,7 @@ def _is_of_another_life(
 
 def _lag(before: Sequence[SplitScan], scans: Sequence[SplitScan]) -> tuple[int, int]:
     """Returns the time at the end of a segment, and by how much every record of another one is older."""
-    time = next((scan.last_timestamp for scan in before[::-1] if scan.last_timestamp is not None), 0)
+    time = time_before(before, None) or 0
     return time, time - max(scan.latest_timestamp for scan in scans)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from storeformat.commitlog import Break, Chain, Segment, Split
 from storeformat.queueclaims import Queue
+from storeformat.survivors import latest_time
 from udfs.scan import SplitScan
 
 
@@ -54,3 +55,13 @@ def queue_runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterat
         )
         for code, queue_id, first, count in list(rows)[:: -1 if backwards else 1]:
             yield (scan.topics[code], queue_id), first, count
+
+
+def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
+    """Returns the time of the last records of these scans; ``after`` is the time behind them, if anything is."""
+    recent: list[int] = []
+    for scan in scans[::-1]:
+        recent = [*scan.recent_timestamps, *recent][-3:]
+        if len(recent) == 3:
+            break
+    return latest_time(recent, after) if recent else None

@@ -101,6 +101,24 @@ def test_a_clock_that_was_set_back_makes_no_older_log(queues: str, task: dict[st
     assert (reading.records, reading.damaged, reading.stale) == (len(log.records), [], [])
 
 
+def test_a_damaged_time_makes_no_older_log_of_the_next_segment() -> None:
+    """The last record of the first segment claims a far future, and the second segment's chain is broken."""
+    log = LogBuilder(SEGMENT)
+    while log.end_offset < 2 * SEGMENT:
+        log.clock += 1
+        log.message(topic="A", body=bytes(30))
+    segments = {base: bytearray(data) for base, data in log.segments.items()}
+    last = max(placed.offset for placed in log.records if placed.offset < SEGMENT)
+    segments[0][last + 56] = 1
+    lost = log.records[50]
+    segments[SEGMENT][lost.offset - SEGMENT : lost.end - SEGMENT] = bytes(lost.size)
+    MemoryReader.contents = {str(base): bytes(data) for base, data in segments.items()}
+    found = [Segment(str(base), base, SEGMENT) for base in segments]
+    task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
+    reading = scan_log(RememberingRunner(set(segments)), found, task, split_size=1000, on_damage="salvage")
+    assert (reading.records, reading.losses.messages) == (len(log.records) - 1, 1)
+
+
 def test_a_last_file_of_an_older_log_is_no_loss(trial: Trial) -> None:
     """Nothing of this log lies behind it, so the log ends before it; but nobody is to lose it without a word."""
     base = max(base for base in trial.sound if base < trial.log.end_offset)
