@@ -130,13 +130,13 @@ def _border(
 ) -> tuple[int, int, int]:
     """Returns how many queues jump between two segments, how many go on without a gap, and how many cross the border.
 
-    A jump forward only counts where nothing but a BLANK lies in between.
+    A jump forward only counts where nothing but a BLANK lies in between; a queue that begins again tells nothing.
     """
     if not one or not other:
         return 0, 0, 0
     ends = {queue: first + count for queue, first, count in queue_runs(one)}
     firsts = {queue: first for queue, first, _ in queue_runs(other[::-1], backwards=True)}
     is_dense = (one[-1].report.end, other[0].report.start) in blanks
-    pairs = [(ends[queue], firsts[queue]) for queue in ends.keys() & firsts.keys()]
-    jumps = sum(0 < first < end or (is_dense and first > end) for end, first in pairs)
+    pairs = [(ends[queue], firsts[queue]) for queue in ends.keys() & firsts.keys() if firsts[queue]]
+    jumps = sum(first < end or (is_dense and first > end) for end, first in pairs)
     return jumps, sum(first == end for end, first in pairs), len(pairs)

@@ -106,10 +106,12 @@ def test_the_outcome_does_not_depend_on_the_splits() -> None:
     assert damaged > 5
 
 
-def read(log: LogBuilder, segments: dict[int, bytes], on_damage: str, split_size: int) -> LogReading:
+def read(
+    log: LogBuilder, segments: dict[int, bytes], on_damage: str, split_size: int, *, with_units: bool = True
+) -> LogReading:
     MemoryReader.contents = {str(base): data for base, data in segments.items()}
     found = [Segment(str(base), base, log.segment_size) for base in sorted(segments)]
-    task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
+    task = ScanTask("", DecodeRules(), DispatchRules(()), with_units=with_units, with_entries=False)
     runner = RememberingRunner(damaged=set(segments))
     return scan_log(runner, found, task, split_size=split_size, on_damage=on_damage)
 
@@ -154,6 +156,7 @@ def test_salvage_of_a_healthy_log_is_the_log(log: LogBuilder) -> None:
     assert reading.damaged == []
     assert reading.losses.rows == []
     assert reading.records == len(log.records)
+    assert read(log, log.segments, "fail", log.segment_size, with_units=False).records == len(log.records)
 
 
 @pytest.mark.slow

@@ -199,7 +199,7 @@ def _take_step(draw: Draw, log: LogBuilder, step: str, shape: LogShape) -> None:
     elif step == "fill":
         log.fill(draw(st.integers(0, 24)), draw(messages(v2=shape.v2)))
     elif step == "clock":
-        log.clock += draw(st.sampled_from([-5_000, -1, 999, 1000, 3_600_000, 3_000_000_000_000]))
+        log.clock += draw(st.sampled_from([-260_000_000, -5_000, -1, 999, 1000, 3_600_000, 3_000_000_000_000]))
     elif step == "blank" and log.records:
         log.blank(draw(st.sampled_from([None, None, -1, 0])) if shape.odd_blanks else None)
     elif step == "truncate" and log.records:
