@@ -17,7 +17,7 @@ from jobs.config import PublishOptions
 from jobs.manifest import Manifest, check_files, fetch, read_manifest
 from jobs.rebuilding import MANIFEST
 from jobs.reporting import Report, Reporter, size_text
-from storeformat import durable, files, locations, replacement
+from storeformat import durable, files, locations, outputs, replacement
 from storeformat.brokerconfig import TOPICS, configured_batch_topics
 from storeformat.errors import MissingInput, Refused
 from storeformat.layout import (
@@ -41,7 +41,7 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
     begun = time.monotonic()
     root, source = (
         backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
-        locations.absolute(options.rebuilt),
+        outputs.resolved(locations.absolute(options.rebuilt)),
     )
     with backups.stopped_store(root, dry_run=options.dry_run):
         if locations.is_local(source):
@@ -70,7 +70,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
     manifest = read_manifest(remote or source)
     notes = _check_store(root, manifest, options)
-    _check_queue_types(source if TOPICS in manifest.files else root, manifest)
+    _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     if not durable.can_give_to_owner_of(log.directories[0]):
         notes.append("the log belongs to another user: make sure that the broker may write to the new files")
@@ -84,7 +84,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
     backups.check_places(root, places)
-    if remote is None and durable.device_of(source) != durable.device_of(root):
+    if remote is None and durable.device_of(source) != durable.device_of(outputs.resolved(root)):
         _check_space(root, manifest)
     number = backups.next_sequence(known)
     journal = Journal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)

@@ -134,10 +134,13 @@ def parse_mount_points(lines: Iterable[str]) -> frozenset[str]:
 
 
 def lies_apart(root: str, path: str) -> bool:
-    """Returns whether something is mounted between a directory and a path below it, so that no rename crosses."""
-    if device_of(path) != device_of(root):
+    """Returns whether something is mounted between a directory and a path below it, so that no rename crosses. The
+    directory itself may be a link to another file system.
+    """
+    base = os.path.realpath(locations.local_path(root))
+    if device_of(path) != device_of(base):
         return True
-    mounted, base = mount_points(), os.path.realpath(locations.local_path(root))
+    mounted = mount_points()
     parts = os.path.relpath(locations.local_path(path), locations.local_path(root)).split(os.sep)
     return any(os.path.join(base, *parts[: count + 1]) in mounted for count in range(len(parts)))
 

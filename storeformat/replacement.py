@@ -191,10 +191,14 @@ def _staged(item: Replacement) -> list[tuple[str, str]]:
 
 
 def finish(item: Replacement) -> Replacement:
-    """Returns the finished replacement; works from every point of swapping, in either direction."""
-    for group in _groups(item.journal.places):
+    """Returns the finished replacement; works from every point of swapping, in either direction.
+
+    What somebody removed after a crash, ``abort`` for one, has no way out: the finished journal does not claim it.
+    """
+    places = item.journal.places
+    for group in _groups(places):
         for place in group:
-            if place.old and not durable.present(item.at(place.path)):
+            if _waits_to_go(item, place):
                 _move(_home(item, place), item.at(place.path))
         _sync(item, group)
         for place in group:
@@ -202,9 +206,17 @@ def finish(item: Replacement) -> Replacement:
                 _clear(item, place)
                 _move(item.new(place), _home(item, place))
         _sync(item, group)
-    item = item.saved(FINISHED)
+    kept = tuple(replace(place, old=place.old and durable.present(item.at(place.path))) for place in places)
+    item = item.saved(FINISHED, places=kept)
     _tidy(item)
     return item
+
+
+def _waits_to_go(item: Replacement, place: Place) -> bool:
+    """Returns whether the old one of a place is still there: not out, and nothing new came in for it."""
+    if not place.old or durable.present(item.at(place.path)) or not durable.present(_home(item, place)):
+        return False
+    return not place.new or durable.present(item.new(place))
 
 
 def undo(item: Replacement) -> Replacement:

@@ -230,6 +230,16 @@ def test_half_a_publish_is_undone_when_the_log_has_changed(half_published: Case,
     assert snapshot(case.out) == snapshot(original.out)
 
 
+def test_an_abort_that_was_removed_in_between_stops_neither_way(
+    half_published: Case, old: Snapshot, new: Snapshot
+) -> None:
+    (half_published.root / "abort").unlink()
+    report = half_published.publish()
+    assert (snapshot(half_published.root), report["backed_up"]) == (new, ["consumequeue", "index", "checkpoint"])
+    half_published.restore()
+    assert snapshot(half_published.root) == {name: value for name, value in old.items() if name != "abort"}
+
+
 def test_a_dry_run_says_what_would_be_done_with_half_a_publish(half_published: Case) -> None:
     before = snapshot(half_published.root)
     assert "finished first" in half_published.publish(dry_run=True)["notes"][0]

@@ -134,6 +134,25 @@ def test_a_rebuild_on_another_file_system_is_copied(case: Case, new: Snapshot) -
         shutil.rmtree(elsewhere, ignore_errors=True)
 
 
+@pytest.mark.parametrize("is_apart", [False, True], ids=["same disk", "another disk"])
+def test_store_and_rebuild_may_be_named_by_links(
+    is_apart: bool, case: Case, old: Snapshot, new: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``store -> /data/1/store``: the link may lie on another file system than what it leads to."""
+    store, rebuilt = case.root.parent / "store", case.root.parent / "latest"
+    store.symlink_to(case.root)
+    rebuilt.symlink_to(case.out)
+    device_of = durable.device_of
+    monkeypatch.setattr(durable, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink()))
+    monkeypatch.setattr(files, "free_space", lambda path: 0)  # nothing has to be copied
+    linked = Case(store, rebuilt)
+    linked.publish()
+    assert snapshot(case.root) == new
+    assert "published already" in linked.publish()["notes"][0]
+    linked.restore()
+    assert snapshot(case.root) == old
+
+
 @pytest.mark.golden
 @pytest.mark.parametrize("store", golden.stores("plain"), ids=str)
 def test_every_real_store_takes_its_own_rebuild(store: golden.GoldenStore, tmp_path: Path) -> None:
