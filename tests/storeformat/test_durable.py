@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 from storeformat import durable
 from storeformat.errors import MissingInput, Refused, WriteFailed
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 # ------------------------------------------------------------------------------------------------------------ the lock
@@ -50,7 +53,6 @@ def test_a_lock_is_taken_and_made_as_a_broker_makes_it(before: bytes | None, tmp
         path.write_bytes(before)
     with durable.broker_lock(str(path), create=True):
         assert taken_by_another(path)
-        assert not durable.is_live(str(path))  # by nobody but this process
     assert not taken_by_another(path)
     assert path.read_bytes() == (before or b"lock")
 
@@ -81,6 +83,18 @@ def test_a_lock_is_live_while_somebody_holds_it(foreign_lock: tuple[Path, int], 
     assert not durable.is_live(str(tmp_path / "other"))
     assert not durable.is_live(str(tmp_path / "missing"))
     assert not durable.is_live("s3://bucket/store/lock")
+
+
+def test_a_broker_locks_the_first_byte_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    with path.open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 3, 1)
+        program = (
+            "import sys; from storeformat import durable; path = sys.argv[1]; assert not durable.is_live(path)\n"
+            "with durable.broker_lock(path, create=True): pass"
+        )
+        subprocess.run([sys.executable, "-c", program, path], check=True, cwd=ROOT)
 
 
 # --------------------------------------------------------------------------------------------------------------- moves
@@ -131,6 +145,14 @@ def test_what_is_mounted_on_the_way_lies_apart(
     assert durable.lies_apart(str(tmp_path / root), str(tmp_path / named)) == apart
 
 
+@pytest.mark.parametrize("apart", ["store/index", "store"])
+def test_what_is_on_another_file_system_lies_apart(apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store" / "index").mkdir(parents=True)
+    beyond = os.path.realpath(tmp_path / apart)
+    monkeypatch.setattr(durable, "device_of", lambda path: 2 if os.path.realpath(path).startswith(beyond) else 1)
+    assert durable.lies_apart(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")
+
+
 # ------------------------------------------------------------------------------------------------------ synced changes
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -158,10 +180,14 @@ def test_a_file_is_replaced_when_its_bytes_are_on_disk(
     path = tmp_path / "journal"
     path.write_bytes(b"a longer old text")
     replace = os.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda handle, noted=os.fsync: (sizes.append(os.fstat(handle).st_size), noted(handle))
+    )
+    sizes: list[int] = []
 
     def watched(draft: str, target: str) -> None:
         assert Path(draft).read_bytes() == b"new"
-        assert (path.read_bytes(), synced) == (b"a longer old text", [draft])
+        assert (path.read_bytes(), synced, sizes) == (b"a longer old text", [draft], [3])
         replace(draft, target)
 
     monkeypatch.setattr(os, "replace", watched)
@@ -179,6 +205,10 @@ def test_a_copied_tree_is_on_disk_with_all_its_directories(tmp_path: Path, synce
         (tmp_path / "source" / name).write_bytes(data)
         os.utime(tmp_path / "source" / name, ns=(1_000_000_001, 1_700_000_000_123_456_789))
     (tmp_path / "source" / "empty" / "deep").mkdir(parents=True)
+    with (tmp_path / "source" / "T" / "0" / "1").open("r+b") as file:  # a queue file: its units, and a hole
+        file.truncate(1 << 20)
+    files["T/0/1"] = b"one" + bytes((1 << 20) - 3)
+    os.utime(tmp_path / "source" / "T" / "0" / "1", ns=(1_000_000_001, 1_700_000_000_123_456_789))
     (tmp_path / "paper").write_bytes(b"paper")
     told: list[int] = []
     target = tmp_path / "new" / "place"
@@ -202,7 +232,7 @@ def test_a_copied_tree_is_on_disk_with_all_its_directories(tmp_path: Path, synce
         synced
     )
     assert told == sorted(told)
-    assert told[-1] == sum(len(data) for data in files.values()) + len(b"paper")
+    assert len(big) < told[-1] <= sum(len(data) for data in files.values()) + len(b"paper")  # holes are no bytes
 
 
 def test_bytes_are_counted_over_all_files(tmp_path: Path) -> None:
@@ -243,6 +273,20 @@ def test_a_tree_has_everything_and_follows_no_link(tmp_path: Path) -> None:
     ]  # fmt: skip
     (tmp_path / "to-file").symlink_to(tmp_path / "top" / "file")
     assert not durable.is_plain_file(str(tmp_path / "to-file"))
+
+
+def test_a_directory_that_cannot_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "top" / "closed").mkdir(parents=True)
+
+    def scan(path: Any, real: Any = os.scandir) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    with pytest.raises(MissingInput, match="Permission denied") as caught:
+        durable.tree(str(tmp_path / "top"))
+    assert caught.value.path == str(tmp_path / "top" / "closed")
 
 
 def test_only_what_is_empty_throughout_is_removed(tmp_path: Path) -> None:

@@ -205,9 +205,11 @@ def test_every_directory_that_a_move_changes_is_synced(
     root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the backup are new, so their parents change, too; nothing above the store does."""
-    item = replacement.begin(str(root), journal(source, Place("consumequeue/T", old=True, new=True)))
     synced: set[str] = set()
     monkeypatch.setattr(durable, "sync_all", synced.update)
+    item = replacement.begin(str(root), journal(source, Place("consumequeue/T", old=True, new=True)))
+    assert synced == {str(root), str(root / "backup"), item.directory}
+    synced.clear()
     item = replacement.stage(item)
     new = {item.directory, item.at("new"), item.at("new", "consumequeue")}
     assert synced == {str(source / "consumequeue"), str(root), str(root / "backup"), *new}
