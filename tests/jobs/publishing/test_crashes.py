@@ -216,6 +216,20 @@ def test_another_rebuild_undoes_the_unfinished_one_first(
     assert snapshot(second.root) == old
 
 
+def test_a_rebuild_that_was_made_again_in_the_same_place_is_published_itself(
+    half_published: Case, original: Case, new: Snapshot
+) -> None:
+    """Other bytes of a manifest are another rebuild: the one that was cut short is undone, its manifest stays."""
+    case = half_published
+    facts = manifest(original)
+    (case.out / "manifest.json").write_text(json.dumps({**facts, "note": "made again"}))
+    report = case.publish()
+    assert (snapshot(case.root), report["finished_earlier_run"]) == (new, None)
+    assert report["undone_earlier_run"] is not None
+    published = json.loads((case.root / "backup" / report["backup"] / "manifest.json").read_text())
+    assert published["note"] == "made again"
+
+
 def test_half_a_publish_is_undone_when_the_log_has_changed(half_published: Case, original: Case, old: Snapshot) -> None:
     case = half_published
     cut_the_log(case, manifest(original)["log_end"])
@@ -242,9 +256,15 @@ def test_an_abort_that_was_removed_in_between_stops_neither_way(
 
 def test_a_dry_run_says_what_would_be_done_with_half_a_publish(half_published: Case) -> None:
     before = snapshot(half_published.root)
-    assert "finished first" in half_published.publish(dry_run=True)["notes"][0]
-    assert "undone first" in half_published.restore(dry_run=True)["notes"][0]
+    for report, how in (
+        (half_published.publish(dry_run=True), "finished first"),
+        (half_published.restore(dry_run=True), "undone first"),
+    ):
+        assert how in report["notes"][0]
+        assert (report["store"], report["dry_run"]) == (str(half_published.root), True)
+        assert report["backup"] == half_published.backups[0].name
     assert snapshot(half_published.root) == before
+    assert half_published.publish()["finished_earlier_run"] == half_published.backups[0].name
 
 
 def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
