@@ -81,6 +81,16 @@ REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
         lambda case: edit_manifest(case, files=[{"path": "index/../../x", "size": 0, "data_size": 0, "sha256": ""}]),
         "does not belong",
     ),
+    "path elsewhere": (
+        lambda case: edit_manifest(
+            case, files=[{"path": "commitlog/00000000000000000000", "size": 0, "data_size": 0, "sha256": ""}]
+        ),
+        "does not belong",
+    ),
+    "path beside": (
+        lambda case: edit_manifest(case, files=[{"path": "indexes/1", "size": 0, "data_size": 0, "sha256": ""}]),
+        "does not belong",
+    ),
     "first segment gone": (lambda case: min((case.root / "commitlog").iterdir()).unlink(), "the log begins at"),
     "log too short": (lambda case: cut_the_log(case, manifest(case)["log_end"]), "the log ends before"),
     "batch topic": (make_batch_topics, "another type for this queue"),
