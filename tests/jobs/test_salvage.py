@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,29 @@ def test_a_repaired_log_is_whole_and_gives_the_same_survivors(tmp_path: Path) ->
     assert {row.path: row.content for row in again.rows} == {row.path: row.content for row in built.rows}
     assert again.reading.losses.messages == built.reading.losses.messages
     assert again.reading.records == built.reading.records + 2
+
+
+def test_a_repair_touches_nothing_but_the_damage(tmp_path: Path) -> None:
+    """In a segment that does not begin at 0: two records destroyed, one kept with the CRC of the body that it has."""
+    records = [(offset, size) for offset, size in records_of(STORE) if SEGMENT <= offset < 2 * SEGMENT]
+    (begin, size), (middle, _), (kept, _) = records[5], records[6], records[20]
+    changes = ((begin, b"\xa5" * size), (middle, b"\xa5" * 60), (kept + 90, b"\xff\xfe"))
+    built = salvage(tmp_path, *changes, keep_crc_failures=True)
+    assert [(item.begin, item.end) for item in built.reading.damaged] == [(begin, records[7][0])]
+    assert [item.begin for item in built.reading.kept] == [kept]
+    name = f"{SEGMENT:020d}"
+    assert repair_log(built.reading, str(tmp_path / "repaired")) == [name]
+    before = (tmp_path / "store" / "commitlog" / name).read_bytes()
+    after = (tmp_path / "repaired" / name).read_bytes()
+    low, high, crc = begin - SEGMENT, records[7][0] - SEGMENT, kept - SEGMENT + 8
+    assert (after[:low], after[high:crc], after[crc + 4 :]) == (before[:low], before[high:crc], before[crc + 4 :])
+    (length,) = struct.unpack_from(">i", after, kept - SEGMENT + 84)
+    body = after[kept - SEGMENT + 88 :][:length]
+    assert struct.unpack_from(">I", after, crc) == (zlib.crc32(body) & 0x7FFFFFFF,)
+    filler_size, _, _, _, _, queue_offset, offset = struct.unpack_from(">iIIiiqq", after, low)
+    assert (filler_size, queue_offset, offset) == (high - low, 0, begin)
+    times = [struct.unpack_from(">q", after, at - SEGMENT + 56)[0] for at in (records[4][0], begin, records[7][0])]
+    assert times == sorted(times)
 
 
 def read(root: Path, split_size: int = SEGMENT) -> LogReading:

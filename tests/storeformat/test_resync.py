@@ -170,6 +170,15 @@ def test_a_filler_has_just_the_size_asked_for(size: int) -> None:
     assert record == encode_record(message, 4096)
 
 
+@pytest.mark.parametrize(("born", "store"), [(4, 4), (4, 16), (16, 4), (16, 16)])
+def test_the_crc_is_that_of_the_body_wherever_addresses_let_it_begin(born: int, store: int) -> None:
+    hosts = {4: ("1.2.3.4", 5), 16: ("2001:db8::1", 5)}
+    message = Message(topic=b"T", queue_id=0, queue_offset=0, body=b"some body", sys_flag=0, tags=None, properties=b"")
+    record = encode_record(replace(message, born_host=hosts[born], store_host=hosts[store]), 4096)
+    assert crc_patch(record, 4096) == Patch(4096 + 8, record[8:12])
+    assert crc_patch(record[:8] + b"\xff" * 4 + record[12:], 4096) == Patch(4096 + 8, record[8:12])
+
+
 def test_what_is_too_short_for_a_record_is_refused() -> None:
     with pytest.raises(NotAStore, match="too short"):
         filler_record(0, 90, 0)
