@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,3 +90,38 @@ def test_only_queued_records_count(queued: list[int]) -> None:
     units = light_units(block_of([("T", 0, pair), ("T", 1, pair)]), np.array(queued, np.int64), RULES)
     assert units.rows.tolist() == [row for row in queued for _ in range(2)]
     assert units.queue_offsets.tolist() == [3, 4] * len(queued)
+
+
+AWKWARD = (
+    ("a,,b", "1,2"), ("a,b", "1,,2"), ("a,,b", "1,,2"), (",a", "1"), (",a", "1,2"), ("a,", "1"), ("a", "1,"),
+    ("a,b", "1"), ("a", "1,2"), (",", "1"), ("a", ","), ("a, ", "1,2"), (" ", "1"), ("a,a", "1,2"), ("a,b,a", "1,x,3"),
+    ("a,b,c", "1,2,"), ("a", "9"), ("a,b", "10,11"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("beside", [(), (("Topic", 1, (["%LMQ%c"], ["12"])),)], ids=["alone", "beside another"])
+@pytest.mark.parametrize("pair", AWKWARD, ids="/".join)
+def test_lists_that_no_broker_writes_are_split_as_java_does(pair: tuple[str, str], beside: tuple[Any, ...]) -> None:
+    drawn = [*beside, ("Topic", 2, (pair[0].split(","), pair[1].split(","))), *beside]
+    units = light_units(block_of(drawn), np.arange(len(drawn)), RULES)
+    found = [
+        (row, units.names[code].decode(), queue, offset)
+        for row, code, queue, offset in zip(
+            units.rows.tolist(), units.name_codes, units.queue_ids.tolist(), units.queue_offsets.tolist(), strict=True
+        )
+    ]
+    assert found == one_by_one(drawn, RULES)
+
+
+@pytest.mark.parametrize(
+    ("rules", "rows"),
+    [
+        (MultiDispatchRules(True), [0, 1, 2]),
+        (MultiDispatchRules(True, excluded_topics=("T",)), [1, 2]),
+        (MultiDispatchRules(True, excluded_prefixes=("T",)), [2]),
+        (MultiDispatchRules(True, excluded_topics=("TU", "none"), excluded_prefixes=("%",)), [0]),
+    ],
+)
+def test_records_of_excluded_topics_go_nowhere_else(rules: MultiDispatchRules, rows: list[int]) -> None:
+    block = block_of([(topic, 0, (["%LMQ%a"], ["3"])) for topic in ("T", "TU", "%U")])
+    assert light_units(block, np.arange(3), rules).rows.tolist() == rows

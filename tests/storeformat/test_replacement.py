@@ -304,6 +304,30 @@ def test_a_source_of_two_file_systems_is_refused_and_put_back(
     assert (read(root), read(source)) == (OLD, NEW)
 
 
+def test_a_place_that_was_mounted_since_stops_the_swap_and_can_be_undone(
+    begun: Replacement, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = replacement.stage(begun)
+    with monkeypatch.context() as patched:
+        crossing(patched, root / "index")
+        with pytest.raises(WriteFailed, match="another file system than the store") as caught:
+            replacement.finish(item)
+    assert caught.value.path == str(root / "index")
+    (found,) = replacement.replacements(str(root))
+    assert found.journal.state == "swapping"
+    replacement.undo(found)
+    assert (read(root), read(source)) == (OLD, NEW)
+
+
+def test_what_others_put_in_the_way_of_an_undo_is_set_aside(begun: Replacement, root: Path, source: Path) -> None:
+    item = replacement.stage(begun)
+    (root / "index").rename(item.at("index"))  # killed behind the first move
+    write(root, {"index/theirs": "text"})
+    replacement.undo(item)
+    assert (read(root), read(source)) == (OLD, NEW)
+    assert read(Path(item.directory))["aside/index/theirs"] == "text"
+
+
 @pytest.mark.parametrize("kind", ["publish", "restore"])
 def test_new_files_get_an_owner_and_restored_ones_keep_theirs(
     kind: str, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
