@@ -16,7 +16,7 @@ from support.golden import GoldenStore
 from support.golden_differences import queue_differences
 from support.rebuilding import rebuild_here
 
-from jobs import command_line, opening
+from jobs import command_line, logrepair, opening
 from jobs.config import LogOptions, TopicFilter
 from jobs.logrepair import repair_log
 from jobs.logscan import LogReading, scan_log
@@ -91,6 +91,7 @@ def test_the_last_message_of_a_queue_is_named_by_its_own_head(tmp_path: Path) ->
     assert facts["lost_messages"] == 1
     assert facts["log_end"] == offset
     assert built.reading.unwritten_bytes == 3 * SEGMENT - offset - size
+    assert repair_log(built.reading, str(tmp_path / "repaired")) == [], "a broker ends the log there as well"
 
 
 def test_a_record_with_a_bad_body_is_kept_on_request(tmp_path: Path) -> None:
@@ -124,7 +125,8 @@ def test_a_repaired_log_is_whole_and_gives_the_same_survivors(tmp_path: Path) ->
     assert again.reading.records == built.reading.records + 2
 
 
-def test_a_repair_touches_nothing_but_the_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk", [logrepair._CHUNK, 5000])
+def test_a_repair_touches_nothing_but_the_damage(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a segment that does not begin at 0: two records destroyed, one kept with the CRC of the body that it has."""
     records = [(offset, size) for offset, size in records_of(STORE) if SEGMENT <= offset < 2 * SEGMENT]
     (begin, size), (middle, _), (kept, _) = records[5], records[6], records[20]
@@ -133,6 +135,7 @@ def test_a_repair_touches_nothing_but_the_damage(tmp_path: Path) -> None:
     assert [(item.begin, item.end) for item in built.reading.damaged] == [(begin, records[7][0])]
     assert [item.begin for item in built.reading.kept] == [kept]
     name = f"{SEGMENT:020d}"
+    monkeypatch.setattr(logrepair, "_CHUNK", chunk)
     assert repair_log(built.reading, str(tmp_path / "repaired")) == [name]
     before = (tmp_path / "store" / "commitlog" / name).read_bytes()
     after = (tmp_path / "repaired" / name).read_bytes()
