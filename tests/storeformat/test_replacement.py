@@ -113,7 +113,8 @@ def test_all_is_swapped_and_nothing_empty_is_left(begun: Replacement, root: Path
     done = replacement.finish(replacement.stage(begun))
     assert read(root) == in_place()
     kept = read(Path(done.directory))
-    assert json.loads(kept.pop("journal.json"))["state"] == "finished"
+    facts = json.loads(kept.pop("journal.json"))
+    assert (facts["format"], facts["state"]) == (1, "finished"), "stores have backups of this format"
     assert kept == {**OLD, "manifest.json": "paper"}
     assert read(source) == {}
     assert source.is_dir()
