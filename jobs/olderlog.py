@@ -116,9 +116,9 @@ def _is_of_an_earlier_life(
     """
     if len(later) < 2 or _begins(later[0]) - max(scan.latest_timestamp for scan in scans) <= CLOCK_SLACK:
         return False
-    jumps, joints, _ = _border(scans, later[0], blanks)
+    jumps, _, queues = _border(scans, later[0], blanks)
     jumps_behind, joints_behind, _ = _border(later[0], later[1], blanks)
-    return jumps > joints and jumps_behind < joints_behind
+    return jumps > 1 and 4 * jumps > queues and jumps_behind < joints_behind  # one may be a damaged queue offset
 
 
 def _begins(scans: Sequence[SplitScan]) -> int:

@@ -91,7 +91,7 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
         return Frame(None, 0)
     known_magic = magic in (m.MAGIC_V1, m.MAGIC_V2)
     certified = known_magic and _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == offset
-    if magic == m.MAGIC_BLANK or size == rest:  # no record has that size: 8 bytes always stay free behind it
+    if magic == m.MAGIC_BLANK or (size == rest and not certified):  # no record leaves less than 8 bytes behind it
         return Frame(None, 0, is_blank=True)
     crc = int.from_bytes(head[_CRC_POSITION : _CRC_POSITION + 4], "big")
     said = size if m.MIN_RECORD_SIZE <= size <= room else None

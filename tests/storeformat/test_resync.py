@@ -104,6 +104,14 @@ def test_a_record_with_a_bad_body_is_kept_on_request() -> None:
     assert offsets == [placed.offset for placed in records]
 
 
+def test_a_record_that_claims_the_rest_of_its_segment_is_no_blank() -> None:
+    """Magic and own offset say that it is one, with a damaged TOTALSIZE."""
+    data, records = a_log_of(0, 1, 0, 1)
+    lost, follower = records[1], records[2]
+    gap = look_behind(changed(data, lost.offset, struct.pack(">i", len(data) - lost.offset))).gaps[0]
+    assert (gap.begin, gap.end, gap.finding) == (lost.offset, follower.offset, Finding.RECORD)
+
+
 def test_old_records_behind_a_damaged_blank_stay_out() -> None:
     log = LogBuilder(SIZE)
     for _ in range(30):

@@ -15,10 +15,10 @@ offset and the body have no check (``unchecked``: flags, times, hosts, names, pr
 ``__CRC32#``, and even that says nothing once its own 21 bytes are hit; an empty body has no CRC. Where a block of an
 older log begins just where a record must (``aligned``), its records are chained like any other, and so is the last one
 if the block ends inside its unchecked bytes: the chain leads over the head of the record in which it ends
-(``covered``). Nor can anybody tell that the first segment of a log is of an earlier life as a whole: nothing lies
-before it. And a copy in the body of a lost message that claims just the place of a message which is lost too
-(``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that other lies behind
-the next damage.
+(``covered``). Nor can anybody always tell that the first segment of which a record is proven is of an earlier life:
+nothing lies before it (``beginless``). And a copy in the body of a lost message that claims just the place of a message
+which is lost too (``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that
+other lies behind the next damage.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from storeformat import files
 from storeformat import message as m
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
 from storeformat.dispatch import DispatchRules
+from storeformat.errors import RecordDefect
 from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules
 from storeformat.resync import Broken, survey
@@ -174,6 +175,10 @@ class Trial:
         reading = self.read(changed)
         unchecked = tally.counts["unchecked"] + tally.counts["aligned"]
         came_out: set[int] = set()
+        first = min((scan.report.start or 0 for scan in reading.scans if scan.records), default=0)
+        if first in changed and changed[first][: m.FIXED_HEAD] == self.older[first][: m.FIXED_HEAD]:
+            tally.counts["beginless"] += 1
+            return
         for base, data in changed.items():
             ranges = [(scan.report.start or 0, scan.report.end) for scan in reading.scans]
             mine = [item for item in ranges if base <= item[0] < base + SEGMENT]
@@ -190,14 +195,17 @@ class Trial:
             walk = ChainWalk(
                 window, Split(0, segment, base, segment.end, segment.end, base), base, self.task.decode_rules
             )
-            foreign = sum(foreign_bytes(block) for block in walk)
-            begins_older = data[: m.FIXED_HEAD] == self.older[base][: m.FIXED_HEAD]  # the driver leaves this chain out
-            ranges = [(base, base if begins_older else walk.position)]
+            blocks = list(walk)
+            start, defect, room = walk.position, walk.defect, sum(foreign_bytes(block) for block in blocks)
+            if blocks and data[: m.FIXED_HEAD] == self.older[base][: m.FIXED_HEAD]:  # the driver leaves this chain out
+                start, defect = int(blocks[-1].offsets[-1]), RecordDefect.OLDER_LOG
+                room = start - base
+                ranges = []
+            else:
+                ranges = [(base, start)]
             if walk.ended == ChainEnd.DEFECT:
-                near = replace(self._neighbours(segment, ranges[0][1]), room=foreign + walk.position - ranges[0][1])
-                found = survey(
-                    window, Broken(segment, walk.position, walk.defect, segment.end, near), self.task.decode_rules
-                )
+                near = replace(self._neighbours(segment, start if ranges else base), room=room)
+                found = survey(window, Broken(segment, start, defect, segment.end, near), self.task.decode_rules)
                 tally.counts["surveys"] += 1
                 ranges += found.pieces
             self._judge(base, data, ranges, tally, name)
