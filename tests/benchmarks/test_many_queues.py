@@ -23,8 +23,12 @@ TOPICS = {24: 3, 240: 30, 2_400: 300}
 MESSAGES = 48_000
 ROUNDS = 2
 DEFAULT, SHORT = 6_000_000, 60_000
-MOST = 30
-"""How many times as much a hundred times as many queues may cost."""
+MOST = 60
+"""How many times as much a hundred times as many queues may cost: they take 15 to 27 times as much, as the file system
+is busy."""
+HOLES = 3
+"""How many times as much files of 6 MB may cost as short ones: mostly 1, up to 1.8 in one run; 6 with their zeros read.
+"""
 
 
 def store_of(root: Path, topics: int) -> Path:
@@ -65,4 +69,4 @@ def test_queues_cost_what_their_files_do_and_no_byte_of_a_hole(tmp_path: Path) -
     for work in (0, 1):
         few, many, short = (best[kind][work] for kind in (kinds[0], (2_400, DEFAULT), (2_400, SHORT)))
         assert many < MOST * few
-        assert many < 1.4 * short, "the length of files costs something"
+        assert many < HOLES * short, "the length of files costs something"
