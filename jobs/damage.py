@@ -44,10 +44,9 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
     proven = max([*ends, *(begin for begin, _ in known.chain.blanks)], default=-1)
     older = [item for item in known.older if item.start.offset >= proven]
     candidates = [item for item in known.chain.breaks if item.offset >= proven]
-    ends_at = sorted([*candidates, *(item.start for item in older)], key=lambda item: item.offset)
-    if not ends_at:
+    end = min((*candidates, *(item.start for item in older)), key=lambda item: item.offset, default=None)
+    if end is None:
         return Tail(known.chain.end, known.chain.end)
-    end = ends_at[0]
     behind = [scan.report for scan in known.scans if scan.report.split.start >= end.report.split.stop]
     if end.defect == RecordDefect.UNWRITTEN and end.report.rest_is_zero and all(map(_is_zero, behind)):
         return Tail(end.offset, end.offset)

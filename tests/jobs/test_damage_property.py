@@ -13,17 +13,14 @@ from hypothesis import strategies as st
 from support import damaging, strategies
 from support.damaging import Shape
 from support.in_memory import MemoryReader
-from support.salvage_trials import RememberingRunner, Tally, Trial, Trials, run_in_processes, run_trials
+from support.reading import read_segments
+from support.salvage_trials import Tally, Trial, Trials, run_in_processes, run_trials
 from support.store_builder import LogBuilder
 
-from jobs.logscan import LogReading, scan_log
+from jobs.logscan import LogReading
 from storeformat import files
-from storeformat.commitlog import Segment
-from storeformat.dispatch import DispatchRules
 from storeformat.errors import DamagedLog
 from storeformat.kernels import active
-from storeformat.records import DecodeRules
-from udfs.scan import ScanTask
 
 FAST = active().__name__.endswith("numba_kernels")
 """The reference kernels are ten times as slow, and do a part of the trials."""
@@ -106,16 +103,6 @@ def test_the_outcome_does_not_depend_on_the_splits() -> None:
     assert damaged > 5
 
 
-def read(
-    log: LogBuilder, segments: dict[int, bytes], on_damage: str, split_size: int, *, with_units: bool = True
-) -> LogReading:
-    MemoryReader.contents = {str(base): data for base, data in segments.items()}
-    found = [Segment(str(base), base, log.segment_size) for base in sorted(segments)]
-    task = ScanTask("", DecodeRules(), DispatchRules(()), with_units=with_units, with_entries=False)
-    runner = RememberingRunner(damaged=set(segments))
-    return scan_log(runner, found, task, split_size=split_size, on_damage=on_damage)
-
-
 ANY_LOG = strategies.logs().filter(lambda log: bool(log.records))
 PATIENT = settings(
     max_examples=50,
@@ -135,14 +122,14 @@ def test_any_log_with_any_damage_is_read_or_refused(data: st.DataObject) -> None
     log = data.draw(ANY_LOG)
     segments = strategies.apply_damages(log.segments, data.draw(strategies.damages(log, cuts=False)))
     split_size = data.draw(strategies.split_sizes(log.segment_size))
-    reading = read(log, segments, "salvage", split_size)
+    reading = read_segments(segments, split_size, "salvage")
     named = sum(item.end - item.begin for item in (*reading.damaged, *reading.stale))
     ghosts = sum(size for _, size in reading.ghosts)
     used = reading.record_bytes + ghosts + reading.blank_bytes + reading.unwritten_bytes + named
     assert used == log.segment_size * len(segments)
-    assert outcome(reading) == outcome(read(log, segments, "salvage", log.segment_size))
+    assert outcome(reading) == outcome(read_segments(segments, log.segment_size, "salvage"))
     try:
-        healthy = read(log, segments, "fail", split_size)
+        healthy = read_segments(segments, split_size, "fail")
     except DamagedLog:
         assert reading.damaged or reading.losses.rows
     else:
@@ -152,11 +139,11 @@ def test_any_log_with_any_damage_is_read_or_refused(data: st.DataObject) -> None
 @PATIENT
 @given(log=strategies.logs(strategies.LogShape(stale=False, odd_blanks=False)).filter(lambda log: bool(log.records)))
 def test_salvage_of_a_healthy_log_is_the_log(log: LogBuilder) -> None:
-    reading = read(log, log.segments, "salvage", log.segment_size)
+    reading = read_segments(log.segments, log.segment_size, "salvage")
     assert reading.damaged == []
     assert reading.losses.rows == []
     assert reading.records == len(log.records)
-    assert read(log, log.segments, "fail", log.segment_size, with_units=False).records == len(log.records)
+    assert read_segments(log.segments, log.segment_size, "fail", with_units=False).records == len(log.records)
 
 
 @pytest.mark.slow

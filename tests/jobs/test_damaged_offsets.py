@@ -10,27 +10,17 @@ import struct
 from dataclasses import replace
 
 import pytest
-from support.in_memory import MemoryReader
+from support.reading import read_segments
 from support.store_builder import LogBuilder, Message, Placed
 
 from jobs import planning
-from jobs.logscan import LogReading, scan_log
-from jobs.running import LocalRunner
-from storeformat import files
-from storeformat.commitlog import Segment
-from storeformat.dispatch import DispatchRules
+from jobs.logscan import LogReading
 from storeformat.errors import DamagedLog
 from storeformat.layout import StoreLayout
 from storeformat.records import DecodeRules
-from udfs.scan import ScanTask
 
 SIZE = 4096
 POLICIES = ("stop", "salvage")
-
-
-@pytest.fixture(autouse=True)
-def logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "RangeReader", MemoryReader)
 
 
 def a_log(**fields: object) -> LogBuilder:
@@ -46,11 +36,8 @@ def read(log: LogBuilder, on_damage: str, *changes: tuple[int, bytes], split_siz
     for offset, data in changes:
         base = offset - offset % SIZE
         segments[base][offset - base : offset - base + len(data)] = data
-    MemoryReader.contents = {str(base): bytes(data) for base, data in segments.items()}
     rules = DecodeRules(as_broker=on_damage == "stop")
-    task = ScanTask("", rules, DispatchRules(()), with_entries=False)
-    found = [Segment(str(base), base, SIZE) for base in sorted(segments)]
-    return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=on_damage)
+    return read_segments(segments, split_size, on_damage, decode_rules=rules)
 
 
 def own_offset(placed: Placed) -> tuple[int, bytes]:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import random
 
-import pytest
-from support.in_memory import MemoryReader
-from support.salvage_trials import RememberingRunner
+from support.reading import read_segments
 from support.store_builder import LogBuilder, Placed
 
-from jobs.logscan import LogReading, scan_log
 from jobs.losses import Loss
-from storeformat import files
-from storeformat.commitlog import Segment
-from storeformat.dispatch import DispatchRules
-from storeformat.records import DecodeRules
-from udfs.scan import ScanTask
 
 SEGMENT = 1 << 16
 PROBED = 4
 """The record of queue 1 that comes to stand in another queue; it is the third of its own."""
-
-
-@pytest.fixture(autouse=True)
-def logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "RangeReader", MemoryReader)
 
 
 def a_log() -> tuple[bytearray, list[Placed]]:
@@ -36,17 +23,10 @@ def a_log() -> tuple[bytearray, list[Placed]]:
     return bytearray(log.segments[0]), list(log.records)
 
 
-def read(data: bytes, split_size: int) -> LogReading:
-    MemoryReader.contents = {"0": data}
-    task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
-    segments = [Segment("0", 0, SEGMENT)]
-    return scan_log(RememberingRunner({0}), segments, task, split_size=split_size, on_damage="salvage")
-
-
 def losses_of(data: bytearray, lost: Placed) -> list[Loss]:
     """What is lost of a log of which one record is destroyed."""
     data[lost.offset : lost.end] = random.Random(1).randbytes(lost.size)
-    one, other = (read(bytes(data), split_size).losses.rows for split_size in (SEGMENT, 500))
+    one, other = (read_segments({0: data}, split_size, "salvage").losses.rows for split_size in (SEGMENT, 500))
     assert one == other
     return one
 

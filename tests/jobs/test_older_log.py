@@ -5,23 +5,20 @@ that was never written, a file out of an old backup. Their records are certified
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.damaging import SEGMENT, Shape, draw_log
 from support.in_memory import MemoryReader
-from support.salvage_trials import RememberingRunner, Trial
+from support.reading import read_segments
+from support.salvage_trials import Trial
 from support.store_builder import LogBuilder
 
-from jobs.logscan import LogReading, scan_log
+from jobs.logscan import LogReading
 from storeformat import files
-from storeformat.commitlog import Segment
-from storeformat.dispatch import DispatchRules
 from storeformat.errors import DamagedLog
-from storeformat.records import DecodeRules
 from storeformat.survivors import CLOCK_SLACK
-from udfs.scan import ScanTask, Selection
+from udfs.scan import Selection
 
 YEARS_BEFORE = 1_600_000_000_000
 
@@ -94,10 +91,7 @@ def test_a_clock_that_was_set_back_makes_no_older_log(queues: str, task: dict[st
         log.clock += 1
         topic = "B" if queues == "others" and log.clock < 1_700_000_000_000 - CLOCK_SLACK else "A"
         log.message(topic=topic, body=bytes(30))
-    MemoryReader.contents = {str(base): data for base, data in log.segments.items()}
-    segments = [Segment(str(base), base, SEGMENT) for base in log.segments]
-    scan = replace(ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False), **task)
-    reading = scan_log(RememberingRunner(set(log.segments)), segments, scan, split_size=1000)
+    reading = read_segments(log.segments, 1000, **task)
     assert (reading.records, reading.damaged, reading.stale) == (len(log.records), [], [])
 
 
@@ -112,10 +106,7 @@ def test_a_damaged_time_makes_no_older_log_of_the_next_segment() -> None:
     segments[0][last + 56] = 1
     lost = log.records[50]
     segments[SEGMENT][lost.offset - SEGMENT : lost.end - SEGMENT] = bytes(lost.size)
-    MemoryReader.contents = {str(base): bytes(data) for base, data in segments.items()}
-    found = [Segment(str(base), base, SEGMENT) for base in segments]
-    task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
-    reading = scan_log(RememberingRunner(set(segments)), found, task, split_size=1000, on_damage="salvage")
+    reading = read_segments(segments, 1000, "salvage")
     assert (reading.records, reading.losses.messages) == (len(log.records) - 1, 1)
 
 
@@ -129,4 +120,4 @@ def test_a_last_file_of_an_older_log_is_no_loss(trial: Trial) -> None:
     used = len(trial.older[base].rstrip(b"\0"))
     assert (stale.begin, stale.end) == (base, base + used)
     with pytest.raises(DamagedLog, match="older log"):
-        scan_log(RememberingRunner({base}), trial.segments, trial.task, split_size=trial.split_size)
+        read_segments(trial.sound | {base: trial.older[base]}, trial.split_size)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from support.in_memory import MemoryReader
 from support.rebuilding import rebuild_here
 
 from jobs import opening
@@ -12,6 +15,9 @@ from jobs.config import LogOptions
 from jobs.logscan import LogReading, scan_log
 from jobs.running import LocalRunner
 from storeformat import consumequeue as cq
+from storeformat import files
+from storeformat.commitlog import Segment
+from storeformat.dispatch import DispatchRules
 from storeformat.records import DecodeRules
 from udfs.scan import ScanTask
 
@@ -26,6 +32,18 @@ def read(root: Path, split_size: int = 1 << 30, on_damage: str = "fail") -> LogR
     return scan_log(
         LocalRunner(), store.segments, task, split_size=split_size, on_damage=on_damage, until=store.until(None)
     )
+
+
+def read_segments(
+    segments: Mapping[int, bytes | bytearray], split_size: int, on_damage: str = "fail", **scan: Any
+) -> LogReading:
+    """Reads a log of which each segment, by its base, is in memory; ``scan`` are fields of the ``ScanTask``."""
+    found = [Segment(str(base), base, len(segments[base])) for base in sorted(segments)]
+    contents = {str(base): bytes(data) for base, data in segments.items()}
+    task = ScanTask(**{"staging": "", "decode_rules": DecodeRules(), "dispatch_rules": DispatchRules(()),
+                       "with_entries": False, **scan})  # fmt: skip
+    with mock.patch.object(files, "RangeReader", MemoryReader), mock.patch.object(MemoryReader, "contents", contents):
+        return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=on_damage)
 
 
 def queue_offsets(directory: Path) -> list[int]:
