@@ -84,8 +84,8 @@ def _is_of_another_life(
 ) -> bool:
     """Returns whether a segment is all older than the one before it, and its queues do not go on from there.
 
-    A clock that was set back explains a lag that lasts to the end of the log. If it is longer than ``CLOCK_SLACK``, the
-    queues must go on, and all of them if the chain also breaks off: few queues go on by chance.
+    A clock that was set back explains a lag that lasts to the end of the log. If it is longer than ``CLOCK_SLACK``,
+    more than half of the queues must go on, and all of them if the chain also breaks off: few do by chance.
     """
     if not before:
         return _is_of_an_earlier_life(scans, later, blanks)
@@ -98,7 +98,7 @@ def _is_of_another_life(
     if lag > CLOCK_SLACK and is_broken:
         return joints < max(queues, 2)
     if lag > CLOCK_SLACK:
-        return 4 * jumps > queues or 2 * joints < queues or (is_next and not queues)
+        return (4 * jumps > queues or 2 * joints <= queues) if queues else is_next
     return 2 * jumps > queues and (not later or any(_begins(other) >= time for other in later))
 
 

@@ -121,3 +121,20 @@ def test_a_last_file_of_an_older_log_is_no_loss(trial: Trial) -> None:
     assert (stale.begin, stale.end) == (base, base + used)
     with pytest.raises(DamagedLog, match="older log"):
         read_segments(trial.sound | {base: trial.older[base]}, trial.split_size)
+
+
+def test_half_of_the_queues_go_on_by_chance() -> None:
+    """The record before the older file is lost, so that a queue may have a gap there, which is no jump. But where a
+    clock was set back, more queues go on.
+    """
+    older = LogBuilder(SEGMENT)
+    older.clock, older.queue_offsets = YEARS_BEFORE, {("A", 0): 5}
+    log = LogBuilder(SEGMENT)
+    while log.end_offset < 2 * SEGMENT - 200:
+        for one in (older, log):
+            one.message(topic="A", queue_id=len(one.records) % 2, body=bytes(30))
+    *kept, lost = [placed for placed in log.records if placed.offset < SEGMENT]
+    segments = {0: bytearray(log.segments[0]), SEGMENT: older.segments[SEGMENT]}
+    segments[0][lost.offset : lost.end] = bytes(lost.size)
+    reading = read_segments(segments, 1000, "salvage")
+    assert (reading.records, reading.end) == (len(kept), lost.offset)
