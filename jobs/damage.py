@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from jobs.provenlog import ProvenLog, queue_runs, time_before
 from jobs.running import Runner
-from storeformat.commitlog import Break, ChainReport, Split
-from storeformat.errors import RecordDefect, TotalsDisagree
+from storeformat.commitlog import Break, Split
+from storeformat.errors import TotalsDisagree
 from storeformat.resync import Broken, Finding, Gap, Survey
 from storeformat.survivors import Neighbours
 from udfs.scan import ScanTask, Selection, SplitScan
@@ -47,8 +47,7 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
     end = min((*candidates, *(item.start for item in older)), key=lambda item: item.offset, default=None)
     if end is None:
         return Tail(known.chain.end, known.chain.end)
-    behind = [scan.report for scan in known.scans if scan.report.split.start >= end.report.split.stop]
-    if end.defect == RecordDefect.UNWRITTEN and end.report.rest_is_zero and all(map(_is_zero, behind)):
+    if known.is_zero_behind(end, known.segments[-1].end):
         return Tail(end.offset, end.offset)
     surveys = runner.map("look behind the end", task, list(broken_places(known, candidates)))
     used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
@@ -56,11 +55,6 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
     is_damage |= end in candidates and _lost_a_message(end, surveys[0])
     garbage_end = max([*used, *(item.end for item in older)], default=end.offset)
     return Tail(end.offset, garbage_end, tuple(surveys), end if is_damage else None)
-
-
-def _is_zero(report: ChainReport) -> bool:
-    begins_unwritten = report.start is None or (report.defect == RecordDefect.UNWRITTEN and report.end == report.start)
-    return begins_unwritten and report.rest_is_zero
 
 
 def _lost_a_message(end: Break, survey: Survey) -> bool:
@@ -145,6 +139,7 @@ def salvage(
     surveys += tail.surveys if tail.damage is not None else ()
     older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
     whole = [Gap(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
+    whole = [gap for gap in whole if gap.begin < gap.end]  # else one record is all: the survey names what is left of it
     pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
     kept = [(item.broken, piece) for item in surveys for piece in item.kept]
     unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))

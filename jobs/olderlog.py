@@ -45,12 +45,12 @@ def without_older_segments(known: ProvenLog) -> ProvenLog:
     for number, scans in enumerate(written):
         segment = scans[0].report.split.segment
         end = breaks.get(segment.base)
-        is_broken = end is not None and not (end.defect == RecordDefect.UNWRITTEN and end.report.rest_is_zero)
+        is_broken = end is not None and not known.is_zero_behind(end, segment.end)
         if not _is_of_another_life(before, scans, written[number + 1 :], blanks, is_broken=is_broken):
             before = scans
             continue
         if end is not None and is_broken:  # its last record may have lost its end to this log
-            last = max(segment.base, *(scan.last_record for scan in scans))
+            last = max(scan.last_record for scan in scans)
             end = breaks[segment.base] = Break(segment, last, RecordDefect.OLDER_LOG, end.report)
         start = Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report)
         older[segment.base] = OlderRecords(start, segment.end if end is None else end.offset)

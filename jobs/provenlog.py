@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from storeformat.commitlog import Break, Chain, Segment, Split
+from storeformat.commitlog import Break, Chain, ChainReport, Segment, Split
+from storeformat.errors import RecordDefect
 from storeformat.queueclaims import Queue
 from storeformat.survivors import latest_time
 from udfs.scan import SplitScan
@@ -40,6 +41,18 @@ class ProvenLog:
     def counted(self) -> list[SplitScan]:
         """The scans that the chain leads through, in log order."""
         return [self.scans[report.split.number] for report in self.chain.reports]
+
+    def is_zero_behind(self, end: Break, limit: int) -> bool:
+        """Returns whether nothing but zeros lies from a break of the chain to the end ``limit`` of a segment."""
+        if end.defect != RecordDefect.UNWRITTEN or not end.report.rest_is_zero:
+            return False
+        reports = (scan.report for scan in self.scans)
+        return all(_is_zero(report) for report in reports if end.report.split.stop <= report.split.start < limit)
+
+
+def _is_zero(report: ChainReport) -> bool:
+    begins_unwritten = report.start is None or (report.defect == RecordDefect.UNWRITTEN and report.end == report.start)
+    return begins_unwritten and report.rest_is_zero
 
 
 def queue_runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterator[tuple[Queue, int, int]]:

@@ -14,6 +14,7 @@ from support.reading import read_segments
 from support.salvage_trials import Trial
 from support.store_builder import LogBuilder
 
+from jobs import damage
 from jobs.logscan import LogReading
 from storeformat import files
 from storeformat.errors import DamagedLog
@@ -138,3 +139,165 @@ def test_half_of_the_queues_go_on_by_chance() -> None:
     segments[0][lost.offset : lost.end] = bytes(lost.size)
     reading = read_segments(segments, 1000, "salvage")
     assert (reading.records, reading.end) == (len(kept), lost.offset)
+
+
+# ------------------------------------------------------------------------ what tells an older log from a clock set back
+HOUR = 3600 * 1000
+Rows = list[tuple[int, int, float]]
+"""Queue id, queue offset and hour of each record of a segment."""
+
+
+def part(hour: float, *numbers: int | None) -> Rows:
+    """One record in each of a few queues, all of one time; None where a queue has none."""
+    return [(queue, number, hour) for queue, number in enumerate(numbers) if number is not None]
+
+
+def a_log_of(*segments: Rows) -> LogBuilder:
+    """A log with a BLANK at the end of each segment but the last one."""
+    log = LogBuilder(SEGMENT)
+    for number, rows in enumerate(segments):
+        if number:
+            log.blank()
+        for queue_id, queue_offset, hour in rows:
+            time = YEARS_BEFORE + round(hour * HOUR)
+            log.message(queue_id=queue_id, queue_offset=queue_offset, store_timestamp=time, body=b"")
+    return log
+
+
+def left_out(log: LogBuilder, *changes: tuple[int, bytes]) -> list[int]:
+    """The numbers of the written segments of which no record comes out, however the log is split."""
+    segments = {base: bytearray(data) for base, data in log.segments.items()}
+    for offset, data in changes:
+        base = offset - offset % SEGMENT
+        segments[base][offset - base : offset - base + len(data)] = data
+    written = {placed.offset // SEGMENT for placed in log.records}
+    found = []
+    for split_size in (SEGMENT, 300):
+        reading = read_segments(segments, split_size, "salvage")
+        found.append(sorted(written - {begin // SEGMENT for begin, _ in begins_of(reading)}))
+    assert found[0] == found[1]
+    return found[0]
+
+
+A_DAY_BACK = [
+    pytest.param([part(99, 2, 2), part(101, 3, 3)], [], id="all queues go on"),
+    pytest.param([part(99, 1, 1), part(101, 3, 3)], [1], id="no queue goes on, and the time comes back"),
+    pytest.param([part(99, 1, 1), part(100, 3, 3)], [1], id="of just the time before"),
+    pytest.param([part(99, 1, 1), part(99.9, 1, 1)], [], id="the clock stays back"),
+    pytest.param([part(99, 1, 1), part(99.9, 1, 1), part(100, 3, 3)], [1, 2], id="what follows later is of that time"),
+    pytest.param([part(99, 1, 1)], [1], id="nothing follows"),
+    pytest.param([part(99, 2, 1)], [], id="half of the queues go on"),
+    pytest.param([part(100, 1, 1), part(101, 3, 3)], [], id="of the same time"),
+    pytest.param([part(100 - 1 / HOUR, 1, 1), part(101, 3, 3)], [1], id="a millisecond older"),
+    pytest.param([[*part(99, 1, 1), *part(99, 2, 2), *part(101, 3, 3), *part(99, 4, 4)]], [], id="one is not older"),
+    pytest.param([part(76, 2, 2, 1)], [], id="one queue of three jumps, and the clock by a day"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("behind", "older"), A_DAY_BACK)
+def test_within_a_day_most_queues_must_jump_and_the_time_come_back(behind: list[Rows], older: list[int]) -> None:
+    assert left_out(a_log_of(part(100, 1, 1, 1, 1), *behind)) == older
+
+
+OTHERS = [(4, 1, 75.0)]
+DAYS_BACK = [
+    pytest.param([part(75, 2, 2, 1)], [1], id="one queue of three jumps"),
+    pytest.param([part(75, 2, 2, 2, 1)], [], id="one queue of four jumps"),
+    pytest.param([part(75, 2, 2, 2, 9)], [], id="one queue of four jumps ahead"),
+    pytest.param([part(75, 2, 2, 9)], [1], id="one queue of three jumps ahead"),
+    pytest.param([part(75, 0, 0, 0, 0)], [], id="queues that begin again tell nothing"),
+    pytest.param([OTHERS, part(101, 2, 2, 2)], [1], id="other queues, until the time is back"),
+    pytest.param([OTHERS, part(76, 2, 2, 2)], [1], id="other queues, until a day before it"),
+    pytest.param([OTHERS, part(75.99, 2, 2, 2)], [], id="other queues, and the time stays"),
+    pytest.param([part(75, 2, 2, 2), part(101, 3, 3, 3)], [], id="all queues go on, and the time comes back"),
+    pytest.param([part(50, 2, 2), part(50, 1, 1)], [], id="what jumps later, when the time stays, says nothing here"),
+    pytest.param([[*part(70, 2, 2), *part(70, 9, 9)], part(101, 10, 10)], [], id="a gap inside of the segment"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("behind", "older"), DAYS_BACK)
+def test_where_the_clock_went_back_by_days_queues_must_go_on(behind: list[Rows], older: list[int]) -> None:
+    assert left_out(a_log_of(part(100, 1, 1, 1, 1), *behind)) == older
+
+
+@pytest.mark.parametrize(("numbers", "older"), [((2, 2, 2, 9, 9), []), ((2, 2, 9, 9), [1]), ((2, 9, 9), [1])])
+def test_behind_a_break_more_than_half_of_the_queues_must_go_on(numbers: tuple[int, ...], older: list[int]) -> None:
+    """What is lost explains a gap, so only queues that join speak for the segment."""
+    log = a_log_of(part(100, 1, 1, 1, 1, 1), part(75, *numbers))
+    assert left_out(log, (log.records[4].end, b"\xa5" * 200)) == older
+
+
+@pytest.mark.parametrize("broken", [b"\xa5" * 50, bytes(700) + b"\xa5" * 50], ids=["garbage", "zeros, then garbage"])
+@pytest.mark.parametrize(("numbers", "older"), [((2, 2), []), ((2, 2, 2), []), ((2, 2, 1), [1]), ((2,), [1])])
+def test_in_a_segment_that_breaks_off_all_of_two_queues_must_go_on(
+    numbers: tuple[int, ...], older: list[int], broken: bytes
+) -> None:
+    log = a_log_of(part(100, *(1 for _ in numbers)), part(75, *numbers))
+    assert left_out(log) == ([1] if numbers == (2, 2, 1) else [])
+    assert left_out(log, (log.end_offset, broken)) == older
+
+
+EARLIER_LIVES = [
+    pytest.param([part(0, 5, 5), part(25, 1, 1), part(25, 2, 2)], [0], id="queues jump back, and go on from there"),
+    pytest.param([part(0, 1, 1), part(25, 5, 5), part(25, 6, 6)], [0], id="queues jump ahead"),
+    pytest.param([part(0, 5, 5), part(25, 1, 1)], [], id="which of two is of this log, nothing tells"),
+    pytest.param([part(0, 5, 5), part(24, 1, 1), part(24, 2, 2)], [], id="within a day"),
+    pytest.param([part(0, 5, 5), part(25, 6, 1), part(25, 7, 2)], [], id="one queue may be a damaged queue offset"),
+    pytest.param([part(0, *[5] * 8), part(25, *[6] * 6, 1, 1), part(25, *[7] * 6, 2, 2)], [], id="two of eight"),
+    pytest.param([part(0, *[5] * 7), part(25, *[6] * 5, 1, 1), part(25, *[7] * 5, 2, 2)], [0], id="two of seven"),
+    pytest.param([part(0, 5, 5), part(25, 2, 2), part(25, 3, 1)], [], id="half of the queues do not go on behind it"),
+    pytest.param([[*part(0, 5, 5), *part(23, 6, 6)], part(25, 1, 1), part(25, 2, 2)], [], id="its end is near in time"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("segments", "older"), EARLIER_LIVES)
+def test_a_first_segment_is_of_an_earlier_life_where_the_log_begins_behind_it(
+    segments: list[Rows], older: list[int]
+) -> None:
+    assert left_out(a_log_of(*segments)) == older
+
+
+def test_a_segment_that_is_only_a_blank_may_follow_an_older_one() -> None:
+    log = a_log_of(part(100, 1, 1), part(75, 1, 1), [], part(101, 2, 2))
+    assert left_out(log) == [1]
+
+
+@pytest.mark.parametrize("task", [{"with_units": False}, {"selection": Selection((("TopicTest", 0),))}])
+@pytest.mark.parametrize(
+    ("behind", "tail"),
+    [([part(75, 2, 2), part(101, 3, 3)], b""), ([part(75, 2, 2)], b"\xa5" * 50)],
+    ids=["and came back", "and an older log lies behind the end"],
+)
+def test_where_a_clock_goes_back_by_days_all_queues_are_asked(
+    behind: list[Rows], tail: bytes, task: dict[str, Any]
+) -> None:
+    log = a_log_of(part(100, 1, 1), *behind)
+    segments = {base: bytearray(data) for base, data in log.segments.items()}
+    base = max(segments)
+    segments[base][log.end_offset - base : log.end_offset - base + len(tail)] = tail
+    reading = read_segments(segments, 300, "stop", **task)
+    assert (reading.end, reading.records) == (log.end_offset, len(log.records))
+
+
+def test_no_queue_is_asked_where_no_clock_went_back_by_more_than_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs another pass over the log."""
+    monkeypatch.delattr(damage, "see_all_queues")
+    log = a_log_of(part(100, 1, 1), part(76, 2, 2), part(101, 3, 3))
+    assert read_segments(log.segments, SEGMENT, with_units=False).records == len(log.records)
+
+
+def test_a_record_of_this_log_under_the_end_of_an_older_page_comes_out() -> None:
+    """The page ends inside the properties of its last record, which nothing checks."""
+    older = LogBuilder(SEGMENT, SEGMENT, clock=YEARS_BEFORE)
+    older.message(properties={"P": "x" * 400})
+    log = LogBuilder(SEGMENT)
+    while log.end_offset < 2 * SEGMENT:
+        log.message(body=bytes(17))
+    page = older.segments[SEGMENT][:300]
+    segments = log.segments
+    segments[SEGMENT] = page + segments[SEGMENT][300:]
+    reading = read_segments(segments, SEGMENT, "salvage")
+    goes_on = first_behind(log, SEGMENT + 300)
+    assert goes_on < older.end_offset
+    assert goes_on in [begin for begin, _ in begins_of(reading)]
+    assert [(item.begin, item.end) for item in reading.damaged] == [(SEGMENT, goes_on)]
