@@ -18,7 +18,7 @@ from typing import Any
 
 from jobs import explaining, session
 from jobs.config import QueryOptions
-from jobs.offline import OfflineStore, has_key, plain_row, row_rules, stored_at
+from jobs.offline import OfflineStore, has_key, plain_row, row_rules
 from jobs.opening import open_store
 from jobs.reporting import Report, Reporter
 from jobs.running import Runner, SparkRunner
@@ -71,9 +71,8 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
     if options.topic is None or options.key is None:
         raise UsageError("query key needs --topic and --key")
     if options.scan and runner is not None:
-        wanted = Wanted(topic=options.topic, key=options.key)
-        rows = find(options, offline, runner, wanted, options.max_messages)
-        return _messages([row for row in rows if options.begin <= stored_at(row) <= options.end])
+        wanted = Wanted(topic=options.topic, key=options.key, begin=options.begin, end=options.end)
+        return _messages(find(options, offline, runner, wanted, options.max_messages))
     offsets = offline.index_offsets(
         options.topic, options.key, max_num=options.max_messages, begin=options.begin, end=options.end
     )
@@ -109,8 +108,7 @@ def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | Non
         raise UsageError("query offset needs --topic, --queue and --offset")
     if runner is not None:
         wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
-        rows = find(options, offline, runner, wanted, options.max_messages)
-        return _messages([row for row in rows if row["dispatched"]])
+        return _messages(find(options, offline, runner, wanted, options.max_messages))
     unit = offline.unit_at(options.topic, options.queue_id, options.offset)
     row = None if unit is None else offline.record_at(unit[0], bodies=options.bodies)
     return _messages([row] if row is not None else [])
@@ -183,7 +181,7 @@ def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner
 def find(
     options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted, limit: int
 ) -> list[dict[str, Any]]:
-    """Returns the messages of the log that are wanted, in the order of the log."""
+    """Returns the first ``limit`` messages of the log that are wanted, in the order of the log."""
     task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), limit)
     found = runner.map("find messages", task, _checked_ranges(options, offline, runner))
     return [plain_row(row) for row in found[:limit]]

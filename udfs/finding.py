@@ -21,13 +21,17 @@ from udfs.rows import RowRules, record_batch
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look for: messages of a topic, with a key (KEYS or UNIQ_KEY) or at a place in a queue. None means any."""
+    """What to look for: messages of a topic, with a key (KEYS or UNIQ_KEY) or at a place in a queue. None means any.
+
+    ``begin`` and ``end`` are store times in milliseconds, both included.
+    """
 
     topic: str | None = None
     key: str | None = None
-    uniq_key: str | None = None
     queue_id: int | None = None
     queue_offset: int | None = None
+    begin: int | None = None
+    end: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,18 +55,21 @@ class FindMessages:
     def _matching(self, block: RecordBlock) -> list[dict[str, Any]]:
         wanted = self.wanted
         rows = _of_queue(block, wanted.topic, wanted.queue_id)
+        times = block.heads.store_timestamp
+        if wanted.begin is not None:
+            rows = rows[times[rows] >= wanted.begin]
+        if wanted.end is not None:
+            rows = rows[times[rows] <= wanted.end]
         if wanted.queue_offset is not None:
+            rows = rows[dispatched(block)[rows]]  # the others have 0 there, and no place
             first, end = queue_places(block, self.rules.dispatch_rules)
             rows = rows[(first[rows] <= wanted.queue_offset) & (wanted.queue_offset < end[rows])]
         if not rows.size:
             return []
         batch = record_batch(block.take(rows), self.rules)
-        keep = pc.is_valid(batch.column("commit_log_offset"))
-        if wanted.uniq_key is not None:
-            keep = pc.equal(batch.column("uniq_key"), wanted.uniq_key)
         if wanted.key is not None:
-            keep = _has_key(batch, wanted.key)
-        found: list[dict[str, Any]] = batch.filter(pc.fill_null(keep, False)).to_pylist()
+            batch = batch.filter(_has_key(batch, wanted.key))
+        found: list[dict[str, Any]] = batch.to_pylist()
         return found
 
 
