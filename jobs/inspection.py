@@ -23,6 +23,7 @@ from storeformat.commitlog import BlockWindow, ChainWalk, chain_from
 from storeformat.dispatch import topic_names
 from storeformat.framing import ChainEnd
 from storeformat.records import RecordBlock
+from udfs.scan import SplitScan
 
 DEFAULT_LIMIT = 20
 
@@ -68,9 +69,7 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
     topics: dict[str, dict[str, Any]] = {}
     for scan in reading.scans:
         names = topic_names(scan.topics)
-        for code, queue_id, count in zip(
-            scan.runs.topic_codes.tolist(), scan.runs.queue_ids.tolist(), scan.runs.counts.tolist(), strict=True
-        ):
+        for code, queue_id, count in _queued(scan):
             if not _is_wanted(names[code], queue_id, wanted):
                 continue
             row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
@@ -82,6 +81,13 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
         "segments": segments,
         "topics": [{**row, "queues": len(row["queues"])} for row in by_size],
     }
+
+
+def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
+    """Yields topic code, queue id and number of messages of each run, those of BatchCQ topics too."""
+    runs, batches = scan.runs, scan.batch_runs
+    yield from zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), runs.counts.tolist(), strict=True)
+    yield from zip(batches.topic_codes.tolist(), batches.queue_ids.tolist(), batches.messages.tolist(), strict=True)
 
 
 def utc_text(milliseconds: int) -> str:

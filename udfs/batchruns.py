@@ -25,20 +25,25 @@ _FLUSH_UNITS = 1 << 18
 
 @dataclass(frozen=True)
 class BatchRuns:
-    """One row a run: ``counts`` units from unit ``begins`` of the scan's batch file; ``births`` marks base 0."""
+    """One row a run: ``counts`` units, which stand for ``messages``, from unit ``begins`` of the scan's batch file;
+    ``births`` marks base 0.
+    """
 
     topic_codes: Int32s
     queue_ids: Int32s
     begins: Int64s
     counts: Int64s
     births: Int64s
+    messages: Int64s
 
 
-NO_RUNS = BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8")))
+NO_RUNS = BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8")))
 
 
 class BatchRunWriter:
-    """Collects batch units of one split and writes them grouped by queue; the file appears with the first unit."""
+    """Collects batch units of one split and writes them grouped by queue; the file appears with the first unit. Without
+    a ``path`` they are only summed up.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -82,11 +87,12 @@ class BatchRunWriter:
                 first + self.units,
                 np.diff(first, append=len(units)),
                 birth[first].astype(np.int64),
+                np.add.reduceat(units["batch_size"], first, dtype=np.int64),
             )
         )
-        if self._file is None:
-            self._file = files.FileWriter(self._path, stream=True)
-        self._file.write(units.view(np.uint8).data)
+        if self._path:
+            self._file = self._file or files.FileWriter(self._path, stream=True)
+            self._file.write(units.view(np.uint8).data)
         self.units += len(units)
         self.offset_sum += sum_of_offsets(units["phy_offset"])
 

@@ -216,7 +216,7 @@ class _Dispatch:
         multi = task.dispatch_rules.multi_dispatch is not None
         self._units = RunWriter(task.staging, name, with_times=task.with_times, mixed=multi)
         self._entries = EntryWriter(task.staging, name)
-        self._batches = BatchRunWriter(locations.join(task.staging, f"{name}.batches"))
+        self._batches = BatchRunWriter(locations.join(task.staging, f"{name}.batches") if task.staging else "")
         self._topics: dict[bytes, int] = {}
         self._totals = {"records": 0, "record_bytes": 0}
         self._ghosts: list[tuple[int, int]] = []
@@ -262,7 +262,7 @@ class _Dispatch:
             self._add_entries(block)
 
     def _add_units(self, block: RecordBlock) -> None:
-        if self._task.dispatch_rules.batch_topics and self._task.staging:
+        if self._task.dispatch_rules.batch_topics:
             self._add_batches(block)
         units = queue_units(block, self._task.dispatch_rules)
         if len(units.offsets):

@@ -11,6 +11,7 @@ import pytest
 from support import broker_model, golden
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
+from support.store_builder import LogBuilder, Message
 
 from jobs import inspection
 from jobs.config import InspectOptions, TopicFilter
@@ -125,3 +126,17 @@ def test_records_do_not_pass_over_damage_in_silence(here: None, tmp_path: Path) 
     assert [row["commit_log_offset"] for row in saved["records"]] == [*offsets[18:20], *offsets[22:30]]
     assert saved["damaged_ranges"][0]["begin"] == offsets[20]
     assert stopped.exit_code == saved.exit_code == 1
+
+
+def test_topics_with_batch_queues(tmp_path: Path) -> None:
+    log = LogBuilder()
+    for count in (3, 2, 1):
+        log.inner_batch(Message(topic="Batched"), count)
+    log.message(topic="Batched", queue_id=1)
+    log.message(topic="Plain")
+    options = InspectOptions(store=str(log.write(tmp_path)), batch_topics=("Batched",))
+    opened = open_store(options)
+    assert inspection.contents(opened, read_log(opened, options, LocalRunner()), options)["topics"] == [
+        {"topic": "Batched", "queues": 2, "queued_messages": 7},
+        {"topic": "Plain", "queues": 1, "queued_messages": 1},
+    ]
