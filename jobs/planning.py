@@ -241,7 +241,8 @@ def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Ca
     entry's store time.
 
     The broker makes a file when a record is dispatched and the last file is full or missing: so an empty next file
-    follows a full last one if any record comes behind, and a log without a single key has one empty file.
+    follows a full last one if any record comes behind, and a log without a single key has one empty file. With
+    ``messageIndexEnable=false`` it makes none.
     """
     capacity = layout.max_index_num - 1
     counts = np.array([scan.entries for scan in scans], np.int64)
@@ -250,7 +251,8 @@ def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Ca
     number = -(-total // capacity)
     last_record = max((scan.last_record for scan in scans), default=-1)
     last_entry = max((scan.last_entry for scan in scans), default=-1)
-    if last_record >= 0 and (total == 0 or (total % capacity == 0 and last_record > last_entry)):
+    asked_for_next = total == 0 or (total % capacity == 0 and last_record > last_entry)
+    if layout.message_index_enable and last_record >= 0 and asked_for_next:
         number += 1
     with_keys = [scan for scan in scans if scan.entries]
     first_rows = np.array([0, *np.cumsum([scan.entries for scan in with_keys])], np.int64)

@@ -51,6 +51,12 @@ def test_a_log_without_records_has_no_index() -> None:
     assert planned_index(scan_with("", 0, last_record=-1))[1] == []
 
 
+def test_a_broker_without_an_index_makes_no_file() -> None:
+    layout = replace(StoreLayout(), message_index_enable=False)
+    plan = planning.plan_index([scan_with("", 0, last_record=900)], layout, lambda path, row: 0)
+    assert (plan.files, plan.entries, plan.end_timestamp) == ([], [], 0)
+
+
 def test_records_without_a_key_leave_one_empty_file() -> None:
     """IndexService#buildIndex makes the file before it looks for keys."""
     plan, files = planned_index(scan_with("", 0, last_record=0), scan_with("", 0, last_record=900))
@@ -95,7 +101,8 @@ def test_entries_go_on_from_scan_to_scan() -> None:
 # -------------------------------------------------------------------------------------------------------- batch queues
 def batch_scan(name: str, *rows: tuple[int, int, int, int, int], topics: tuple[bytes, ...] = (b"A", b"B")) -> SplitScan:
     """Rows are topic code, queue id, begin, count, and whether the run begins the queue anew."""
-    runs = BatchRuns(*np.array(rows, np.int64).reshape(-1, 5).T)
+    columns = np.array(rows, np.int64).reshape(-1, 5).T
+    runs = BatchRuns(*columns, messages=columns[3])
     return SplitScan(REPORT, topics=topics, batch_runs=runs, batches_path=name, batch_offset_sum=7)
 
 
