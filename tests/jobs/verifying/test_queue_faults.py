@@ -19,6 +19,8 @@ from support.planting import (
     only,
     verdicts,
 )
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
 pytestmark = pytest.mark.golden
@@ -199,3 +201,27 @@ def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path
     alive = [at for at in units if struct.unpack_from(">q", content, at)[0] >= int(store.settings[SEGMENT])]
     flip(file, alive[0] + 15)
     assert verify_here(root, store.settings).verdicts.counts == {"wrong_tags_code": 1}
+
+
+def test_a_hash_in_the_place_of_a_delivery_time_of_a_record_that_is_kept(tmp_path: Path) -> None:
+    """The hash is taken from the record, whose body does not have its CRC."""
+    log = LogBuilder()
+    delayed = {"DELAY": "3", "REAL_TOPIC": "T"}
+    for body in (b"first", b"second", b"third"):
+        log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, tags="a", properties=delayed, body=body)
+    root = log.write(tmp_path / "store")
+    sizes = {"mappedFileSizeConsumeQueue": 200}
+    (tmp_path / "work").mkdir()
+    built = rebuild_here(root, tmp_path / "work", sizes, only=("consumequeue",))
+    shutil.copytree(Path(built.directory) / "consumequeue", root / "consumequeue")
+    (queue,) = (path for path in (root / "consumequeue").rglob("*") if path.is_file())
+    content = bytearray(queue.read_bytes())
+    struct.pack_into(">q", content, 20 + 12, ord("a"))
+    queue.write_bytes(content)
+    segment = root / "commitlog" / f"{0:020d}"
+    segment.write_bytes(segment.read_bytes().replace(b"second", b"Second"))
+    kept = {"only": ("consumequeue",), "on_damage": "salvage", "keep_crc_failures": True}
+    assert not verify_here(root, sizes, **kept).verdicts.counts
+    struct.pack_into(">q", content, 20 + 12, ord("b"))
+    queue.write_bytes(content)
+    assert verify_here(root, sizes, **kept).verdicts.counts == {"wrong_tags_code": 1}
