@@ -29,6 +29,7 @@ from storeformat.layout import (
     apply_settings,
     broker_name,
     find_segments,
+    is_file_name,
     parse_broker_conf,
 )
 from storeformat.logdirectories import (
@@ -229,7 +230,8 @@ def _shown_file_size(root: str, kind: str) -> int | None:
 def _queue_files(root: str, kind: str) -> Iterator[files.Entry]:
     for topic in files.list_directory(locations.join(root, kind)) or []:
         for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
-            yield from (files.list_directory(queue.path) or []) if queue.is_directory else []
+            entries = (files.list_directory(queue.path) or []) if queue.is_directory else []
+            yield from (entry for entry in entries if is_file_name(entry.name))
 
 
 def _release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
