@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -54,6 +55,8 @@ SETTING_OF_OPTION = {
     "--jars": "spark.jars",
 }
 
+_PROPERTY = re.compile(r"([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+(?![=:]))(\S.*)")
+
 # Jobs that run tasks in Python.
 WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
 
@@ -91,12 +94,14 @@ def values_of(options: Sequence[str], *names: str) -> list[str]:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Returns the settings of a spark-defaults.conf: a name, white space or ``=``, a value; ``#`` begins a comment."""
+    """Returns the settings of a spark-defaults.conf (java.util.Properties): a name, white space, ``=`` or ``:``, and a
+    value, which may hold all of these; ``#`` and ``!`` begin a comment.
+    """
     settings = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        words = line.strip().replace("=", " ", 1).split(None, 1)
-        if len(words) == 2 and not words[0].startswith("#"):
-            settings[words[0].rstrip(":")] = words[1].strip()
+        found = _PROPERTY.fullmatch(line.strip())
+        if found:
+            settings[found[1]] = found[2]
     return settings
 
 

@@ -83,6 +83,18 @@ class TestLaunch:
         chosen = launch.user_settings(["--properties-file", str(tmp_path / "mine.conf"), "--master", "local[1]"])
         assert chosen == {"spark.ui.enabled": "true", "spark.master": "local[1]"}
 
+    def test_a_properties_file_is_read_as_java_does(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.conf").write_text(
+            "spark.driver.extraJavaOptions  -Dx=1 -Dy=2\nspark.jars s3://b/day=1/y.jar\nspark.a=b=c \nspark.b : d e\n"
+            "! a comment\n#spark.c f\nspark.empty\nspark.none =\n\n"
+        )
+        assert launch.user_settings(["--properties-file", str(tmp_path / "mine.conf")]) == {
+            "spark.driver.extraJavaOptions": "-Dx=1 -Dy=2",
+            "spark.jars": "s3://b/day=1/y.jar",
+            "spark.a": "b=c",
+            "spark.b": "d e",
+        }
+
     @pytest.mark.parametrize(
         "options", [["--conf", "nonsense"], ["--conf", "=x"], ["--master", ""], ["--properties-file", "absent"]]
     )
