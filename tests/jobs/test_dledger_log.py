@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import planting
 from support.entry_log import HEAD, SIZE, EntryLogBuilder, a_log
 from support.reading import opened, queue_offsets, read, rebuilt
+from support.rebuilding import rebuild_here
 from support.verifying import verify_here
 
 from jobs import command_line, datasource, inspection, opening, publish, query
@@ -278,6 +280,21 @@ def test_a_killed_member_may_have_dispatched_more_than_its_checkpoint_says(tmp_p
         assert [hazard["hazard"] for hazard in verified.verdicts.hazards] == hazards
     assert not verified.verdicts.counts
     assert "the queues lag: 19 messages" in "\n".join(verified.verdicts.notes)
+
+
+def test_a_member_that_lost_its_checkpoint_indexes_its_last_record_again(tmp_path: Path) -> None:
+    """It dispatches its whole log, and IndexService#buildIndex skips smaller offsets than the last, not the last."""
+    root = a_log().write(tmp_path / "store")
+    sizes = {"maxHashSlotNum": planting.SLOTS, "maxIndexNum": 100}
+    made = rebuild_here(root, tmp_path, sizes)
+    for name in ("consumequeue", "index"):
+        shutil.copytree(Path(made.directory) / name, root / name)
+    shutil.copy(Path(made.directory) / "checkpoint", root / "checkpoint")
+    (file,) = planting.index_files(root)
+    planting.rewrite(file, lambda entries: entries.append(entries[-1]))
+    verified = verify_here(root, sizes).verdicts
+    assert (verified.counts, verified.hazards) == ({}, [])
+    assert verified.notes == ["1 index entries are there twice, as after a crash"]
 
 
 def published(root: Path, made: Path) -> Report:

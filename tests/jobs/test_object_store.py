@@ -190,6 +190,22 @@ class TestPublish:
         bucket.client.put_object(Bucket=bucket.name, Key=f"out/{name}", Body=good)
         assert "consumequeue" in self.publish(damaged, options.output)["replaced"]
 
+    def test_the_topics_that_come_with_a_rebuild_decide_on_its_queues(self, bucket: Bucket, tmp_path: Path) -> None:
+        """``topics.json`` calls a topic ordinary whose queues are of type BatchCQ, and comes from the bucket, too."""
+        (store,) = golden.stores("batch-cq-5.3.3")
+        root = Path(shutil.copytree(golden.unpack(store), tmp_path / "store"))
+        topic = min(path.name for path in (root / "batchconsumequeue").iterdir())
+        shutil.rmtree(root / "config", ignore_errors=True)
+        (root / "config").mkdir()
+        table = {"topicConfigTable": {topic: {"perm": 6, "readQueueNums": 8, "writeQueueNums": 8}}}
+        (root / "config" / "topics.json").write_text(json.dumps(table))
+        options = rebuilt(bucket, store, str(root), "out", tmp_path, topics_json=True)
+        shutil.rmtree(root / "config")
+        with pytest.raises(Refused, match="another type for this queue") as refused:
+            self.publish(root, options.output)
+        assert str(refused.value.path).startswith(f"batchconsumequeue/{topic}/")
+        assert not (root / "backup").exists()
+
     def test_without_a_manifest(self, bucket: Bucket, damaged: Path) -> None:
         bucket.client.put_object(Bucket=bucket.name, Key="out/checkpoint", Body=b"x")
         with pytest.raises(Refused, match="no manifest"):

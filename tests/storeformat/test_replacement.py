@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,65 @@ def test_every_directory_that_a_move_changes_is_synced(
     replacement.finish(item)
     inside = {str(root), str(root / "backup"), str(root / "consumequeue"), item.directory, item.at("consumequeue")}
     assert inside | new == synced
+
+
+def durable_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """From here on, every move with its target, every sync, and every state that a journal gets, in order."""
+    steps: list[tuple[str, str]] = []
+    move, sync_all, replace_file = durable.move, durable.sync_all, durable.replace_file
+
+    def noted_move(source: str, target: str) -> bool:
+        steps.append(("move", target))
+        return move(source, target)
+
+    def noted_sync(paths: Iterable[str]) -> None:
+        paths = list(paths)
+        steps.extend(("sync", path) for path in paths)
+        sync_all(paths)
+
+    def noted_state(path: str, data: bytes) -> None:
+        steps.append(("state", json.loads(data)["state"]))
+        replace_file(path, data)
+
+    monkeypatch.setattr(durable, "move", noted_move)
+    monkeypatch.setattr(durable, "sync_all", noted_sync)
+    monkeypatch.setattr(durable, "replace_file", noted_state)
+    return steps
+
+
+def test_an_undo_reaches_the_disk_in_order(
+    begun: Replacement, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may keep any of the moves since the last sync: it must never find new queues in a store without
+    ``abort``, two artefacts for one name, or a journal that says more than the directories.
+    """
+    swapped = replacement.finish(replacement.stage(begun)).saved("swapping")
+    steps = durable_steps(monkeypatch)
+    replacement.undo(swapped)
+    at = {
+        name: steps.index(("move", path))
+        for name, path in (
+            ("abort back", str(root / "abort")),
+            ("first out", swapped.at("new", "index")),
+            ("last out", swapped.at("new", "consumequeue")),
+            ("first in", str(root / "index")),
+            ("last in", str(root / "consumequeue")),
+            ("first to its source", str(source / "manifest.json")),
+            ("last to its source", str(source / "consumequeue")),
+        )
+    }
+    at |= {name: steps.index(("state", name)) for name in ("staging", "undone")}
+    assert sorted(at, key=lambda name: at[name]) == [
+        "abort back", "first out", "last out", "first in", "last in", "staging", "first to its source",
+        "last to its source", "undone",
+    ]  # fmt: skip
+    for before, behind, directories in (
+        ("abort back", "first out", {str(root), swapped.directory}),
+        ("last out", "first in", {str(root), swapped.at("new")}),
+        ("last in", "staging", {str(root), swapped.directory}),
+        ("last to its source", "undone", {str(source), swapped.directory, swapped.at("new")}),
+    ):
+        assert {("sync", path) for path in directories} <= set(steps[at[before] : at[behind]]), before
 
 
 @pytest.mark.parametrize("gone", ["abort", "index"])

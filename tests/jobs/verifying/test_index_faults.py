@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from support.planting import (
     flip,
     index_files,
     only,
+    rewrite,
     verdicts,
 )
 
@@ -98,25 +98,6 @@ def test_index_file_cut_short(root: Path) -> None:
     with file.open("r+b") as opened:
         opened.truncate(1000)
     only(root, "wrong_size", f"index/{file.name}", None)
-
-
-def rewrite(file: Path, change: Callable[[list[bytes]], None]) -> None:
-    """Changes the entries of an index file as a broker would have written them: links, slots and header fit."""
-    content = bytearray(file.read_bytes())
-    (count,) = struct.unpack_from(">i", content, 36)
-    entries = [bytes(content[entry_at(n) : entry_at(n) + 16]) for n in range(1, count)]
-    change(entries)
-    slots = [0] * SLOTS
-    content[40:] = bytes(len(content) - 40)
-    for number, entry in enumerate(entries, 1):
-        (key_hash,) = struct.unpack_from(">i", entry)
-        content[entry_at(number) : entry_at(number) + 20] = entry + struct.pack(">i", slots[key_hash % SLOTS])
-        slots[key_hash % SLOTS] = number
-    struct.pack_into(f">{SLOTS}i", content, 40, *slots)
-    used = sum(map(bool, slots))
-    (end,) = struct.unpack_from(">q", entries[-1], 4)
-    struct.pack_into(">qii", content, 24, end, used, len(entries) + 1)
-    file.write_bytes(content)
 
 
 def test_entry_left_out(root: Path) -> None:
