@@ -59,9 +59,7 @@ def without_older_segments(known: ProvenLog) -> ProvenLog:
     reports = [report for report in known.chain.reports if report.split.segment.base not in older]
     ranges = [(item.start.offset, item.end) for item in older.values()]
     kept = [blank for blank in known.chain.blanks if not any(begin <= blank[0] < end for begin, end in ranges)]
-    ends = [report.end for report in reports if report.start is not None and report.end > report.start]
-    log_end = max([known.segments[0].base, *ends, *(blank[1] for blank in kept)])
-    chain = replace(known.chain, reports=reports, blanks=kept, breaks=list(breaks.values()), end=log_end)
+    chain = replace(known.chain, reports=reports, blanks=kept, breaks=list(breaks.values()))
     return replace(known, chain=chain, older=tuple(older.values()))
 
 

@@ -237,6 +237,20 @@ def test_in_a_segment_that_breaks_off_all_of_two_queues_must_go_on(
     assert left_out(log, (log.end_offset, broken)) == older
 
 
+@pytest.mark.parametrize("hour", [76, 99])
+def test_a_segment_that_breaks_off_may_be_a_day_older(hour: float) -> None:
+    log = a_log_of(part(100, 1), part(hour, 2))
+    assert left_out(log, (log.end_offset, b"\xa5" * 50)) == []
+
+
+def test_a_segment_without_a_record_is_no_older_log() -> None:
+    log = a_log_of(part(100, 1, 1), part(101, 2, 2))
+    segments = log.segments | {SEGMENT: b"\xa5" * 100 + log.segments[SEGMENT][100:]}
+    (damaged,) = read_segments(segments, SEGMENT, "salvage").damaged
+    assert (damaged.begin, damaged.end) == (SEGMENT, SEGMENT + 100)
+    assert "older" not in damaged.reason
+
+
 EARLIER_LIVES = [
     pytest.param([part(0, 5, 5), part(25, 1, 1), part(25, 2, 2)], [0], id="queues jump back, and go on from there"),
     pytest.param([part(0, 1, 1), part(25, 5, 5), part(25, 6, 6)], [0], id="queues jump ahead"),
