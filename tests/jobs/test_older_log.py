@@ -255,12 +255,12 @@ EARLIER_LIVES = [
     pytest.param([part(0, 5, 5), part(25, 1, 1), part(25, 2, 2)], [0], id="queues jump back, and go on from there"),
     pytest.param([part(0, 1, 1), part(25, 5, 5), part(25, 6, 6)], [0], id="queues jump ahead"),
     pytest.param([part(0, 5, 5), part(25, 1, 1)], [], id="which of two is of this log, nothing tells"),
-    pytest.param([part(0, 5, 5), part(24, 1, 1), part(24, 2, 2)], [], id="within a day"),
+    pytest.param([part(0, 5, 5), part(24, 1, 1), part(25, 2, 2)], [], id="within a day"),
     pytest.param([part(0, 5, 5), part(25, 6, 1), part(25, 7, 2)], [], id="one queue may be a damaged queue offset"),
     pytest.param([part(0, *[5] * 8), part(25, *[6] * 6, 1, 1), part(25, *[7] * 6, 2, 2)], [], id="two of eight"),
     pytest.param([part(0, *[5] * 7), part(25, *[6] * 5, 1, 1), part(25, *[7] * 5, 2, 2)], [0], id="two of seven"),
     pytest.param([part(0, 5, 5), part(25, 2, 2), part(25, 3, 1)], [], id="half of the queues do not go on behind it"),
-    pytest.param([[*part(0, 5, 5), *part(23, 6, 6)], part(25, 1, 1), part(25, 2, 2)], [], id="its end is near in time"),
+    pytest.param([[*part(0, 5, 5, 5), *part(23, 6, 6, 6)], part(25, 1, 1), part(25, 2, 2)], [], id="its end is near"),
 ]  # fmt: skip
 
 
