@@ -205,13 +205,13 @@ class _Sequence:
                 self._missing_keys(place, gap)
             if one.rows_begin < 0:
                 continue
-            gap = Gap(row, one.rows_begin, 1, one.with_tags)
+            gap = Gap(row, one.rows_begin, one.with_tags)
             if gap.begin < gap.end:
                 self._judge_gap(place, gap, one, before)
             elif one.rows_begin < row:
                 self._judge_overlap(place, one, row)
             row, with_tags, before = max(row, one.rows_end), one.with_tags, one
-        self._judge_rest(Gap(row, self._rows.total, 0, with_tags and before is not None), before, dispatched)
+        self._judge_rest(Gap(row, self._rows.total, with_tags and before is not None), before, dispatched)
         if self._doubled:
             self._verdicts.note(f"{self._doubled} index entries are there twice, as after a crash")
 
@@ -246,10 +246,10 @@ class _Sequence:
     def _judge_rest(self, gap: Gap, before: IndexComparison | None, dispatched: int | None) -> None:
         """Says what is missing at the end: lag, files, or keys."""
         stop = gap.end if dispatched is None else min(max(self._rows.find(dispatched), gap.begin), gap.end)
-        lagging, _ = keys_in(Gap(stop, gap.end, 0, gap.with_tags), self._rows, 0)
+        lagging, _ = keys_in(Gap(stop, gap.end, gap.with_tags), self._rows, 0)
         if lagging:
             self._verdicts.note(f"the index lags: {lagging} entries are not made yet")
-        gap = Gap(gap.begin, stop, 0, gap.with_tags)
+        gap = Gap(gap.begin, stop, gap.with_tags)
         count, _ = keys_in(gap, self._rows, 0)
         if not count:
             return

@@ -45,13 +45,10 @@ _MOST_JUMPS = 20_000
 
 @dataclass(frozen=True)
 class Gap:
-    """Rows [begin, end) of the log that the file leaves out before its entry ``number``; ``with_tags`` says whether
-    rows from TAGS count.
-    """
+    """Rows [begin, end) of the log that the file leaves out; ``with_tags`` says whether rows from TAGS count."""
 
     begin: int
     end: int
-    number: int
     with_tags: bool
 
 
@@ -121,7 +118,7 @@ class Alignment:
         self._started = False
         self._jumps = 0
         self._group = -1
-        self._taken = self._own = 0
+        self._own = 0
         self.row = 0
         self.with_tags = context.with_tags
 
@@ -143,7 +140,6 @@ class Alignment:
             at += run
             if at < own:
                 at = min(at + self._explain(hashes, offsets, at, pairs, paired), own)
-        self._taken += own
         return Aligned(pairs, paired, old)
 
     def recognised(self, entries: Structs) -> int:
@@ -218,7 +214,7 @@ class Alignment:
             self._result.old += own
             return own
         self._started = True
-        self.row = min(self._rows.find(int(offsets[first])), self._rows.total)
+        self.row = self._rows.find(int(offsets[first]))
         for at in range(first, min(first + SEARCH, len(offsets))):
             found = self._find(hashes, offsets, at, 0)
             if found is not None:
@@ -266,8 +262,6 @@ class Alignment:
     def _agreeing(self, hashes: Int32s, offsets: Int64s, at: int, row: int, with_tags: bool) -> int:
         """Returns how many of the next few entries are the rows from ``row`` on."""
         want = min(_AGREE, len(offsets) - at)
-        if want <= 0:
-            return 0
         block, _ = self._next_rows(want, row=row, with_tags=with_tags)
         return _matching(block, hashes[at:], offsets[at:])
 
@@ -311,7 +305,7 @@ class Alignment:
                 if older:
                     result.absent_tags += found - next_row
                 else:
-                    result.gaps.append(Gap(next_row, found, self._taken + at + 1, self.with_tags))
+                    result.gaps.append(Gap(next_row, found, self.with_tags))
                 self.row = found
                 return 0
             self.with_tags = before

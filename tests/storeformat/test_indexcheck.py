@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.index_sides import CAPACITY, ENTRIES_AT, SLOTS, Entry, compare, file_of, rows_of
 
 from storeformat import indexfile
 from storeformat.indexalignment import FileContext, Gap, keys_in
 from storeformat.indexcheck import IndexComparison, IndexFault, compare_index_file
-from storeformat.indexrows import ROW, TAG_MARK, Rows
-
-SLOTS, CAPACITY = 7, 4_000
-Entry = tuple[int, int, int]
-"""Key hash, commit-log offset, store timestamp."""
+from storeformat.indexrows import TAG_MARK
 
 
 @st.composite
@@ -36,33 +33,6 @@ def flat(groups: list[list[Entry]]) -> list[Entry]:
     return [entry for group in groups for entry in group]
 
 
-def rows_of(entries: list[Entry]) -> Rows:
-    table = np.array(entries, ROW)
-    return Rows(
-        len(table), lambda begin, end: table[begin:end], lambda offset: int(np.searchsorted(table["offset"], offset))
-    )
-
-
-def file_of(entries: list[Entry]) -> bytearray:
-    """The file that a broker makes of these entries; the first timestamp of all files is its own."""
-    content = bytearray(indexfile.index_file_size(SLOTS, CAPACITY))
-
-    def write(position: int, data: memoryview) -> None:
-        content[position : position + len(data)] = data
-
-    hashes, offsets, times = (np.array(column, np.int64) for column in zip(*entries, strict=True))
-    chunk = ((hashes & 0x7FFFFFFF).astype(np.int32), offsets, times)
-    indexfile.build_index_file([chunk], SLOTS, CAPACITY, write)
-    return content
-
-
-def compare(
-    content: bytearray, log: list[Entry], *, begin: int = 0, end: int = 1 << 40, tags: bool = False
-) -> IndexComparison:
-    context = FileContext(begin, end, None, growing=False, with_tags=tags)
-    return compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context)
-
-
 @settings(deadline=None)
 @given(groups=records(), first=st.integers(0, 10))
 def test_whole_and_later_part(groups: list[list[Entry]], first: int) -> None:
@@ -70,7 +40,7 @@ def test_whole_and_later_part(groups: list[list[Entry]], first: int) -> None:
     found = compare(file_of(flat(groups_in_file)), flat(groups))
     assert (found.counts, found.gaps) == ({}, [])
     assert (found.rows_begin, found.rows_end) == (len(flat(groups)) - len(flat(groups_in_file)), len(flat(groups)))
-    assert found.compared == len(flat(groups_in_file))
+    assert (found.compared, found.last_offset) == (len(flat(groups_in_file)), groups[-1][0][1])
 
 
 @settings(deadline=None)
@@ -149,11 +119,7 @@ def test_records_that_damage_took(groups: list[list[Entry]], data: st.DataObject
         lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(flat(kept)), context
     )
     assert (found.counts, found.gaps) == ({}, [])
-    assert found.compared == len(flat(kept))
-
-
-ENTRIES_AT = 40 + 4 * SLOTS + 20
-"""Of entry 1: number 0 is never used, and nobody looks at it."""
+    assert (found.compared, found.lost) == (len(flat(kept)), len(flat(groups)) - len(flat(kept)))
 
 
 @settings(deadline=None)
@@ -276,8 +242,8 @@ def test_entries_that_a_growing_file_does_not_count_yet() -> None:
 
 def test_gap_counts_tags_only_where_they_are_expected() -> None:
     log = [(1, 100, 0), (2 | TAG_MARK, 100, 0), (3, 200, 0)]
-    assert keys_in(Gap(0, 3, 1, with_tags=True), rows_of(log), 5)[0] == 3
-    assert keys_in(Gap(0, 3, 1, with_tags=False), rows_of(log), 5) == (
+    assert keys_in(Gap(0, 3, with_tags=True), rows_of(log), 5)[0] == 3
+    assert keys_in(Gap(0, 3, with_tags=False), rows_of(log), 5) == (
         2,
         [{"key_hash": 1, "phy_offset": 100}, {"key_hash": 3, "phy_offset": 200}],
     )

@@ -110,6 +110,10 @@ def test_an_address_stands_for_tags_where_the_queue_has_an_ext(code: int, is_add
     assert compare({3: (1101, 100, code)}, ext=ext).counts == {"wrong_offset": 1}
 
 
+def test_a_queue_has_no_ext_unless_it_is_said() -> None:
+    assert compare({3: (1100, 100, -(1 << 63))}).counts == {"wrong_tags_code": 1}
+
+
 def test_a_hash_stands_for_a_time_of_delivery_in_a_schedule_queue_alone() -> None:
     assert compare({5: (1300, 100, -5)}, schedule=True).delivery_hashes.tolist() == [5]
     assert compare({5: (1300, 100, -5)}, schedule=True).compared == 4
@@ -155,6 +159,13 @@ def test_old_units_behind_the_end() -> None:
     found = compare({6: PRE_BLANK, 7: (2000, 10, 0), 8: (1999, 10, 0), 9: (1999, 0, 0)})
     assert (found.behind.places.tolist(), found.taken, found.beyond) == ([8], 0, 1)
     assert compare(dict.fromkeys(range(6, 10), (600, 10, 0))).taken == 4
+
+
+def test_old_units_are_counted_all_and_shown_up_to_a_thousand() -> None:
+    units = array([(10 * n, 10, 0) for n in range(50, 1051)])
+    comparison = compare_units(Expectation(array([ZERO] * 1001), 0, 0, np.zeros(1001, bool), 500, 1 << 40), units)
+    assert (comparison.behind_count, comparison.taken, comparison.counts) == (1001, 1001, {})
+    assert comparison.behind.places.tolist() == list(range(1000))
 
 
 def test_damage_leaves_places_for_anything_that_a_broker_accepts() -> None:
@@ -209,3 +220,13 @@ def test_each_field_of_a_batch_queues_unit(field: str, cause: str) -> None:
     comparison = compare_units(expectation, found)
     assert comparison.counts == {cause: 1}
     assert [fault.position for fault in comparison.faults] == [46]
+
+
+def test_a_batch_queue_has_no_pre_blank_units() -> None:
+    """Its first file begins with its first unit, so what looks like one is of a message that retention took."""
+    units = np.zeros(2, batchconsumequeue.UNIT)
+    units[1] = (1000, 100, 7, 5_000, 0, 3, -1, 0)
+    found = units.copy()
+    found[0] = (0, 0x7FFFFFFF, 0, 4_000, 0, 1, -1, 0)
+    comparison = compare_units(Expectation(units, 1, 2, np.zeros(2, bool), 500, 2000), found)
+    assert (comparison.counts, comparison.old, comparison.compared) == ({}, 1, 1)

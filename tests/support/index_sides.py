@@ -1,0 +1,44 @@
+"""Index files and the entries that a log makes, side by side: both as lists of (key hash, offset, store time)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from storeformat import indexfile
+from storeformat.indexalignment import FileContext
+from storeformat.indexcheck import IndexComparison, compare_index_file
+from storeformat.indexrows import ROW, Rows
+
+SLOTS, CAPACITY = 7, 4_000
+ENTRIES_AT = 40 + 4 * SLOTS + 20
+"""Of entry 1: number 0 is never used, and nobody looks at it."""
+
+Entry = tuple[int, int, int]
+"""Key hash, commit-log offset, store timestamp."""
+
+
+def rows_of(entries: list[Entry]) -> Rows:
+    table = np.array(entries, ROW)
+    return Rows(
+        len(table), lambda begin, end: table[begin:end], lambda offset: int(np.searchsorted(table["offset"], offset))
+    )
+
+
+def file_of(entries: list[Entry]) -> bytearray:
+    """The file that a broker makes of these entries; the first timestamp of all files is its own."""
+    content = bytearray(indexfile.index_file_size(SLOTS, CAPACITY))
+
+    def write(position: int, data: memoryview) -> None:
+        content[position : position + len(data)] = data
+
+    hashes, offsets, times = (np.array(column, np.int64) for column in zip(*entries, strict=True))
+    chunk = ((hashes & 0x7FFFFFFF).astype(np.int32), offsets, times)
+    indexfile.build_index_file([chunk], SLOTS, CAPACITY, write)
+    return content
+
+
+def compare(
+    content: bytearray, log: list[Entry], *, begin: int = 0, end: int = 1 << 40, tags: bool = False
+) -> IndexComparison:
+    context = FileContext(begin, end, None, growing=False, with_tags=tags)
+    return compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context)
