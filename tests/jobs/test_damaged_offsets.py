@@ -133,6 +133,20 @@ def test_zeros_before_a_segment_of_which_the_blank_is_damaged_are_lost_pages() -
     assert (reading.end, reading.blank_bytes) == (2 * SIZE, SIZE - 8)
 
 
+@pytest.mark.parametrize("split_size", [100, 250, SIZE])
+def test_a_log_does_not_end_at_zeros_that_records_follow(split_size: int) -> None:
+    """The zeros fill splits, and so does what lies behind the last record."""
+    log = LogBuilder(SIZE)
+    for _ in range(15):
+        log.message(body=b"x" * 20)
+    begin, end = log.records[5].offset, log.records[12].offset
+    zeros = begin, bytes(end - begin)
+    reading = read(log, "salvage", zeros, split_size=split_size)
+    assert (reading.records, reading.losses.messages, reading.end) == (8, 7, log.end_offset)
+    with pytest.raises(DamagedLog, match="zeros"):
+        read(log, "fail", zeros, split_size=split_size)
+
+
 # ------------------------------------------------------------------------------------------------ a topic created anew
 def a_topic_created_anew(more: int) -> tuple[LogBuilder, list[Placed]]:
     """A queue of eight messages, and of ``more`` in its second life, with messages of another topic between all."""

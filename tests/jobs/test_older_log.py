@@ -251,6 +251,11 @@ def test_a_segment_without_a_record_is_no_older_log() -> None:
     assert "older" not in damaged.reason
 
 
+def test_older_than_the_end_of_the_segment_before_it_counts() -> None:
+    """Inside of the first one the clock goes back, over several splits."""
+    assert left_out(a_log_of([*part(100, 1, 1, 1, 1), *part(50, 2, 2, 2, 2)], part(75, 1, 1, 1, 1))) == []
+
+
 EARLIER_LIVES = [
     pytest.param([part(0, 5, 5), part(25, 1, 1), part(25, 2, 2)], [0], id="queues jump back, and go on from there"),
     pytest.param([part(0, 1, 1), part(25, 5, 5), part(25, 6, 6)], [0], id="queues jump ahead"),
