@@ -10,7 +10,7 @@ from jobs.opening import OpenedStore
 from storeformat import batchconsumequeue, batchqueuesearch, consumequeue, files, indexfile, locations
 from storeformat.arrays import Structs
 from storeformat.commitlog import BlockWindow, Segment, chain_from
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, NotAStore
 from storeformat.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
 from storeformat.queuesearch import QueueFile, queue_end
 from storeformat.records import RecordBlock, store_timestamp_at
@@ -95,8 +95,19 @@ class OfflineStore:
     def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.Entry]:
         directory = locations.join(self.store.root, kind, topic, str(queue_id))
         entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
+        if entries and not entries[-1].size:  # a broker was making it when it died
+            entries.pop()
         if not entries:
             raise MissingInput("the store has no such consume queue", path=directory, advice="--scan reads the log")
+        layout = self.store.layout
+        of_batches = layout.mapper_file_size_batch_consume_queue
+        expected = layout.consume_queue_file_size if kind == CONSUME_QUEUE else of_batches
+        for entry in entries:
+            if entry.size not in (expected, -1):
+                raise NotAStore(
+                    "a queue file has the wrong length: no broker answers from this queue", path=entry.path,
+                    found=entry.size, expected=expected, advice="rebuild it; --scan reads the log",
+                )  # fmt: skip
         return entries
 
     def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
@@ -130,9 +141,9 @@ class OfflineStore:
         entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
         found: list[tuple[indexfile.IndexHeader, indexfile.Read]] = []
         for entry in entries:
-            if entry.is_directory or not entry.name.isdigit():
+            if entry.size < 0 or not entry.name.isdigit():
                 continue
-            read = partial(_read, entry.path)
+            read = partial(_read_mapped, entry.path, self.store.layout.index_file_size)
             found.append((indexfile.parse_header(read(0, indexfile.HEADER_SIZE)), read))
         return found
 
@@ -144,11 +155,12 @@ class OfflineStore:
         return sorted(found)
 
 
-def _read(path: str, position: int, length: int) -> bytes:
-    size = files.size_of(path) or 0
-    data = bytearray(max(min(length, size - position), 0))
+def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
+    """Returns a part of a file as a broker that maps so many bytes of it reads it: zeros behind a cut one."""
+    data = bytearray(max(min(length, mapped - position), 0))
     with files.RangeReader(path) as reader:
-        reader.read_into(position, memoryview(data))
+        there = max(min(len(data), reader.size - position), 0)
+        reader.read_into(position, memoryview(data)[:there])
     return bytes(data)
 
 

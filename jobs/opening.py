@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 from jobs.config import LogOptions
-from storeformat import files, indexfile, locations
+from storeformat import batchconsumequeue, checkpoint, consumequeue, files, indexfile, locations
 from storeformat import message as m
 from storeformat.brokerconfig import find_batch_topics
 from storeformat.brokerversion import DEFAULT, NOTHING_SHOWN, BrokerRules, ReleaseSigns, guess_version, rules_of
@@ -28,6 +28,7 @@ from storeformat.layout import (
     StoreLayout,
     apply_settings,
     broker_name,
+    file_name,
     find_segments,
     is_file_name,
     parse_broker_conf,
@@ -49,6 +50,7 @@ _SIZES_OF_QUEUES = {
     BATCH_CONSUME_QUEUE: "mapper_file_size_batch_consume_queue",
     CONSUME_QUEUE_EXT: "mapped_file_size_consume_queue_ext",
 }
+_UNITS = {CONSUME_QUEUE: consumequeue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batchconsumequeue.UNIT_SIZE}
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,11 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     segments = find_segments(directories, layout.mapped_file_size_commit_log if sized else None)
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
     layout, notes = _fit_to_store(root, layout, given, needs_index_sizes=needs_index_sizes)
+    notes += [
+        f"{path} has no bytes and is left out: a broker was making it when it died, or what it held is lost"
+        for directory in directories
+        if files.size_of(path := locations.join(directory, file_name(segments[-1].end))) == 0
+    ]
     version, reason = options.broker_version, "as given by --broker-version"
     if version is None:
         version, reason = guess_version(_release_signs(root, layout))
@@ -180,6 +187,7 @@ def _fit_to_store(
             raise WrongSettings(
                 f"{broker_name(field)} makes files of {set_size} bytes, the store's own have {shown}",
                 path=locations.join(root, kind),
+                advice=f"if this is the broker's value, the files are damaged: move {kind}/ away, it is rebuilt",
             )
         layout = replace(layout, **{field: shown})  # type: ignore[arg-type]
         notes.append(f"{kind} files have {shown} bytes, as the store's own")
@@ -195,6 +203,7 @@ def _fit_index_sizes(
     """
     entries = files.list_directory(locations.join(root, INDEX)) or []
     own = [entry for entry in entries if not entry.is_directory and len(entry.name) == 17]
+    own = [entry for entry in own if entry.size > indexfile.HEADER_SIZE]  # a shorter one shows nothing
     sizes = {entry.size for entry in own}
     if not sizes or not layout.message_index_enable or layout.index_file_size in sizes:
         return layout, []
@@ -211,7 +220,8 @@ def _fit_index_sizes(
         f"maxHashSlotNum and maxIndexNum make files of {layout.index_file_size} bytes, "
         f"the store's own have {' and '.join(map(str, sorted(sizes)))}",
         path=locations.join(root, INDEX),
-        advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N",
+        advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N; if these"
+        " are the broker's, the files are damaged: move index/ away, it is rebuilt",
     )
 
 
@@ -222,8 +232,11 @@ def _read_part(reader: files.RangeReader, size: int, position: int, length: int)
 
 
 def _shown_file_size(root: str, kind: str) -> int | None:
-    """Returns the length of the store's own queue files of a kind: all have the same, so most of a few show it."""
-    sizes = Counter(entry.size for entry in islice(_queue_files(root, kind), _FILES_TO_ASK) if entry.size > 0)
+    """Returns the length of the store's own queue files of a kind: all have the same, so most of a few show it. One
+    that holds no whole units was cut.
+    """
+    few = islice(_queue_files(root, kind), _FILES_TO_ASK)
+    sizes = Counter(entry.size for entry in few if entry.size > 0 and entry.size % _UNITS.get(kind, 1) == 0)
     return sizes.most_common(1)[0][0] if sizes else None
 
 
@@ -236,37 +249,36 @@ def _queue_files(root: str, kind: str) -> Iterator[files.Entry]:
 
 def _release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
     """Returns what a store root shows of the release that wrote it."""
-    checkpoint = locations.join(root, CHECKPOINT)
-    size = files.size_of(checkpoint)
+    path = locations.join(root, CHECKPOINT)
+    size = files.size_of(path)
     tail: tuple[int, ...] = ()
-    if size is not None and size >= 48:
-        with files.RangeReader(checkpoint) as reader:
-            page = bytearray(24)
-            reader.read_into(24, memoryview(page))
-        tail = tuple(int.from_bytes(page[at : at + 8], "big", signed=True) for at in (0, 8, 16))
+    if size is not None and checkpoint.FIELDS.size <= size <= checkpoint.PAGE_SIZE:
+        page = files.read_bytes(path)
+        if checkpoint.is_plausible(page):
+            tail = checkpoint.FIELDS.unpack(page[: checkpoint.FIELDS.size])[3:]
     return ReleaseSigns(
         has_rocksdb_store=files.exists(locations.join(root, ROCKSDB_STORE)),
         checkpoint_tail=tail,
-        counts_every_put=_counts_every_put(root, layout.max_hash_slot_num),
+        counts_every_put=_counts_every_put(root, layout),
     )
 
 
-def _counts_every_put(root: str, slots: int) -> bool | None:
+def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
     """Returns whether the store's index headers count entries instead of slots; None where they show neither.
 
     Keys share slots: where many more entries than slots should be in use and the header says they are equal, it counts
-    entries.
+    entries. Files of another length, and headers that contradict themselves, are no index files; of the others most
+    decide.
     """
-    for entry in files.list_directory(locations.join(root, INDEX)) or []:
-        if entry.is_directory or entry.size < indexfile.HEADER_SIZE:
-            continue
+    entries = files.list_directory(locations.join(root, INDEX)) or []
+    own = [entry for entry in entries if entry.name.isdigit() and entry.size == layout.index_file_size]
+    votes: Counter[bool] = Counter()
+    for entry in own[:_FILES_TO_ASK]:
         with files.RangeReader(entry.path) as reader:
-            page = bytearray(indexfile.HEADER_SIZE)
-            reader.read_into(0, memoryview(page))
-        header = indexfile.parse_header(bytes(page))
-        likely_shared = header.entries - slots * (1 - (1 - 1 / slots) ** header.entries)
-        if header.hash_slot_count < header.entries:
-            return False
-        if likely_shared > 8:
-            return True
-    return None
+            header = indexfile.parse_header(_read_part(reader, entry.size, 0, indexfile.HEADER_SIZE))
+        slots, counted = layout.max_hash_slot_num, header.hash_slot_count
+        if 0 < counted < header.entries < layout.max_index_num:
+            votes[False] += 1
+        elif 0 <= counted - header.entries <= 1 and header.entries < layout.max_index_num:  # a kill comes in between
+            votes[True] += header.entries - slots * (1 - (1 - 1 / slots) ** header.entries) > 8
+    return None if votes[True] == votes[False] else votes[True] > votes[False]

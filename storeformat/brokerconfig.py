@@ -22,7 +22,9 @@ _BATCH = "BatchCQ"
 
 
 def parse_fastjson(text: str) -> Any:
-    """Returns what fastjson wrote, with integer keys as text; raises ValueError for what is no such JSON."""
+    """Returns what fastjson wrote, with integer keys as text; raises ValueError for what is no such JSON, and
+    RecursionError for what nests too deep.
+    """
     return json.loads(_BARE_KEY.sub(r'\1"\2"\3', text))
 
 
@@ -47,7 +49,7 @@ def topic_configuration(root: str) -> dict[str, Any] | None:
             continue
         try:
             found = parse_fastjson(files.read_bytes(path).decode("utf-8", "replace"))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the broker falls back to the backup, too
         if isinstance(found, dict) and isinstance(found.get("topicConfigTable"), dict):
             return found

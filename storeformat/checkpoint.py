@@ -26,6 +26,10 @@ from storeformat.errors import NotAStore
 PAGE_SIZE = 4096
 FIELDS = struct.Struct(">6q")
 
+_END_OF_TIMES = 1 << 43
+"""A time in milliseconds, of the year 2248."""
+_END_OF_LOGS = 1 << 50
+
 _FIELD_SINCE = ((4, 0, 0), (4, 0, 0), (4, 0, 0), (5, 0, 0), (5, 1, 1), (5, 5, 0))
 
 
@@ -63,6 +67,19 @@ def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
     if not len(content):
         raise NotAStore("the checkpoint is empty", found=0, expected=f"{PAGE_SIZE} bytes")
     return StoreCheckpoint(*FIELDS.unpack(bytes(content[: FIELDS.size]).ljust(FIELDS.size, b"\0")))
+
+
+def is_plausible(content: bytes | memoryview) -> bool:
+    """Returns whether a file holds what a broker writes: stamps that are times, offsets that a log can have, and
+    nothing but zeros behind them. A page that a disk lost says nothing of the release that wrote it.
+    """
+    if not len(content) or any(content[FIELDS.size :]):
+        return False
+    *stamps, flushed, confirmed, queued = astuple(parse_checkpoint(content))
+    no_offset_yet = -1
+    return all(0 <= stamp < _END_OF_TIMES for stamp in stamps) and all(
+        no_offset_yet <= offset < _END_OF_LOGS for offset in (flushed, confirmed, queued)
+    )
 
 
 def for_rebuilt_store(

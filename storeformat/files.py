@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,6 +149,8 @@ class RangeReader:
         self.path = path
         filesystem, inner = _resolve(path)
         with reading(path):
+            if locations.is_local(path) and not stat.S_ISREG(os.stat(inner).st_mode):
+                raise MissingInput("this is no file", path=path)  # to open a pipe would wait for who writes into it
             self._file = filesystem.open_input_file(inner)
 
     @property

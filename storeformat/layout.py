@@ -17,6 +17,7 @@ checkpoint, abort, lock     one page of stamps; unclean exit; held by a live bro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -186,11 +187,18 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
     found.sort(key=lambda entry: entry.name)
     if found and found[-1].size == 0:
         found.pop()
-    if not found:
+    if not any(entry.size for entry in found):
         raise NotAStore("the commit log is empty", path=", ".join(directories))
     segments = [Segment(entry.path, int(entry.name), entry.size, framings[entry.path]) for entry in found]
-    _check_segments(segments, found[0].size if expected_size is None else expected_size)
+    _check_segments(segments, _shown_size(segments) if expected_size is None else expected_size)
     return segments
+
+
+def _shown_size(segments: Sequence[Segment]) -> int:
+    """Returns the length that segments should have: what most of them have, and what their names are apart."""
+    lengths = Counter(segment.size for segment in segments if segment.size)
+    steps = Counter(after.base - before.base for before, after in pairwise(segments))
+    return max(lengths, key=lambda length: lengths[length] + steps[length])
 
 
 def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
@@ -213,7 +221,8 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
                 path=segment.path,
                 found=segment.size,
                 expected=size,
-                advice="all have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied",
+                advice="all have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied:"
+                f" fetch it again, or pad it with zeros in a copy of the log (truncate -s {size}), for salvage",
             )
         if segment.base % size:
             raise NotAStore(
@@ -235,5 +244,6 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
                 path=segment.path,
                 found=segment.base,
                 expected=before.end,
-                advice=f"the file {file_name(before.end)} should come before it",
+                advice=f"the file {file_name(before.end)} should come before it: put it back, or one of zeros"
+                f" (truncate -s {size}) for --on-damage salvage",
             )

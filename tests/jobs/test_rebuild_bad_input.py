@@ -85,6 +85,40 @@ def test_truncated_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "65536" in said
 
 
+@pytest.mark.parametrize("length", [0, 60_000, 65_540])
+def test_the_first_segment_is_the_odd_one(store: Path, capsys: pytest.CaptureFixture[str], length: int) -> None:
+    os.truncate(segments(store)[0], length)
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert f"found {length}, expected 65536 ({segments(store)[0]})" in said
+
+
+def test_segments_without_a_byte(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for segment in segments(store):
+        os.truncate(segment, 0)
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "empty" in said
+
+
+def test_an_empty_last_segment_is_left_out_with_a_word(store: Path) -> None:
+    os.truncate(segments(store)[-1], 0)
+    opened = open_store(InspectOptions(store=str(store)))
+    assert len(opened.segments) == len(segments(store)) - 1
+    assert any(str(segments(store)[-1]) in note for note in opened.notes)
+
+
+@pytest.mark.parametrize("lost", [0, 12_345])
+def test_the_advice_for_a_cut_or_missing_segment_leads_on(store: Path, lost: int) -> None:
+    """Padded with zeros, what is left of it and all others are read past the damage."""
+    os.truncate(segments(store)[1], lost)
+    os.truncate(segments(store)[1], 65_536)
+    end = rebuild_here(golden.unpack(STORE), store.parent / "whole", {}).reading.end
+    reading = rebuild_here(store, store.parent / "work", {}, on_damage="salvage").reading
+    assert reading.end == end
+    assert all(65_536 <= item.begin < item.end <= 131_072 for item in reading.damaged)
+
+
 def test_missing_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     segments(store)[1].unlink()
     code, said = refuse(capsys, store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support import golden
 
-from storeformat.checkpoint import PAGE_SIZE, StoreCheckpoint, for_rebuilt_store, parse_checkpoint
+from storeformat.checkpoint import PAGE_SIZE, StoreCheckpoint, for_rebuilt_store, is_plausible, parse_checkpoint
 from storeformat.errors import NotAStore
 
 FULL = StoreCheckpoint(1, 2, 3, 4, 5, 6)
@@ -24,6 +24,30 @@ def test_short_files_read_as_if_zeros_followed() -> None:
     assert parse_checkpoint(FULL.to_bytes()[:12]) == StoreCheckpoint(1)
     with pytest.raises(NotAStore):
         parse_checkpoint(b"")
+
+
+@pytest.mark.parametrize(
+    ("position", "byte", "plausible"),
+    [
+        (0, 0x80, False),
+        (2, 0x08, False),
+        (2, 0x07, True),
+        (24, 0x80, False),
+        (40, 0x01, False),
+        (42, 0x01, True),
+        (48, 0x01, False),
+        (4095, 0x01, False),
+    ],
+)
+def test_what_no_broker_writes_is_not_plausible(position: int, byte: int, plausible: bool) -> None:
+    page = bytearray(FULL.to_bytes())
+    page[position] = byte
+    assert is_plausible(page) == plausible
+
+
+def test_fields_that_are_not_known_yet_are_plausible() -> None:
+    assert is_plausible(StoreCheckpoint(master_flushed_offset=-1, confirm_phy_offset=-1).to_bytes())
+    assert not is_plausible(b"")
 
 
 @pytest.mark.parametrize(
@@ -67,3 +91,4 @@ def test_checkpoints_of_real_brokers(store: golden.GoldenStore) -> None:
     )
     assert checkpoint.fields_of(store.version_tuple) == checkpoint
     assert checkpoint.to_bytes() == content
+    assert is_plausible(content)
