@@ -153,7 +153,7 @@ class Alignment:
 
     def peek(self, entries: Structs) -> int:
         """Returns how many of these entries, which the header does not count, go on as the log does."""
-        if not self._started or not len(entries):
+        if not self._started:
             return 0
         block, _ = self._next_rows(len(entries))
         return _matching(block, entries["key_hash"], entries["phy_offset"])

@@ -7,7 +7,7 @@ import struct
 import pytest
 from support.index_sides import CAPACITY, ENTRIES_AT, SLOTS, Entry, compare, file_of, rows_of
 
-from storeformat import indexfile
+from storeformat import indexcheck, indexfile
 from storeformat.indexalignment import FileContext, Gap, keys_in
 from storeformat.indexcheck import IndexComparison, IndexFault, compare_index_file
 from storeformat.indexrows import TAG_MARK, hashes_of
@@ -177,3 +177,44 @@ def test_a_file_that_begins_with_a_tag_and_an_entry_of_no_record() -> None:
     assert found.counts == {"dangling_entry": 1}
     assert [fault.position for fault in found.faults] == [ENTRIES_AT + 20]
     assert (found.rows_begin, found.rows_end, found.gaps) == (3, 10, [])
+
+
+# ------------------------------------------------------------------------------------------------------ piece by piece
+FOREIGN = (9, 250, T + 2_500)
+FILES = {
+    "whole": (file_of(KEYS), KEYS),
+    "later part": (file_of(KEYS[2:]), KEYS),
+    "wrong entries": (damaged(KEYS, {2: KEYS[5], 4: (7, 400, 0), 7: (7, 700, 0)}), KEYS),
+    "gap": (file_of(KEYS[:2] + KEYS[5:]), KEYS),
+    "foreign": (file_of([*KEYS[:2], FOREIGN, FOREIGN, *KEYS[2:]]), KEYS),
+    "again": (file_of([*KEYS[:4], *KEYS[3:]]), KEYS),
+    "upgrade": (file_of([key(1), key(2), *WITH_TAGS[4:]]), WITH_TAGS),
+    "without tags": (file_of([key(record) for record in range(1, 6)]), WITH_TAGS),
+}
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", FILES)
+def test_pieces_are_compared_as_the_whole(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, log = FILES[name]
+    whole = compare(content, log)
+    monkeypatch.setattr(indexcheck, "CHUNK", chunk)
+    assert compare(content, log) == whole
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+def test_a_count_that_is_too_small_in_pieces(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexcheck, "CHUNK", chunk)
+    content = file_of(KEYS)
+    content[36:40] = (3).to_bytes(4, "big")
+    found = compare(content, KEYS)
+    assert (found.entries, found.rows_end) == (7, 7)
+    assert found.faults == [IndexFault(36, "wrong_header", {"index_count": 8}, {"index_count": 3})]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+def test_entries_older_than_the_log_in_pieces(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexcheck, "CHUNK", chunk)
+    found = compare(file_of(KEYS), KEYS[4:], begin=450)
+    assert (found.counts, found.gaps, found.old, found.compared) == ({}, [], 4, 3)
+    assert (found.rows_begin, found.rows_end) == (0, 3)

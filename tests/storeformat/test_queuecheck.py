@@ -120,6 +120,8 @@ def test_a_hash_stands_for_a_time_of_delivery_in_a_schedule_queue_alone() -> Non
     assert compare({5: (1300, 100, -5)}).counts == {"wrong_tags_code": 1}
     assert compare({5: (1300, 100, 1 << 41)}, schedule=True).counts == {"wrong_tags_code": 1}
     assert compare({2: (1000, 100, 8)}, schedule=True).counts == {"wrong_tags_code": 1}
+    elsewhere = compare({5: (1301, 100, -5)}, schedule=True)
+    assert (elsewhere.counts, elsewhere.compared, len(elsewhere.delivery_hashes)) == ({"wrong_offset": 1}, 3, 0)
 
 
 def test_what_was_taken_for_right_can_turn_out_wrong() -> None:
@@ -159,6 +161,8 @@ def test_old_units_behind_the_end() -> None:
     found = compare({6: PRE_BLANK, 7: (2000, 10, 0), 8: (1999, 10, 0), 9: (1999, 0, 0)})
     assert (found.behind.places.tolist(), found.taken, found.beyond) == ([8], 0, 1)
     assert compare(dict.fromkeys(range(6, 10), (600, 10, 0))).taken == 4
+    whole_file = compare_units(Expectation(array([ZERO]), 0, 0, np.zeros(1, bool), 500, 2000), array([(600, 10, 0)]))
+    assert (whole_file.behind_count, whole_file.taken) == (1, 1)
 
 
 def test_old_units_are_counted_all_and_shown_up_to_a_thousand() -> None:
@@ -230,3 +234,13 @@ def test_a_batch_queue_has_no_pre_blank_units() -> None:
     found[0] = (0, 0x7FFFFFFF, 0, 4_000, 0, 1, -1, 0)
     comparison = compare_units(Expectation(units, 1, 2, np.zeros(2, bool), 500, 2000), found)
     assert (comparison.counts, comparison.old, comparison.compared) == ({}, 1, 1)
+
+
+@pytest.mark.parametrize(("base", "messages", "accepted"), [(3, 2, 1), (0, 1, 1), (-1, 2, 0), (3, 0, 0), (3, -1, 0)])
+def test_a_broker_takes_no_batch_without_messages(base: int, messages: int, accepted: int) -> None:
+    units = np.zeros(2, batchconsumequeue.UNIT)
+    units[0] = (1000, 100, 7, 5_000, 0, 3, -1, 0)
+    found = units.copy()
+    found[1] = (600, 100, 7, 5_000, base, messages, -1, 0)
+    comparison = compare_units(Expectation(units, 0, 1, np.zeros(2, bool), 500, 2000), found)
+    assert (comparison.counts, comparison.compared, comparison.behind_count) == ({}, 1, accepted)

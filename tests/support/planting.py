@@ -67,6 +67,6 @@ def rewrite(file: Path, change: Callable[[list[bytes]], None]) -> None:
         slots[key_hash % SLOTS] = number
     struct.pack_into(f">{SLOTS}i", content, 40, *slots)
     used = sum(map(bool, slots))
-    (end,) = struct.unpack_from(">q", entries[-1], 4)
-    struct.pack_into(">qii", content, 24, end, used, len(entries) + 1)
+    begin, end = (struct.unpack_from(">q", entry, 4)[0] for entry in (entries[0], entries[-1]))
+    struct.pack_into(">qqii", content, 16, begin, end, used, len(entries) + 1)
     file.write_bytes(content)

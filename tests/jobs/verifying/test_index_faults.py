@@ -17,8 +17,16 @@ from support.planting import (
     rewrite,
     verdicts,
 )
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
+from support.verifying import verify_here
 
 pytestmark = pytest.mark.golden
+
+
+def test_of_a_healthy_store_nothing_is_said(root: Path) -> None:
+    found = verdicts(root)
+    assert (found.counts, found.differences, found.hazard_counts, found.hazards, found.notes) == ({}, [], {}, [], [])
 
 
 EVERY_BYTE = [(3, number, byte) for number in (1, 2, 59) for byte in range(20)]
@@ -139,6 +147,78 @@ def test_two_index_files_under_each_others_names_are_a_hazard(
     assert {(row["hazard"], row["file"]) for row in found.hazards} == {
         ("index_order", f"index/{files[number].name}") for number in named
     }
+
+
+def test_only_the_last_index_file_is_in_motion(root: Path) -> None:
+    """Of a broker that was killed; the files before were written to their end."""
+    (root / "abort").touch()
+    assert not verdicts(root).counts
+    flip(index_files(root)[0], 39, 2)
+    only(root, "wrong_header", f"index/{index_files(root)[0].name}", 36)
+
+
+def test_an_empty_last_file_follows_the_one_at_whose_end_it_begins(tmp_path: Path) -> None:
+    """Whatever its name: both begin at the same record here, which fills a file by itself."""
+    sizes = {"maxHashSlotNum": 100, "maxIndexNum": 4}
+    log = LogBuilder(4096)
+    for number in range(3):
+        log.message(
+            topic="T", keys=f"a{number} b{number} c{number}", store_timestamp=1_600_000_000_000 + 5_000 * number
+        )
+    log.message(topic="T")
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, sizes).directory)
+    for name in ("consumequeue", "index", "checkpoint"):
+        (made / name).rename(root / name)
+    files = index_files(root)
+    counts = [int.from_bytes(file.read_bytes()[36:40], "big") for file in files]
+    assert counts == [4, 4, 4, 1]
+    files[3].rename(root / "index" / "1")
+    verified = verify_here(root, sizes)
+    assert (verified.verdicts.counts, verified.verdicts.hazards) == ({}, [])
+    assert verified.compared["index_entries"] == 9
+
+
+SMALL = {"maxHashSlotNum": SLOTS, "maxIndexNum": 4}
+
+
+def three_a_file(tmp_path: Path, count: int, step: int) -> Path:
+    """A store of records with a key each: three fill a segment, and three an index file; ``step`` ms apart."""
+    log = LogBuilder(4096)
+    for number in range(count):
+        log.message(topic="T", keys=f"k{number}", body=bytes(1100), store_timestamp=1_600_000_000_000 + step * number)
+    assert len(log.segments) == -(-count // 3)
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, SMALL).directory)
+    for name in ("consumequeue", "index", "checkpoint"):
+        (made / name).rename(root / name)
+    return root
+
+
+def test_a_first_index_file_that_is_gone_is_missing_if_the_next_one_knows_its_time(tmp_path: Path) -> None:
+    """Where a broker begins an index anew, with a segment after a crash, the first time is counted from itself."""
+    root = three_a_file(tmp_path, 9, 5_000)
+    min((root / "index").iterdir()).unlink()
+    found = verify_here(root, SMALL).verdicts
+    assert (found.counts, found.hazards) == ({"missing_file": 1}, [])
+
+
+def test_an_index_that_begins_anew_with_a_segment_is_a_hazard(tmp_path: Path) -> None:
+    root = three_a_file(tmp_path, 9, 0)
+    min((root / "index").iterdir()).unlink()
+    found = verify_here(root, SMALL).verdicts
+    assert (found.counts, [hazard["hazard"] for hazard in found.hazards]) == ({}, ["index_gap"])
+    assert found.hazards[0]["entries"] == 3
+
+
+def test_last_record_indexed_again_in_the_next_file_is_fine(tmp_path: Path) -> None:
+    root = three_a_file(tmp_path, 5, 0)
+    first, second = index_files(root)
+    last = first.read_bytes()[entry_at(3) : entry_at(3) + 16]
+    rewrite(second, lambda entries: entries.insert(0, last))
+    found = verify_here(root, SMALL).verdicts
+    assert (found.counts, found.hazards) == ({}, [])
+    assert found.notes == ["1 index entries are there twice, as after a crash"]
 
 
 def test_index_beyond_the_log_is_a_hazard(root: Path) -> None:

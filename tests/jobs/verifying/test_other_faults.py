@@ -6,6 +6,7 @@ import random
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +23,11 @@ from support.planting import (
     only,
     verdicts,
 )
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
 from support.verifying import verify_here
+
+from jobs.running import LocalRunner
 
 pytestmark = pytest.mark.golden
 
@@ -51,6 +56,47 @@ def test_artefacts_that_were_not_asked_for(root: Path) -> None:
     assert not verdicts(root, only=("consumequeue",)).counts
     flip(root / FIRST_FILE, 70)
     assert verdicts(root, only=("index", "checkpoint")).counts.keys() == {"missing_file"}
+
+
+@pytest.mark.parametrize("what", ["look again at what is missing", "look again at the last index file"])
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_a_broker_writes_meanwhile_is_looked_at_again(root: Path, what: str, comes: bool) -> None:
+    """It changes the files while they are read: what was not there at first may be there a moment later."""
+    (root / "abort").touch()
+    index = max((root / "index").iterdir())
+    path, position = (index, entry_at(1) + 12) if "index" in what else (root / FIRST_FILE, 100)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:position] + bytes(20) + whole[position + 20 :])
+
+    class Broker(LocalRunner):
+        def map(self, doing: str, *rest: Any) -> Any:
+            if doing == what and comes:
+                path.write_bytes(whole)
+            return super().map(doing, *rest)
+
+    found = verify_here(root, STORE.settings, Broker()).verdicts
+    assert bool(found.counts) != comes
+
+
+def test_queues_behind_the_index_are_damaged(tmp_path: Path) -> None:
+    """A record comes into its queue before it comes into the index, so no lag explains that."""
+    sizes = {"maxHashSlotNum": 100, "maxIndexNum": 4}
+    log = LogBuilder(4096)
+    for number in range(12):
+        log.message(topic="T", keys=f"k{number}")
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, sizes).directory)
+    for name in ("consumequeue", "index", "checkpoint"):
+        (made / name).rename(root / name)
+    (root / "abort").touch()
+    file = root / "consumequeue" / "T" / "0" / f"{0:020d}"
+    file.write_bytes(file.read_bytes()[:80].ljust(file.stat().st_size, b"\0"))
+    found = verify_here(root, sizes).verdicts
+    assert found.counts == {"missing_unit": 8}
+    max((root / "index").iterdir()).unlink()  # with the entries of the last three
+    found = verify_here(root, sizes).verdicts
+    assert found.counts == {"missing_unit": 5}
+    assert any("3 messages from offset" in note for note in found.notes)
 
 
 def meaningless(file: str, position: int, content: bytes) -> bool:
