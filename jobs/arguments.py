@@ -49,6 +49,8 @@ def path(text: str) -> str:
     """Returns a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere."""
     if not text.strip():
         raise argparse.ArgumentTypeError("an empty path names nothing")
+    if text.rstrip("/").endswith(":") and "://" in text and not text.startswith("file:"):
+        raise argparse.ArgumentTypeError(f"{text} names no place")
     if text.startswith("file:/") and not text.startswith("file://"):
         return "file://" + text.removeprefix("file:")
     return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
@@ -73,7 +75,10 @@ def topic_filter(text: str) -> config.TopicFilter:
     """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
     if not text.strip():
         raise argparse.ArgumentTypeError("an empty name is no topic")
-    return config.TopicFilter.parse(text)
+    named = config.TopicFilter.parse(text)
+    if "/" in named.topic or "\0" in named.topic or named.topic in (".", ".."):
+        raise argparse.ArgumentTypeError(f"{text!r} is no topic; one queue is TOPIC:QUEUE")
+    return named
 
 
 def artefacts(text: str) -> tuple[config.Artefact, ...]:

@@ -84,6 +84,7 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
     group.add_argument(
         "--batch-topic",
         dest="batch_topics",
+        type=name,
         action=Gather,
         metavar="TOPIC",
         help="a BatchCQ topic (default: what config/topics.json and batchconsumequeue/ say); repeatable",

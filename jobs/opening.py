@@ -167,7 +167,11 @@ def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
     layout, given = StoreLayout(), set()
     if options.broker_conf is not None:
         conf = parse_broker_conf(files.read_bytes(options.broker_conf).decode("utf-8", "replace"))
-        layout = apply_settings(layout, conf, strict=False)
+        try:
+            layout = apply_settings(layout, conf, strict=False)
+        except WrongSettings as error:
+            error.path = options.broker_conf
+            raise
         given |= set(conf)
     settings = dict(options.settings)
     return apply_settings(layout, settings, strict=True), given | set(settings)

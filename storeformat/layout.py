@@ -17,6 +17,7 @@ checkpoint, abort, lock     one page of stamps; unclean exit; held by a live bro
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -40,6 +41,9 @@ LOCK = "lock"
 ROCKSDB_QUEUES = "consumequeue_rocksdb"
 ROCKSDB_STORE = "rocksdbstore"
 
+_BLANKS = " \t\f"
+_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_FILE_SIZE = (1 << 31) - 1
 """The broker maps files with an int length."""
 
@@ -101,14 +105,20 @@ def broker_name(field_name: str) -> str:
 
 
 def parse_broker_conf(text: str) -> dict[str, str]:
-    """Returns the name=value pairs of a broker.conf (Java properties without escapes); other lines are comments or
-    blank.
+    """Returns the pairs of a broker.conf, which is a file of Java properties (Properties#load): a name ends at the
+    first ``=``, ``:`` or blank, a backslash takes the next line in, and the last one of a name counts.
     """
-    pairs = {}
-    for line in text.splitlines():
-        name, separator, value = line.strip().partition("=")
-        if separator and not name.startswith(("#", "!")):
-            pairs[name.strip()] = value.strip()
+    pairs, logical = {}, ""
+    for line in [*re.split(r"\r\n|\r|\n", text), ""]:
+        logical += line.lstrip(_BLANKS)
+        if not logical.startswith(("#", "!")) and len(logical) - len(logical.rstrip("\\")) & 1:
+            logical = logical[:-1]
+            continue
+        match = _PROPERTY.match(logical)
+        if match is not None and not logical.startswith(("#", "!")):
+            name, value = (_ESCAPED.sub(r"\1", part) for part in match.groups())
+            pairs[name] = value.rstrip(_BLANKS)
+        logical = ""
     return pairs
 
 
@@ -168,6 +178,9 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
             )
         if (link := files.first_dead_link(directory)) is not None:
             raise MissingInput("a link in the commit log leads nowhere", path=link, advice="mount what it leads to")
+        stray = next((entry for entry in entries if not (entry.is_directory or is_file_name(entry.name))), None)
+        if stray is not None and not any(is_file_name(entry.name) for entry in entries):
+            raise NotAStore("this is no commit log: no segment is in it", path=directory, found=stray.name)
         for entry in entries:
             if entry.is_directory:
                 continue  # tolerated by brokers from 5.1.0 on

@@ -250,6 +250,39 @@ def test_broker_conf_that_does_not_fit_the_store(
     assert not output.exists()
 
 
+@pytest.mark.parametrize("topic", ["A/0", "/", ".", "..", "../commitlog"])
+def test_a_path_is_no_topic(store: Path, capsys: pytest.CaptureFixture[str], topic: str) -> None:
+    """Published, such a rebuild would take away what lies there."""
+    shutil.copytree(golden.unpack(STORE) / "consumequeue", store / "consumequeue")
+    code, said = refuse(capsys, store, "--topic", topic)
+    assert code == 64
+    assert "TOPIC:QUEUE" in said
+
+
+@pytest.mark.parametrize("place", ["s3://", "gs:///"])
+def test_a_scheme_alone_is_no_place(store: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+    code, said = refuse(capsys, store, "--output", place)
+    assert code == 64
+    assert "names no place" in said
+
+
+def test_another_directory_is_no_commit_log(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What lies there is not to be moved away."""
+    shutil.copytree(golden.unpack(STORE) / "index", store / "index")
+    code, said = refuse(capsys, store, "--commitlog", str(store / "index"))
+    assert code == 65
+    assert "no segment" in said
+    assert "away" not in said
+
+
+def test_a_broker_conf_with_a_wrong_value_is_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = store.parent / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=64K")
+    code, said = refuse(capsys, store, "--broker-conf", str(conf))
+    assert code == 65
+    assert str(conf) in said
+
+
 def test_output_that_is_not_empty(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = store.parent / "output"
     output.mkdir()

@@ -1,0 +1,26 @@
+"""broker.conf as Java reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from storeformat.layout import parse_broker_conf
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("", {}),
+        ("a=1\r\nb = 2\r\n\r\n", {"a": "1", "b": "2"}),
+        ("a=1\rb=2", {"a": "1", "b": "2"}),
+        ("  a\t=\t1  \n# c=3\n  ! d=4\n#e=5\\\nf=6", {"a": "1", "f": "6"}),
+        ("a:1\nb 2\nc : 3\nd\n=4", {"a": "1", "b": "2", "c": "3", "d": ""}),
+        ("a=1\na=2", {"a": "2"}),
+        ("delays=1s \\\n   5s \\\r\n10s\nb=2\\", {"delays": "1s 5s 10s", "b": "2"}),
+        ("path=/a\\ b\nc\\=d=e=f\ng=h\\\\\ni=j", {"path": "/a b", "c=d": "e=f", "g": "h\\", "i": "j"}),
+        ("a=1 # no comment", {"a": "1 # no comment"}),
+        ("a=\u2028\x0b1", {"a": "\u2028\x0b1"}),
+    ],
+)
+def test_broker_conf_is_read_as_properties(text: str, pairs: dict[str, str]) -> None:
+    assert parse_broker_conf(text) == pairs
