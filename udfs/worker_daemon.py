@@ -77,7 +77,10 @@ def wait_for_place(path: str) -> None:
     connection.settimeout(_PATIENCE)
     data, handles, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     while not data.endswith(b"\n"):
-        data += connection.recv(1 << 16)
+        more = connection.recv(1 << 16)
+        if not more:  # whoever was handing over has gone
+            return
+        data += more
     given = json.loads(data)
     if at_start(given["environment"]) != at_start(os.environ):
         connection.sendall(b"n")

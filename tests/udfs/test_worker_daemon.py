@@ -97,6 +97,16 @@ class TestEarly:
         Daemon(place, "--early").end()
         assert not (place / "place").exists()
 
+    def test_it_ends_with_one_that_goes_while_it_hands_over(self, place: Path) -> None:
+        early = Daemon(place, "--early")
+        while not (place / "place" / "early").exists():
+            assert early.process.poll() is None
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(place / "place" / "early"))
+            socket.send_fds(connection, [b" "], [0, 1, 2])
+        early.process.wait(timeout=30)
+        early.end()
+
     def test_nobody_is_there(self, place: Path) -> None:
         late = Daemon(place)
         assert late.parent_of_a_worker() == late.process.pid
