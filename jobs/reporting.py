@@ -179,9 +179,9 @@ class Reporter:
             self._drawn = len(text)
 
     @contextmanager
-    def progress(self, what: str, total: int, unit: str = "bytes") -> Iterator[Progress]:
-        """Yields the Progress of a piece of work; its ``update(done)`` may be called as often as convenient."""
-        progress = Progress(self, what, total, unit)
+    def progress(self, what: str, total: int) -> Iterator[Progress]:
+        """Yields the Progress of work on ``total`` bytes; its ``update(done)`` may be called as often as convenient."""
+        progress = Progress(self, what, total)
         try:
             yield progress
         finally:
@@ -192,16 +192,15 @@ class Reporter:
 class Progress:
     """How far a piece of work is; made by ``Reporter.progress``."""
 
-    def __init__(self, reporter: Reporter, what: str, total: int, unit: str) -> None:
+    def __init__(self, reporter: Reporter, what: str, total: int) -> None:
         self.reporter = reporter
         self.what = what
         self.total = total
-        self.unit = unit
         self.begun = time.monotonic()
         self._next = self.begun + (0.5 if reporter.terminal else reporter.interval)
 
     def update(self, done: int, *, now: float | None = None) -> None:
-        """Tells that ``done`` of ``total`` units are done; draws or prints when it is time to."""
+        """Tells that ``done`` of ``total`` bytes are done; draws or prints when it is time to."""
         now = time.monotonic() if now is None else now
         if self.reporter.quiet or now < self._next:
             return
@@ -217,11 +216,8 @@ class Progress:
         seconds = max(now - self.begun, 1e-9)
         share = done / self.total if self.total else 1.0
         left = "" if done <= 0 or share >= 1 else f", about {duration_text(seconds * (1 - share) / share)} left"
-        amounts = f"{self._amount(done)} of {self._amount(self.total)}, {self._amount(done / seconds)}/s"
+        amounts = f"{size_text(done)} of {size_text(self.total)}, {size_text(done / seconds)}/s"
         return f"{self.what}: {share:.0%}, {amounts}{left}"
-
-    def _amount(self, count: float) -> str:
-        return size_text(count) if self.unit == "bytes" else f"{count:,.0f} {self.unit}"
 
 
 def duration_text(seconds: float) -> str:

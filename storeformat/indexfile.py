@@ -244,9 +244,9 @@ def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
     return names
 
 
-def key_hash(topic: str, key: str, *, is_tag: bool = False) -> int:
-    """Returns the hash under which a key of a topic is indexed, or the tags of its messages (5.4.0 and later)."""
-    return int(index_key_hashes(java_hash(f"{topic}#T#{key}" if is_tag else f"{topic}#{key}")))
+def key_hash(topic: str, key: str) -> int:
+    """Returns the hash under which a key of a topic is indexed; tags are (5.4.0 and later) as the key ``T#tags``."""
+    return int(index_key_hashes(java_hash(f"{topic}#{key}")))
 
 
 @dataclass(frozen=True)

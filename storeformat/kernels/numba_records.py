@@ -251,7 +251,7 @@ def _next_separator(buffer, at, end):  # type: ignore[no-untyped-def]
 
 
 @njit(forceinline=True)
-def _kept_value(buffer, begin, cut, end, cuts, last_other, split_parser):  # type: ignore[no-untyped-def]
+def _kept_value(begin, cut, end, cuts, last_other, split_parser):  # type: ignore[no-untyped-def]
     """Length of the value behind ``cut`` in the piece [begin, end), or -1 where the parser drops the piece.
 
     ``cuts`` counts its 0x01 bytes; ``last_other`` is the position behind its last byte that is no 0x01.
@@ -281,7 +281,7 @@ def _next_piece(buffer, begin, stop, split_parser):  # type: ignore[no-untyped-d
         else:
             last_other = seen + 1
         at = seen + 1
-    return cut, _kept_value(buffer, begin, cut, seen, cuts, last_other, split_parser), seen
+    return cut, _kept_value(begin, cut, seen, cuts, last_other, split_parser), seen
 
 
 @njit(types.void(BYTES, INT64S, INT32S, BYTES, INT64S, WORDS, types.boolean, WIDE_ROWS, NARROW_ROWS), cache=True)

@@ -99,10 +99,10 @@ class TestProgress:
         said = io.StringIO()
         said.isatty = lambda: True  # type: ignore[method-assign]
         reporter = Reporter(stream=said)
-        with reporter.progress("scan", 10, "files") as progress:
+        with reporter.progress("scan", 10) as progress:
             progress.update(5, now=progress.begun + 1)
             reporter.note("by the way")
-        line = "scan: 50%, 5 files of 10 files, 5 files/s, about 1 s left"
+        line = "scan: 50%, 5 B of 10 B, 5 B/s, about 1 s left"
         assert said.getvalue() == f"{line}\r{' ' * len(line)}\rby the way\n"
 
     def test_quiet_silences_notes_and_progress_but_no_warning(self) -> None:

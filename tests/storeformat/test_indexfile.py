@@ -271,7 +271,7 @@ def reader(content: bytes) -> ix.Read:
 
 def test_key_texts_of_a_real_broker() -> None:
     assert ix.key_hash("TopicT", "U0") == 1902675303
-    assert ix.key_hash("TopicT", "a||b", is_tag=True) == 678982862
+    assert ix.key_hash("TopicT", "T#a||b") == 678982862
 
 
 ENTRIES = [(hashed, 100 * n, 1_700_000_000_000 + 700 * n) for n, hashed in enumerate([7, 4, 1, 7, 7, 4, 7])]
