@@ -130,8 +130,8 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
     debug = "--debug" in arguments
     job_name, options = "", output_options(arguments)
     try:
-        spark_options, job_arguments = launch.split_command_line(arguments, jobs)
-        job_name, options = parse(job_arguments or ["--help"], jobs)
+        spark_options, job_words = launch.split_command_line(arguments, jobs)
+        job_name, options = parse(job_words or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
             return 0
         wanted, options = options, replace(options, report_file=None)
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             # py4j logs a trace for every call that the end of the JVM cuts off.
             logging.getLogger().addHandler(logging.NullHandler())
         with orderly_signals():
-            launch.prepare(spark_options, job_arguments, job_name, delta=jobs[job_name].needs_delta, debug=debug)
+            launch.prepare(spark_options, job_words, job_name, delta=jobs[job_name].needs_delta, debug=debug)
             report = importlib.import_module(jobs[job_name].module).run(options, Reporter.for_options(options))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:

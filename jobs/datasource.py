@@ -47,6 +47,8 @@ from jobs.storelog import read_log, selection_of
 from storeformat import files
 from storeformat.commitlog import Segment, plan_splits
 from storeformat.errors import UsageError
+from storeformat.framing import PLAIN
+from storeformat.message import CERTIFICATE_SIZE
 from storeformat.records import DecodeRules, store_timestamp_at
 from udfs import schemas
 from udfs.datasource import ALWAYS, HeadFilter, Stretch, StretchReader, TableReader
@@ -184,9 +186,9 @@ def first_times(segments: Sequence[Segment]) -> dict[int, int]:
     for segment in segments:
         with files.RangeReader(segment.path) as reader:
             place = segment.framing.head_size
-            head = bytearray(max(min(64, segment.size - place), 0))
+            offset, head = segment.base + place, bytearray(max(min(CERTIFICATE_SIZE, segment.size - place), 0))
             reader.read_into(place, memoryview(head))
-            if int.from_bytes(head[28:36], "big") == segment.base + place and head[4:7] == b"\xda\xa3\x20":
+            if PLAIN.find(head, offset, len(head), offset, offset + 1) is not None:
                 times[segment.base] = store_timestamp_at(reader, place)
     return times
 

@@ -315,7 +315,7 @@ def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, ro
 
 
 def holds(store: OpenedStore, rows: Sequence[Row]) -> Row | None:
-    """Returns the first of some rows whose record is in the log: the sizes lead to it, and it is the same record."""
+    """Returns the newest of some rows whose record is in the log: the sizes lead to it, and it is the same record."""
     by_segment: dict[Segment, dict[int, Row]] = {}
     for row in rows:
         for segment in store.segments:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.config import ARTEFACTS, ROCKSDB
+from jobs.config import ARTEFACTS, ROCKSDB, TopicFilter
 from jobs.rebuilding import MANIFEST, MANIFEST_FORMAT
 from jobs.reporting import Reporter
 from storeformat import durable, files, locations
@@ -99,7 +99,7 @@ def read_manifest(directory: str) -> Manifest:
             on_damage=str(facts["on_damage"]),
             damaged_ranges=len(facts["damaged_ranges"]),
             artefacts=tuple(facts["artefacts"]),
-            topics=tuple(_topic(text) for text in facts["topics"]),
+            topics=tuple((item.topic, item.queue_id) for item in map(TopicFilter.parse, facts["topics"])),
             settings={str(name): str(value) for name, value in facts["settings"].items()},
             files={str(row["path"]): _content(row) for row in facts["files"]},
         )
@@ -155,11 +155,6 @@ def _content(row: Mapping[str, Any]) -> Content:
     if not 0 <= content.data_size <= content.size:
         raise ValueError("no content of a file")
     return content
-
-
-def _topic(text: str) -> tuple[str, int | None]:
-    topic, colon, queue = text.rpartition(":")
-    return (topic, int(queue)) if colon and queue.isascii() and queue.isdigit() else (text, None)
 
 
 def _is_inside(path: str) -> bool:

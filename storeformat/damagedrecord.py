@@ -27,7 +27,6 @@ from storeformat import message as m
 from storeformat.arrays import Bytes
 
 _MOST_GUESSES = 64
-_CRC_POSITION, _SYS_FLAG_POSITION = 8, 36
 _BODY_LENGTH_POSITIONS = (84, 96, 108)  # behind two short hosts, one long one, two
 _MOST_BESIDE_BODY = m.MAX_HEAD_SIZE + 2 * (2 + (1 << 15))
 
@@ -93,7 +92,7 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
     certified = known_magic and _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == offset
     if magic == m.MAGIC_BLANK or (size == rest and not certified):  # no record leaves less than 8 bytes behind it
         return Frame(None, 0, is_blank=True)
-    crc = int.from_bytes(head[_CRC_POSITION : _CRC_POSITION + 4], "big")
+    crc = int.from_bytes(head[m.BODY_CRC_POSITION : m.BODY_CRC_POSITION + 4], "big")
     said = size if m.MIN_RECORD_SIZE <= size <= room else None
     widths = {m.MAGIC_V1: (1,), m.MAGIC_V2: (2,)}.get(magic, (1, 2))
     sums: list[int] = []
@@ -131,9 +130,7 @@ def _sum_of_parts(data: Bytes, head: bytes, room: int, width: int) -> tuple[int,
     """Returns where the body begins, its length, and the size that the lengths of the parts add up to (None if they
     leave the room).
     """
-    flags = _int(head, _SYS_FLAG_POSITION, 4)
-    hosts = (m.HOST_V6 if flags & m.BORN_HOST_V6 else m.HOST_V4) + (m.HOST_V6 if flags & m.STORE_HOST_V6 else m.HOST_V4)
-    body_at = m.FIXED_HEAD + hosts
+    body_at = m.body_position(_int(head, m.SYS_FLAG_POSITION, 4))
     length = max(_int(head, body_at - 4, 4), 0)
     at = body_at + length
     if at + width + 2 > room:

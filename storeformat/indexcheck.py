@@ -135,17 +135,16 @@ def _check_entries(
         result.first_time_diff = int(entries["time_diff"][0])
         if paired[0]:
             times.first_pair(int(rows["store_timestamp"][0]))
-    known = paired.copy()
     timestamps = rows["store_timestamp"]
-    diffs = indexfile.time_diffs(np.where(known, timestamps, times.begin).astype(np.int64), times.begin)
-    if first_number == 1 and known[0]:
+    diffs = indexfile.time_diffs(np.where(paired, timestamps, times.begin).astype(np.int64), times.begin)
+    if first_number == 1 and paired[0]:
         allowed = _first_time_diffs(times, int(timestamps[0]), result.rows_begin)
         stored = int(entries["time_diff"][0])
         diffs[0] = stored if allowed is None or stored in allowed else allowed[-1]
-    late = known & (diffs != entries["time_diff"])
-    if times.proven is None and known.any() and late.sum() * 2 > known.sum():
+    late = paired & (diffs != entries["time_diff"])
+    if times.proven is None and paired.any() and late.sum() * 2 > paired.sum():
         # Most times disagree, so it is the begin that is wrong, and their own entry is not in the log any more.
-        begin = int(np.median(timestamps[known] - entries["time_diff"][known].astype(np.int64) * 1000))
+        begin = int(np.median(timestamps[paired] - entries["time_diff"][paired].astype(np.int64) * 1000))
         result.fault(0, "wrong_header", {"begin_timestamp": begin}, {"begin_timestamp": times.stored})
         times.proven = times.begin = begin
         late[:] = False
@@ -169,11 +168,11 @@ def _first_time_diffs(times: _Times, timestamp: int, row: int) -> list[int] | No
     """Returns what the first entry's time may be: it is measured against the end of the file before, which the entry
     before in the log knows, too. None if it may be anything, because the file before is gone.
     """
-    ends = [] if times.context.previous_end is None else [times.context.previous_end]
-    if row > 0:
-        ends.append(int(times.rows.read(row - 1, row)["store_timestamp"][0]))
     if times.context.previous_end is None:
         return [0] if row == 0 and times.context.log_begin == 0 else None
+    ends = [times.context.previous_end]
+    if row > 0:
+        ends.append(int(times.rows.read(row - 1, row)["store_timestamp"][0]))
     return [int(indexfile.time_diffs(np.array([timestamp]), end)[0]) for end in ends]
 
 

@@ -14,6 +14,7 @@ from storeformat.commitlog import BlockWindow, Segment, chain_from, search_certi
 from storeformat.errors import NotAStore
 from storeformat.files import RangeReader
 from storeformat.framing import ChainEnd
+from storeformat.message import BLANK_SIZE
 from storeformat.records import DecodeRules
 
 
@@ -39,7 +40,7 @@ def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
 
 
 def _begins(segment: Segment) -> bool:
-    head = bytearray(8)
+    head = bytearray(BLANK_SIZE)
     with RangeReader(segment.path) as reader:
         reader.read_into(0, memoryview(head))
     return any(head)

@@ -51,7 +51,10 @@ HOST_V4, HOST_V6 = 8, 20
 MIN_RECORD_SIZE = FIXED_HEAD + 2 * HOST_V4 + 1 + 2
 MAX_HEAD_SIZE = FIXED_HEAD + 2 * HOST_V6
 MAGIC_POSITION = 4
+BODY_CRC_POSITION = 8
 PHYSICAL_OFFSET_POSITION = 28
+SYS_FLAG_POSITION = 36
+BORN_HOST_POSITION = 48
 CERTIFICATE_SIZE = PHYSICAL_OFFSET_POSITION + 8
 """Bytes of a head that are needed to certify it: the magic, and the record's own offset."""
 
@@ -90,6 +93,12 @@ PROPERTY_CRC = b"__CRC32#"
 CRC_MASK = 0x7FFFFFFF
 PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1
 """``CommitLog.CRC32_RESERVED_LEN``: name, 0x01, ten digits least significant first, 0x02."""
+
+
+def body_position(sys_flag: int) -> int:
+    """Returns where the body of a record with these flags begins, behind BODYLEN."""
+    born_host = HOST_V6 if sys_flag & BORN_HOST_V6 else HOST_V4
+    return FIXED_HEAD + born_host + (HOST_V6 if sys_flag & STORE_HOST_V6 else HOST_V4)
 
 
 @cache

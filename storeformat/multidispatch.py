@@ -64,7 +64,7 @@ def light_units(block: RecordBlock, queued: Int64s, rules: MultiDispatchRules) -
     names, offsets = block.properties[m.INNER_MULTI_DISPATCH], block.properties[m.INNER_MULTI_QUEUE_OFFSET]
     topics = [javacompat.decode_java_utf8(topic) for topic in block.topics]
     excluded = np.array(
-        [topic in rules.excluded_topics or topic.startswith(rules.excluded_prefixes or ("\0",)) for topic in topics]
+        [topic in rules.excluded_topics or topic.startswith(rules.excluded_prefixes) for topic in topics]
     )
     rows = queued[(names.lengths[queued] > 0) & (offsets.lengths[queued] > 0)]
     rows = rows[~excluded[block.topic_codes[rows]]] if topics else rows
@@ -179,7 +179,7 @@ def _pairs(name_list: str, offset_list: str) -> list[tuple[str, int]]:
     """Returns names and offsets side by side; the broker throws at the first offset that is no number and stops."""
     if not name_list.strip() or not offset_list.strip():
         return []
-    names, offsets = javacompat.java_split(name_list, ","), javacompat.java_split(offset_list, ",")
+    names, offsets = javacompat.java_split(name_list, _SEPARATOR), javacompat.java_split(offset_list, _SEPARATOR)
     if len(names) != len(offsets):
         return []
     pairs = []

@@ -221,7 +221,9 @@ def _bad_property_crc(block: RecordBlock) -> int | None:
     tails = block.buffer[(starts + sizes)[:, None] + _CRC_TAIL]
     digits = tails[:, len(_CRC_NAME) : -1] - ord("0")
     # Glued to other text by a batch encoder, or a property of the user's: no CRC to check.
-    checked = (tails[:, : len(_CRC_NAME)] == _CRC_NAME).all(1) & (tails[:, -1] == 2) & (digits <= 9).all(1)
+    checked = (
+        (tails[:, : len(_CRC_NAME)] == _CRC_NAME).all(1) & (tails[:, -1] == m.PROPERTY_SEPARATOR) & (digits <= 9).all(1)
+    )
     rows, starts, sizes, digits = rows[checked], starts[checked], sizes[checked], digits[checked]
     found = active().crc32_spans(block.buffer, starts, sizes - np.int32(m.PROPERTY_CRC_SIZE))
     bad = np.flatnonzero(found != digits @ _POWERS_OF_TEN)

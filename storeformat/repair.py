@@ -101,10 +101,10 @@ def fill_range(
 
 def crc_patch(record: bytes, offset: int) -> Patch:
     """Returns the patch that gives a record the CRC of its body."""
-    born_v6, store_v6 = (struct.unpack_from(">i", record, 36)[0] & bit for bit in (m.BORN_HOST_V6, m.STORE_HOST_V6))
-    body_at = m.FIXED_HEAD + (m.HOST_V6 if born_v6 else m.HOST_V4) + (m.HOST_V6 if store_v6 else m.HOST_V4)
+    body_at = m.body_position(struct.unpack_from(">i", record, m.SYS_FLAG_POSITION)[0])
     length = max(struct.unpack_from(">i", record, body_at - 4)[0], 0)
-    return Patch(offset + 8, struct.pack(">I", zlib.crc32(record[body_at : body_at + length]) & m.CRC_MASK))
+    crc = zlib.crc32(record[body_at : body_at + length]) & m.CRC_MASK
+    return Patch(offset + m.BODY_CRC_POSITION, struct.pack(">I", crc))
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> list[tuple[Segment, int, int]]:

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from storeformat import files, locations
 from storeformat.commitlog import Segment
 from storeformat.consumequeueext import UNIT_HEAD
@@ -121,7 +123,7 @@ def _has_bit_maps(root: str) -> bool:
         with files.RangeReader(path) as reader:
             head = bytearray(UNIT_HEAD.itemsize)
             reader.read_into(0, memoryview(head))
-        if int.from_bytes(head[18:20], "big", signed=True) > 0:
+        if np.frombuffer(head, UNIT_HEAD)["bit_map_size"][0] > 0:
             return True
     return False
 

@@ -93,7 +93,7 @@ class StretchReader(spark.DataSourceReader):
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a stretch."""
-        if not isinstance(partition, Stretch):
+        if not isinstance(partition, Stretch):  # Spark's own, where there is nothing to read
             return
         for block in self._blocks(partition):
             keep = self.filter.passes(block)

@@ -233,9 +233,9 @@ def _host_spans(block: RecordBlock, *, store: bool) -> Spans:
     flags = block.heads.sys_flag
     born = np.where((flags & m.BORN_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
     if not store:
-        return Spans(block.positions + 48, born.astype(np.int32))
+        return Spans(block.positions + m.BORN_HOST_POSITION, born.astype(np.int32))
     size = np.where((flags & m.STORE_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
-    return Spans(block.positions + 56 + born, size.astype(np.int32))
+    return Spans(block.positions + m.BORN_HOST_POSITION + 8 + born, size.astype(np.int32))
 
 
 def _hosts(block: RecordBlock, rules: RowRules, *, store: bool) -> pa.Array:
