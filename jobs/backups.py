@@ -52,17 +52,22 @@ def _refuse_what_is_no_store(root: str, *, log_elsewhere: bool) -> None:
 def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
     """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
     with durable.broker_lock(locations.join(root, LOCK), create=not dry_run):
-        for log in (
-            locations.join(root, COMMIT_LOG),
-            *(locations.join(group, DATA) for group in group_directories(root)),
-        ):
-            process = durable.mapped_by(log)
-            if process is not None:
-                raise Refused(
-                    f"the store is live: process {process} has its log mapped into memory",
-                    path=log, advice="stop the broker first",
-                )  # fmt: skip
+        groups = (locations.join(group, DATA) for group in group_directories(root))
+        refuse_mapped_log([locations.join(root, COMMIT_LOG), *groups])
         yield
+
+
+def refuse_mapped_log(directories: Sequence[str]) -> None:
+    """Raises Refused where a process has a log mapped into memory: a broker that is still loading has not taken its
+    lock yet.
+    """
+    for log in directories:
+        process = durable.mapped_by(log)
+        if process is not None:
+            raise Refused(
+                f"the store is live: process {process} has its log mapped into memory",
+                path=log, advice="stop the broker first",
+            )  # fmt: skip
 
 
 def unfinished(known: Sequence[Replacement]) -> Replacement | None:

@@ -72,6 +72,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     notes = _check_store(root, manifest, options)
     _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
+    backups.refuse_mapped_log(log.directories)
     if not durable.can_give_to_owner_of(log.directories[0]):
         notes.append("the log belongs to another user: make sure that the broker may write to the new files")
     if remote is not None:

@@ -48,6 +48,7 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
         if journal.kind == PUBLISH and name in (None, undone):
             return _undone_report(open_one)
     chosen = _choose(known, name, root)
+    backups.refuse_mapped_log(chosen.journal.log.directories)
     journal = Journal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
     backups.check_places(root, journal.places)
     done = Replacement(root, "", journal) if options.dry_run else backups.carry_out(root, journal)

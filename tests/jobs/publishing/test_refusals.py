@@ -244,18 +244,25 @@ def test_a_store_whose_lock_a_jvm_holds_is_live(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-def test_a_store_whose_log_a_process_has_mapped_is_live(case: Case, old: Snapshot) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_store_whose_log_a_process_has_mapped_is_live(case: Case, tmp_path: Path, elsewhere: bool) -> None:
     """A broker that is still loading its log has not taken its lock yet."""
-    segment = min((case.root / "commitlog").iterdir())
+    log = tmp_path / "elsewhere" if elsewhere else case.root / "commitlog"
+    if elsewhere:
+        (case.root / "commitlog").rename(log)
+    named = {"commitlog": (str(log),)} if elsewhere else {}
+    old = snapshot(case.root)
+    segment = min(log.iterdir())
     program = f"import mmap; f = open({str(segment)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=1); print(1); input()"
     with subprocess.Popen(
         [sys.executable, "-u", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert said(process) == "1"
         with pytest.raises(Refused, match=f"process {process.pid} has its log mapped"):
-            case.publish()
+            case.publish(**named)
         process.communicate("\n")
     assert snapshot(case.root) == old
+    case.publish(**named)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
