@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -223,7 +224,7 @@ def _milliseconds(given: dict[str, str], name: str, zone: zoneinfo.ZoneInfo, def
     text = given.get(name)
     if text is None:
         return default
-    if text.lstrip("-").isdigit():
+    with suppress(ValueError):
         return int(text)
     try:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))

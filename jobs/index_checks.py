@@ -101,7 +101,7 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], in
     heads, unread = [], 0
     for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
         path = f"{INDEX}/{entry.name}"
-        if entry.is_directory or not (entry.name.isascii() and entry.name.isdigit()):
+        if entry.is_directory or not indexfile.is_index_file_name(entry.name):
             verdicts.differ(Place(INDEX, path), "extra_file", found="no name of an index file")
         elif entry.size != layout.index_file_size:
             verdicts.differ(Place(INDEX, path), "wrong_size", expected=layout.index_file_size, found=entry.size)

@@ -259,6 +259,8 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
             damaged.append(Range(gap.begin, gap.end, _reason(gap), certain))
         if gap.record is not None:
             lost.append(gap.record)
+    for ranges in (damaged, stale):  # segments of an older log, those behind breaks, and the tail come one by one
+        ranges.sort(key=lambda item: item.begin)
     reading = _reading(known, scans, blanks, damaged, stale, end, until)
     kept = [Range(scan.report.start or 0, scan.report.end, describe(RecordDefect.BODY_CRC)) for scan in saved.kept]
     return replace(reading, kept=kept, lost_records=lost)

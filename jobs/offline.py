@@ -141,7 +141,7 @@ class OfflineStore:
         entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
         found: list[tuple[indexfile.IndexHeader, indexfile.Read]] = []
         for entry in entries:
-            if entry.size < 0 or not entry.name.isdigit():
+            if entry.size < 0 or not indexfile.is_index_file_name(entry.name):
                 continue
             read = partial(_read_mapped, entry.path, self.store.layout.index_file_size)
             found.append((indexfile.parse_header(read(0, indexfile.HEADER_SIZE)), read))

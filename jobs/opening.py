@@ -206,7 +206,7 @@ def _fit_index_sizes(
     defaults; raises WrongSettings where the files do not fit and none tells the numbers.
     """
     entries = files.list_directory(locations.join(root, INDEX)) or []
-    own = [entry for entry in entries if not entry.is_directory and len(entry.name) == 17]
+    own = [entry for entry in entries if indexfile.is_index_file_name(entry.name)]
     own = [entry for entry in own if entry.size > indexfile.HEADER_SIZE]  # a shorter one shows nothing
     sizes = {entry.size for entry in own}
     if not sizes or not layout.message_index_enable or layout.index_file_size in sizes:
@@ -275,7 +275,9 @@ def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
     decide.
     """
     entries = files.list_directory(locations.join(root, INDEX)) or []
-    own = [entry for entry in entries if entry.name.isdigit() and entry.size == layout.index_file_size]
+    own = [
+        entry for entry in entries if indexfile.is_index_file_name(entry.name) and entry.size == layout.index_file_size
+    ]
     votes: Counter[bool] = Counter()
     for entry in own[:_FILES_TO_ASK]:
         with files.RangeReader(entry.path) as reader:

@@ -34,7 +34,8 @@ def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
     Raises WrongSettings where such a topic has ordinary queues, too.
     """
     found = set(named) | (configured_batch_topics(root) or set())
-    found |= {entry.name for entry in files.list_directory(locations.join(root, BATCH_CONSUME_QUEUE)) or []}
+    there = files.list_directory(locations.join(root, BATCH_CONSUME_QUEUE)) or []
+    found |= {entry.name for entry in there if entry.is_directory}
     for topic in sorted(found):
         ordinary = locations.join(root, CONSUME_QUEUE, topic)
         if files.list_directory(ordinary):

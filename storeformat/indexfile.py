@@ -244,6 +244,11 @@ def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
     return names
 
 
+def is_index_file_name(name: str) -> bool:
+    """Returns whether a name can be that of an index file."""
+    return name.isascii() and name.isdigit()
+
+
 def key_hash(topic: str, key: str) -> int:
     """Returns the hash under which a key of a topic is indexed; tags are (5.4.0 and later) as the key ``T#tags``."""
     return int(index_key_hashes(java_hash(f"{topic}#{key}")))

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.store_builder import LogBuilder
 
 from jobs.config import LogOptions
 from jobs.opening import open_store
 
 
-def test_a_stray_file_shows_no_size_of_queue_files(tmp_path: Path) -> None:
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store with one message and one queue file."""
     log = LogBuilder()
     log.message(topic="T")
     root = log.write(tmp_path)
-    queue = root / "consumequeue" / "T" / "0"
-    queue.mkdir(parents=True)
-    (queue / f"{0:020d}").write_bytes(bytes(200))
-    (queue / ".nfs0001").write_bytes(bytes(17))
+    for name in ("consumequeue/T/0", "batchconsumequeue", "index"):
+        (root / name).mkdir(parents=True)
+    (root / "consumequeue" / "T" / "0" / f"{0:020d}").write_bytes(bytes(200))
+    return root
+
+
+def test_a_stray_file_shows_no_size_of_queue_files(root: Path) -> None:
+    (root / "consumequeue" / "T" / "0" / ".nfs0001").write_bytes(bytes(17))
     assert open_store(LogOptions(store=str(root))).layout.consume_queue_file_size == 200
+
+
+def test_a_stray_file_shows_no_topic_of_type_batch(root: Path) -> None:
+    (root / "batchconsumequeue" / "T").write_bytes(b"")
+    assert open_store(LogOptions(store=str(root))).batch_topics == frozenset()
