@@ -163,7 +163,9 @@ class Alignment:
         if self._started:
             if not self.with_tags:
                 _, numbers = self._next_rows(1)
-                self.row = int(numbers[0]) if len(numbers) else self._rows.total
+                row = int(numbers[0]) if len(numbers) else self._rows.total
+                self._result.absent_tags += row - self.row
+                self.row = row
             self._result.rows_end = self.row
         self._result.with_tags = self.with_tags
 

@@ -108,6 +108,52 @@ def test_index_file_cut_short(root: Path) -> None:
     only(root, "wrong_size", f"index/{file.name}", None)
 
 
+def test_a_file_that_cannot_be_read_explains_one_that_is_missing_and_no_more(root: Path) -> None:
+    files = index_files(root)
+    with files[2].open("r+b") as opened:
+        opened.truncate(1000)
+    files[5].unlink()
+    assert verdicts(root).counts == {"wrong_size": 1, "missing_file": 1}
+
+
+def set_slot_count(file: Path, count: int | str) -> int:
+    """Gives a header another hashSlotCount: that of brokers before 4.7.1, of later ones, or one; returns it."""
+    content = bytearray(file.read_bytes())
+    used = sum(any(content[at : at + 4]) for at in range(40, 40 + 4 * SLOTS, 4))
+    entries = int.from_bytes(content[36:40], "big") - 1
+    assert used + 2 < entries
+    values: dict[int | str, int] = {"used": used, "entries": entries, "less": used - 1, "more": entries + 1}
+    value = values.get(count, used + 1)
+    content[32:36] = value.to_bytes(4, "big")
+    file.write_bytes(content)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("counts", "wrong"),
+    [
+        (["entries", "entries", "between"], None),
+        (["between"], 0),
+        (["used", "between"], 1),
+        (["entries", "used", "between"], 2),
+        (["entries", "between", "entries"], 1),
+        (["entries", "less"], 1),
+        (["entries", "more"], 1),
+    ],
+)
+def test_slots_are_counted_with_every_entry_until_an_upgrade(root: Path, counts: list[str], wrong: int | None) -> None:
+    """IndexFile#putKey before 4.7.1 counts a slot with every entry, from there on the slots in use."""
+    values = [set_slot_count(file, count) for file, count in zip(index_files(root), counts, strict=False)]
+    found = verdicts(root)
+    if wrong is None:
+        assert not found.counts
+        return
+    assert found.counts == {"wrong_header": 1}
+    (difference,) = found.differences
+    assert (difference["file"], difference["position"]) == (f"index/{index_files(root)[wrong].name}", 32)
+    assert difference["found"] == {"hash_slot_count": values[wrong]}
+
+
 def test_entry_left_out(root: Path) -> None:
     rewrite(index_files(root)[-1], lambda entries: entries.pop(3) and None)
     found = verdicts(root)
@@ -219,6 +265,31 @@ def test_last_record_indexed_again_in_the_next_file_is_fine(tmp_path: Path) -> N
     found = verify_here(root, SMALL).verdicts
     assert (found.counts, found.hazards) == ({}, [])
     assert found.notes == ["1 index entries are there twice, as after a crash"]
+
+
+def test_an_index_of_a_broker_before_the_upgrade_to_tags(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    for number in range(9):
+        log.message(topic="T", keys=f"k{number}", tags="red")
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, SMALL, broker_version="5.3").directory)
+    for name in ("consumequeue", "index", "checkpoint"):
+        (made / name).rename(root / name)
+    found = verify_here(root, SMALL, broker_version="5.5").verdicts
+    assert (found.counts, found.hazards) == ({}, [])
+    assert found.notes == ["9 tags are not indexed: those files are of a broker before 5.4.0"]
+
+
+def test_an_empty_index_file_behind_the_end_of_the_log_is_a_hazard(tmp_path: Path) -> None:
+    """IndexService#buildIndex leaves out what lies in front of the last file's end."""
+    root = three_a_file(tmp_path, 3, 0)
+    (file,) = index_files(root)
+    empty = bytearray(file.stat().st_size)
+    struct.pack_into(">qqqqii", empty, 0, 1_600_000_000_000, 1_600_000_000_000, 5_000, 5_000, 0, 1)
+    file.with_name(f"{int(file.name) + 1}").write_bytes(empty)
+    found = verify_here(root, SMALL).verdicts
+    assert not found.counts
+    assert [(hazard["hazard"], hazard["entries"]) for hazard in found.hazards] == [("index_beyond_log", 0)]
 
 
 def test_index_beyond_the_log_is_a_hazard(root: Path) -> None:
