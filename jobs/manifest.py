@@ -103,7 +103,7 @@ def read_manifest(directory: str) -> Manifest:
             settings={str(name): str(value) for name, value in facts["settings"].items()},
             files={str(row["path"]): _content(row) for row in facts["files"]},
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
     if manifest.artefacts == ROCKSDB:
         raise Refused("this is a table of RocksDB pairs, nothing that a broker reads from its store", path=path)

@@ -96,7 +96,7 @@ def is_live(path: str) -> bool:
     if sys.platform != "linux" or not locations.is_local(path):
         return False
     try:
-        handle = os.open(locations.local_path(path), os.O_RDONLY)
+        handle = os.open(locations.local_path(path), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait
     except OSError:
         return False
     try:

@@ -148,7 +148,7 @@ def replacements(root: str) -> list[Replacement]:
             continue
         try:
             journal = Journal.from_json(files.read_bytes(path))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise Refused(
                 "the journal of a backup cannot be understood", path=path,
                 advice="if the store is as it should be, move this backup away",

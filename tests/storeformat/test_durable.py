@@ -82,6 +82,8 @@ def test_a_lock_is_live_while_somebody_holds_it(foreign_lock: tuple[Path, int], 
     (tmp_path / "other").write_bytes(b"lock")
     assert not durable.is_live(str(tmp_path / "other"))
     assert not durable.is_live(str(tmp_path / "missing"))
+    os.mkfifo(tmp_path / "pipe")
+    assert not durable.is_live(str(tmp_path / "pipe"))  # and nobody waits for it
     assert not durable.is_live("s3://bucket/store/lock")
 
 

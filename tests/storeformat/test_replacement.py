@@ -95,7 +95,7 @@ def test_a_journal_of_others_is_refused(changes: dict[str, Any], begun: Replacem
     assert caught.value.path == begun.at("journal.json")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "3"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 100_000])
 def test_what_is_no_journal_is_refused(text: str, begun: Replacement) -> None:
     Path(begun.at("journal.json")).write_text(text)
     with pytest.raises(Refused, match="cannot be understood"):

@@ -93,6 +93,11 @@ REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
     ),
     "first segment gone": (lambda case: min((case.root / "commitlog").iterdir()).unlink(), "the log begins at"),
     "log too short": (lambda case: cut_the_log(case, manifest(case)["log_end"]), "the log ends before"),
+    "manifest nests too deep": (
+        lambda case: own_bytes(case.out / "manifest.json").write_text("[" * 100_000),
+        "cannot be understood",
+    ),
+    "endless log": (lambda case: edit_manifest(case, log_end=float("inf")), "cannot be understood"),
     "batch topic": (make_batch_topics, "another type for this queue"),
     "rocksdb": (make_rocksdb, "RocksDB"),
 }
