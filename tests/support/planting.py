@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from support import golden
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
 from jobs.verdicts import Verdicts
@@ -70,3 +72,21 @@ def rewrite(file: Path, change: Callable[[list[bytes]], None]) -> None:
     begin, end = (struct.unpack_from(">q", entry, 4)[0] for entry in (entries[0], entries[-1]))
     struct.pack_into(">qqii", content, 16, begin, end, used, len(entries) + 1)
     file.write_bytes(content)
+
+
+SMALL = {"maxHashSlotNum": SLOTS, "maxIndexNum": 4, "mappedFileSizeConsumeQueue": 60}
+
+
+def three_a_file(work: Path, count: int, *, step: int = 0, topic: str = "T") -> Path:
+    """A store of records with a key each: three fill a segment, an index file and a file of the queue;
+    ``step`` ms apart.
+    """
+    log = LogBuilder(4096)
+    for number in range(count):
+        log.message(topic=topic, keys=f"k{number}", body=bytes(1100), store_timestamp=1_600_000_000_000 + step * number)
+    assert len(log.segments) == -(-count // 3)
+    root = log.write(work / "store")
+    made = Path(rebuild_here(root, work, SMALL).directory)
+    for name in ("consumequeue", "index", "checkpoint"):
+        (made / name).rename(root / name)
+    return root

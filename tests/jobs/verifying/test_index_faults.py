@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from support.planting import (
     SLOTS,
+    SMALL,
     STORE,
     entry_at,
     flip,
     index_files,
     only,
     rewrite,
+    three_a_file,
     verdicts,
 )
 from support.rebuilding import rebuild_here
@@ -225,32 +227,16 @@ def test_an_empty_last_file_follows_the_one_at_whose_end_it_begins(tmp_path: Pat
     assert verified.compared["index_entries"] == 9
 
 
-SMALL = {"maxHashSlotNum": SLOTS, "maxIndexNum": 4}
-
-
-def three_a_file(tmp_path: Path, count: int, step: int) -> Path:
-    """A store of records with a key each: three fill a segment, and three an index file; ``step`` ms apart."""
-    log = LogBuilder(4096)
-    for number in range(count):
-        log.message(topic="T", keys=f"k{number}", body=bytes(1100), store_timestamp=1_600_000_000_000 + step * number)
-    assert len(log.segments) == -(-count // 3)
-    root = log.write(tmp_path / "store")
-    made = Path(rebuild_here(root, tmp_path, SMALL).directory)
-    for name in ("consumequeue", "index", "checkpoint"):
-        (made / name).rename(root / name)
-    return root
-
-
 def test_a_first_index_file_that_is_gone_is_missing_if_the_next_one_knows_its_time(tmp_path: Path) -> None:
     """Where a broker begins an index anew, with a segment after a crash, the first time is counted from itself."""
-    root = three_a_file(tmp_path, 9, 5_000)
+    root = three_a_file(tmp_path, 9, step=5_000)
     min((root / "index").iterdir()).unlink()
     found = verify_here(root, SMALL).verdicts
     assert (found.counts, found.hazards) == ({"missing_file": 1}, [])
 
 
 def test_an_index_that_begins_anew_with_a_segment_is_a_hazard(tmp_path: Path) -> None:
-    root = three_a_file(tmp_path, 9, 0)
+    root = three_a_file(tmp_path, 9)
     min((root / "index").iterdir()).unlink()
     found = verify_here(root, SMALL).verdicts
     assert (found.counts, [hazard["hazard"] for hazard in found.hazards]) == ({}, ["index_gap"])
@@ -258,7 +244,7 @@ def test_an_index_that_begins_anew_with_a_segment_is_a_hazard(tmp_path: Path) ->
 
 
 def test_last_record_indexed_again_in_the_next_file_is_fine(tmp_path: Path) -> None:
-    root = three_a_file(tmp_path, 5, 0)
+    root = three_a_file(tmp_path, 5)
     first, second = index_files(root)
     last = first.read_bytes()[entry_at(3) : entry_at(3) + 16]
     rewrite(second, lambda entries: entries.insert(0, last))
@@ -282,7 +268,7 @@ def test_an_index_of_a_broker_before_the_upgrade_to_tags(tmp_path: Path) -> None
 
 def test_an_empty_index_file_behind_the_end_of_the_log_is_a_hazard(tmp_path: Path) -> None:
     """IndexService#buildIndex leaves out what lies in front of the last file's end."""
-    root = three_a_file(tmp_path, 3, 0)
+    root = three_a_file(tmp_path, 3)
     (file,) = index_files(root)
     empty = bytearray(file.stat().st_size)
     struct.pack_into(">qqqqii", empty, 0, 1_600_000_000_000, 1_600_000_000_000, 5_000, 5_000, 0, 1)

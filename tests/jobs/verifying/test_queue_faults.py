@@ -12,11 +12,13 @@ from support.planting import (
     FIRST_FILE,
     QUEUE,
     SEGMENT,
+    SMALL,
     STORE,
     UNIT,
     end_of,
     flip,
     only,
+    three_a_file,
     verdicts,
 )
 from support.rebuilding import rebuild_here
@@ -102,10 +104,10 @@ def test_queue_that_ends_in_a_pre_blank_is_a_hazard(root: Path) -> None:
     assert [hazard["hazard"] for hazard in found.hazards] == ["pre_blank_end"]
 
 
-@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize("which", [0, 1, -1])
 def test_queue_file_deleted(root: Path, which: int) -> None:
     file = sorted((root / QUEUE).iterdir())[which]
-    assert len(list((root / QUEUE).iterdir())) > 1
+    assert len(list((root / QUEUE).iterdir())) > 2
     file.unlink()
     only(root, "missing_file", f"{QUEUE}/{file.name}", None)
 
@@ -126,6 +128,81 @@ def test_topic_deleted(root: Path, known: bool) -> None:
     found = verdicts(root)
     assert set(found.counts) == ({"missing_file"} if known else set())
     assert any("topics.json does not know it" in note for note in found.notes) != known
+
+
+def test_a_table_without_topics_does_not_say_that_one_was_deleted(root: Path) -> None:
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    shutil.rmtree(root / "consumequeue" / "A")
+    assert set(verdicts(root).counts) == {"missing_file"}
+
+
+def queue_files(root: Path) -> list[Path]:
+    return sorted((root / "consumequeue" / "T" / "0").iterdir())
+
+
+def test_a_last_file_without_bytes_is_a_hazard_and_one_before_it_is_wrong(tmp_path: Path) -> None:
+    root = three_a_file(tmp_path, 6)
+    last = queue_files(root)[-1]
+    last.with_name(f"{120:020d}").touch()
+    found = verify_here(root, SMALL).verdicts
+    assert not found.counts
+    ((hazard, file, advice),) = [(row["hazard"], row["file"], row["advice"]) for row in found.hazards]
+    assert (hazard, file) == ("empty_file", f"consumequeue/T/0/{120:020d}")
+    assert advice == "rebuild --topic 'T:0', then publish"
+    last.write_bytes(b"")
+    found = verify_here(root, SMALL).verdicts
+    assert found.counts == {"wrong_size": 1}
+    assert [row["hazard"] for row in found.hazards] == ["empty_file"]
+
+
+def test_units_of_messages_that_retention_took_are_counted(tmp_path: Path) -> None:
+    """Files of a queue go when their last message is gone; of a topic that nobody writes to any more, none does."""
+    root = three_a_file(tmp_path, 9)
+    shutil.copytree(root / "consumequeue" / "T", root / "consumequeue" / "quiet")
+    for file in sorted((root / "consumequeue" / "quiet" / "0").iterdir())[1:]:
+        file.unlink()
+    shutil.rmtree(root / "index")
+    min((root / "commitlog").iterdir()).unlink()
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert (found.counts, found.hazards) == ({}, [])
+    assert found.notes == ["6 units in front of the log's begin point at messages that retention took"]
+    queue_files(root)[0].unlink()
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert not found.counts
+    assert found.notes == ["3 units in front of the log's begin point at messages that retention took"]
+
+
+def test_a_gap_between_files_of_deleted_messages_is_a_missing_file(tmp_path: Path) -> None:
+    root = three_a_file(tmp_path, 12)
+    for segment in sorted((root / "commitlog").iterdir())[:3]:
+        segment.unlink()
+    assert not verify_here(root, SMALL, only=("consumequeue",)).verdicts.counts
+    gone = queue_files(root)[1]
+    gone.unlink()
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert found.counts == {"missing_file": 1}
+    assert found.differences[0]["file"] == gone.relative_to(root).as_posix()
+    assert found.differences[0]["expected"] == "units of deleted messages"
+
+
+@pytest.mark.parametrize("used_since", [True, False])
+def test_a_queue_that_was_not_used_since_its_topic_was_created_anew(tmp_path: Path, used_since: bool) -> None:
+    log = LogBuilder(65536)
+    for queue_id in (0, 1, 0):
+        log.message(topic="T", queue_id=queue_id)
+    log.message(topic="T", queue_id=0, queue_offset=0)  # deleted and created anew
+    if used_since:
+        log.message(topic="T", queue_id=1, queue_offset=0)
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, SMALL).directory)
+    (made / "consumequeue").rename(root / "consumequeue")
+    (root / "consumequeue" / "T" / "1").rename(tmp_path / "gone")
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert found.counts == ({"missing_file": 1} if used_since else {})
+    assert any(note.startswith("T:1 is not there: its topic was deleted and created anew") for note in found.notes) != (
+        used_since
+    )
 
 
 def test_queue_that_the_log_does_not_know(root: Path) -> None:
