@@ -293,6 +293,8 @@ def test_what_a_stretch_holds_of_a_queue_does_not_depend_on_blocks(block_size: i
     found = _stretch(read, piece, {(b"T", queue) for queue in (0, 1, 2, 4)})
     assert found.firsts == {(b"T", 0): [0, 1], (b"T", 1): [0, 1], (b"T", 2): [0]}
     assert found.lasts == {(b"T", 0): [2, 3], (b"T", 1): [2, 3], (b"T", 2): [0]}
+    times = [placed.message.store_timestamp for placed in records]
+    assert (found.first_times, found.last_times) == (times[:3], times[-3:])
 
 
 def test_a_damaged_claim_behind_a_record_does_not_speak_against_it() -> None:

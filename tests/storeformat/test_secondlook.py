@@ -148,6 +148,7 @@ def test_where_the_nearest_claim_contradicts_the_next_both_are_asked() -> None:
         ([doubted(50), doubted(2), doubted(3)], [1, 2]),
         ([doubted(50), doubted(3), doubted(4)], []),
         ([doubted(1), doubted(50), doubted(2)], [0, 2]),
+        ([doubted(1), doubted(50), doubted(2), doubted(3)], [0, 2, 3]),
         ([doubted(1), PREPARED], [0, 1]),
         ([PREPARED, doubted(1), doubted(2)], [1, 2]),
         ([doubted(1), doubted(2), doubted(50), PREPARED, doubted(3)], [0, 1, 4]),
@@ -157,6 +158,11 @@ def test_where_the_nearest_claim_contradicts_the_next_both_are_asked() -> None:
 def test_most_records_of_a_chain_must_fit(chain: list[Seen], fits: list[int]) -> None:
     """The bytes of one that does not may have held another; one without a place goes with the one before it."""
     assert fitting(kept(0), *chain) == fits
+
+
+def test_a_record_without_a_place_must_be_in_time() -> None:
+    prepared = doubted(0, hour=50, sys_flag=4)
+    assert fitting(kept(0), doubted(1), prepared, doubted(2), kept(3, hour=20)) == [0, 2]
 
 
 def test_the_bytes_of_records_behind_it_in_its_chain_may_have_held_others() -> None:
@@ -192,6 +198,14 @@ def test_its_time_is_between_those_around_it(before: tuple[int, ...], after: tup
         assert fits == (hour in hours), hour
 
 
+@pytest.mark.parametrize("apart", [0, LEAST])
+def test_the_times_of_several_pieces_count(apart: int) -> None:
+    before = [kept(0, hour=5), apart, kept(1, hour=10), LEAST, kept(2, hour=12), apart, kept(3, hour=11), LEAST]
+    after = [LEAST, kept(5, hour=18), apart, kept(6, hour=19), LEAST, kept(7, hour=20), apart, kept(8, hour=25)]
+    fits = [hour for hour in (0, 9, 10, 20, 21, 30) if fitting(*before, doubted(4, hour=hour), *after)]
+    assert fits == [10, 20]
+
+
 def test_with_no_survivor_beside_it_the_times_around_the_segment_count() -> None:
     start = 1_700_000_000_000
     near = Neighbours(whole=True, before=start + 10 * HOUR, after=start + 20 * HOUR)
@@ -205,12 +219,14 @@ def test_only_so_many_records_are_looked_at_twice(most: int, fits: list[int], mo
 
 
 def test_a_chain_that_reaches_into_what_survived_stays_out() -> None:
-    """A survivor lies in what it takes for a body."""
+    """A survivor lies in what its last record takes for a body."""
     log = LogBuilder(SIZE)
+    begin = log.message(body=b"x").end
     copy = Message(queue_offset=7, store_timestamp=log.clock + 1)
-    outer = log.message(body=Embedded((copy,), lead=b"lead"))
-    begin = log.segments[0].index(b"lead") + 4
-    survivor = begin, begin + RECORD
+    end = log.message(body=Embedded((copy,), lead=b"lead")).end
+    inner = log.segments[0].index(b"lead") + 4
     near = Neighbours(whole=True)
-    assert look_again(reader(log), near, 0, outer.end, [], [(0, outer.end)]) == [(0, outer.end)]
-    assert look_again(reader(log), near, 0, outer.end, [survivor], [(0, outer.end)]) == []
+    for chain in ((0, end), (begin, end)):
+        assert look_again(reader(log), near, 0, end, [], [chain]) == [chain]
+        assert look_again(reader(log), near, 0, end, [(inner, inner + RECORD)], [chain]) == []
+    assert look_again(reader(log), near, 0, end, [], [(1, end)]) == [], "no record begins there"
