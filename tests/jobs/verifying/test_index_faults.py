@@ -26,7 +26,10 @@ from support.verifying import verify_here
 pytestmark = pytest.mark.golden
 
 
-def test_of_a_healthy_store_nothing_is_said(root: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_of_a_healthy_store_nothing_is_said(root: Path, killed: bool) -> None:
+    if killed:
+        (root / "abort").touch()
     found = verdicts(root)
     assert (found.counts, found.differences, found.hazard_counts, found.hazards, found.notes) == ({}, [], {}, [], [])
 

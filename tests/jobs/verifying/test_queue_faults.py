@@ -52,6 +52,10 @@ def last_file(root: Path) -> Path:
     return max((root / QUEUE).iterdir())
 
 
+def queue_files(root: Path) -> list[Path]:
+    return sorted((root / "consumequeue" / "T" / "0").iterdir())
+
+
 def test_unit_too_many(root: Path) -> None:
     """The unit of a record that lies elsewhere in the queue: no truncation leaves that."""
     file = last_file(root)
@@ -73,6 +77,36 @@ def test_old_unit_behind_the_end_is_a_hazard(root: Path) -> None:
     assert (hazard["hazard"], hazard["file"], hazard["position"]) == ("old_units", f"{QUEUE}/{file.name}", end)
     assert "first 1 " in hazard["what"]
     assert "A:0" in hazard["advice"]
+
+
+def test_a_file_of_old_units_alone_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    offset, size, tags_code = UNIT.unpack_from(file.read_bytes(), end_of(file) - 20)
+    behind = root / QUEUE / f"{int(file.name) + file.stat().st_size:020d}"
+    behind.write_bytes(UNIT.pack(offset + 1, size, tags_code).ljust(file.stat().st_size, b"\0"))
+    found = verdicts(root)
+    assert not found.counts
+    (hazard,) = found.hazards
+    assert (hazard["hazard"], hazard["file"], hazard["units"]) == ("old_units", f"{QUEUE}/{behind.name}", 1)
+
+
+@pytest.mark.parametrize(("record", "its_own"), [(1, True), (2, False), (3, False)])
+def test_units_of_an_earlier_life_are_old_and_those_of_other_queues_foreign(
+    tmp_path: Path, record: int, its_own: bool
+) -> None:
+    log = LogBuilder(65536)
+    for queue_id in (0, 0, 1, 0):
+        log.message(topic="T", queue_id=queue_id, queue_offset=0 if len(log.records) == 3 else None)
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, SMALL).directory)
+    (made / "consumequeue").rename(root / "consumequeue")
+    (file,) = queue_files(root)
+    placed = log.records[record]
+    content = file.read_bytes()
+    file.write_bytes(content[:20] + UNIT.pack(placed.offset, placed.size, 0) + content[40:])
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert found.counts == ({} if its_own else {"extra_unit": 1})
+    assert [row["hazard"] for row in found.hazards] == (["old_units"] if its_own else [])
 
 
 def test_unit_beyond_the_log_is_a_hazard(root: Path) -> None:
@@ -135,10 +169,6 @@ def test_a_table_without_topics_does_not_say_that_one_was_deleted(root: Path) ->
     (root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
     shutil.rmtree(root / "consumequeue" / "A")
     assert set(verdicts(root).counts) == {"missing_file"}
-
-
-def queue_files(root: Path) -> list[Path]:
-    return sorted((root / "consumequeue" / "T" / "0").iterdir())
 
 
 def test_a_last_file_without_bytes_is_a_hazard_and_one_before_it_is_wrong(tmp_path: Path) -> None:
