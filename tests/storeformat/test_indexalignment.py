@@ -7,7 +7,7 @@ import struct
 import pytest
 from support.index_sides import CAPACITY, ENTRIES_AT, SLOTS, Entry, compare, file_of, rows_of
 
-from storeformat import indexcheck, indexfile
+from storeformat import indexalignment, indexcheck, indexfile
 from storeformat.indexalignment import FileContext, Gap, keys_in
 from storeformat.indexcheck import IndexComparison, IndexFault, compare_index_file
 from storeformat.indexrows import TAG_MARK, hashes_of
@@ -114,6 +114,23 @@ def test_what_lies_in_a_file_that_counts_no_entries_is_nothing_if_the_log_does_n
     assert (found.counts, found.entries, found.compared, found.rows_begin) == ({}, 0, 0, -1)
 
 
+def test_of_two_equal_entries_of_a_record_a_file_may_begin_with_the_second() -> None:
+    """A record may name a key twice: what follows tells which of them a file begins with."""
+    log = [key(1), key(2), key(2), *KEYS[2:]]
+    for first in (1, 2):
+        found = compare(file_of(log[first:]), log)
+        assert (found.counts, found.gaps, found.rows_begin, found.compared) == ({}, [], first, 8 - first)
+
+
+def test_after_too_many_jumps_the_rest_is_told_entry_by_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = [(key(record)[0], 100 * record + 1, key(record)[2]) for record in (3, 4, 5)]
+    content = file_of([*KEYS[:2], *wrong, *[(9, 550, T + 5_000)] * 2])
+    monkeypatch.setattr(indexalignment, "_MOST_JUMPS", 0)
+    found = compare(content, KEYS[:5])
+    assert found.counts == {"wrong_entry": 3, "dangling_entry": 2}
+    assert [(fault.position - ENTRIES_AT) // 20 + 1 for fault in found.faults] == [3, 4, 5, 6, 7]
+
+
 # --------------------------------------------------------------------------------------------------- entries of tags
 def test_hashes_are_stored_without_the_mark_of_tags() -> None:
     hashes = [0, 1, 1 << 29, 1 << 30, (1 << 31) - 1]
@@ -163,6 +180,11 @@ def test_a_wrong_begin_of_a_file_without_tags(first: int, wrong: int) -> None:
     )
     assert wrong_entries(found) == list(range(1, wrong + 1))
     assert (found.rows_begin, found.gaps, found.first_tag) == (2 * first - 2, [], None)
+
+
+def test_a_wrong_tag_at_the_begin_of_a_file() -> None:
+    found = compare(damaged(WITH_TAGS[1:], {1: (7, 100, 0)}), WITH_TAGS, tags=True)
+    assert (wrong_entries(found), found.rows_begin, found.gaps) == ([1], 1, [])
 
 
 @pytest.mark.parametrize("more", [0, 1, 4])
@@ -218,3 +240,26 @@ def test_entries_older_than_the_log_in_pieces(chunk: int, monkeypatch: pytest.Mo
     found = compare(file_of(KEYS), KEYS[4:], begin=450)
     assert (found.counts, found.gaps, found.old, found.compared) == ({}, [], 4, 3)
     assert (found.rows_begin, found.rows_end) == (0, 3)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
+def test_entries_behind_the_part_of_the_log_that_was_read(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexcheck, "CHUNK", chunk)
+    found = compare(file_of(KEYS), KEYS[:4], end=450)
+    assert (found.counts, found.gaps, found.beyond, found.compared) == ({}, [], 3, 4)
+    assert (found.rows_begin, found.rows_end, found.last_offset) == (0, 4, 400)
+    found = compare(file_of([*KEYS[4:6], *KEYS[3:]]), KEYS[:4], end=450)
+    assert found.beyond == 3, "the first two are not at the end"
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("gone", [range(1, 3), range(3, 5), range(6, 8)])
+def test_entries_of_messages_that_damage_took(gone: range, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexcheck, "CHUNK", chunk)
+    content = file_of(KEYS)
+    context = FileContext(
+        0, 1 << 40, None, growing=False, with_tags=False, damaged=((100 * gone.start, 100 * gone.stop - 50),)
+    )
+    log = [key(record) for record in range(1, 8) if record not in gone]
+    found = compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context)
+    assert (found.counts, found.gaps, found.lost, found.compared, found.old) == ({}, [], 2, 5, 0)
