@@ -58,8 +58,10 @@ def reader(log: LogBuilder) -> secondlook.Reader:
     return read
 
 
-def fitting(*items: Seen | int, near: Neighbours | None = None) -> list[int]:
-    """The numbers, in log order, of the doubted records that a second look lets out; integers are lost bytes."""
+def fitting(*items: Seen | int, near: Neighbours | None = None, start: int = 0) -> list[int]:
+    """The numbers, in log order, of the doubted records that a second look lets out; integers are lost bytes. The
+    survey began at ``start``.
+    """
     log = LogBuilder(SIZE)
     chains: list[tuple[bool, int, int]] = []
     places: list[int] = []
@@ -80,7 +82,7 @@ def fitting(*items: Seen | int, near: Neighbours | None = None) -> list[int]:
     pieces, rejected = (
         [(begin, end) for is_piece, begin, end in chains if is_piece == wanted] for wanted in (True, False)
     )
-    found = look_again(reader(log), near or Neighbours(), 0, log.end_offset, pieces, rejected)
+    found = look_again(reader(log), near or Neighbours(), start, log.end_offset, pieces, rejected)
     assert all(one[1] < other[0] for one, other in pairwise(found)), "those that touch are one"
     assert {at for begin, end in found for at in range(begin, end, RECORD)} <= set(places)
     return [number for number, at in enumerate(places) if any(begin <= at < end for begin, end in found)]
@@ -124,6 +126,11 @@ def test_what_is_proven_around_the_segment_counts(near: Neighbours, fits: set[in
     assert found == fits
 
 
+def test_bytes_before_the_survey_are_not_lost() -> None:
+    near = Neighbours({Q: 3})
+    assert [number for number in range(9) if fitting(500, doubted(number), near=near, start=500 - LEAST)] == [3, 4]
+
+
 def test_messages_may_be_lost_under_records_of_another_place() -> None:
     assert [number for number in range(5) if fitting(kept(0), GHOST, doubted(number))] == [1, 2]
     behind = kept(0, queue=1), GHOST, kept(4)
@@ -134,6 +141,8 @@ def test_where_the_nearest_claim_contradicts_the_next_both_are_asked() -> None:
     """One of the two is damaged: if it is the nearer one, it takes one of the places between."""
     assert [number for number in range(9) if fitting(kept(4), kept(0), doubted(number))] == [1, 5, 6]
     assert [number for number in range(12) if fitting(doubted(number), kept(9), kept(4))] == [2, 3, 8]
+    assert [number for number in range(9) if fitting(kept(0), kept(2), LEAST, doubted(number))] == [1, 2, 3, 4]
+    assert [number for number in range(9) if fitting(doubted(number), LEAST, kept(4), kept(6))] == [2, 3, 4, 5]
     assert [number for number in range(9) if fitting(kept(3), kept(4), doubted(number))] == [5]
     assert [number for number in range(9) if fitting(doubted(number), kept(3), kept(4))] == [2]
 

@@ -122,6 +122,10 @@ def queue_a(*numbers: int) -> list[Claim]:
 @example(near=Neighbours({(b"A", 0): 5}), blocks=[queue_a(3, 4), queue_a(5, 6), queue_a(0, 1, 3)])
 @example(near=Neighbours({(b"A", 0): MOST + 1}), blocks=[queue_a(3, MOST, MOST), queue_a(MOST, 4, MOST)])
 @example(near=Neighbours(firsts={(b"A", 0): 4}), blocks=[queue_a(0, 3, 4, 5)])
+@example(
+    near=Neighbours(whole=True),
+    blocks=[[Claim((b"A", queue_id), number, 1) for queue_id, number in ((1, 0), (65_537, 0), (1, 1))]],
+)
 def test_a_block_teaches_what_its_records_teach_one_by_one(near: Neighbours, blocks: list[list[Claim]]) -> None:
     witness, model = Witness(near), RecordByRecord(near)
     for claims in blocks:
@@ -136,6 +140,8 @@ def test_a_block_teaches_what_its_records_teach_one_by_one(near: Neighbours, blo
 
 
 @given(near=NEIGHBOURS, claims=st.lists(CLAIMS, min_size=1, max_size=12))
+@example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(4, 0))
+@example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(4, 5))
 def test_a_block_is_older_if_each_of_its_records_is(near: Neighbours, claims: list[Claim]) -> None:
     assert Witness(near).is_older(a_block(claims)) == RecordByRecord(near).is_older(claims)
 
