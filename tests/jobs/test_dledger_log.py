@@ -16,7 +16,7 @@ from support.reading import opened, queue_offsets, read, rebuilt
 from support.rebuilding import rebuild_here
 from support.verifying import verify_here
 
-from jobs import command_line, datasource, inspection, opening, publish, query
+from jobs import command_line, datasource, inspection, opening, publish, query, verifying
 from jobs.config import InspectOptions, LogOptions, PublishOptions, QueryOptions
 from jobs.logscan import scan_log
 from jobs.logstream import LogStreamReader
@@ -280,6 +280,22 @@ def test_a_killed_member_may_have_dispatched_more_than_its_checkpoint_says(tmp_p
         assert [hazard["hazard"] for hazard in verified.verdicts.hazards] == hazards
     assert not verified.verdicts.counts
     assert "the queues lag: 19 messages" in "\n".join(verified.verdicts.notes)
+
+
+@pytest.mark.parametrize(("committed", "runs", "hazards"), [(58, False, 1), (58, True, 0), (59, False, 0)])
+def test_a_tail_is_a_hazard_until_the_group_agrees_or_the_member_runs(
+    committed: int, runs: bool, hazards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = a_log().write(tmp_path / "store", committed)
+    sizes = {"maxHashSlotNum": 100, "maxIndexNum": 50}
+    made = rebuilt(root, tmp_path / "work", until_offset=a_log().end_offset)
+    for name in ("consumequeue", "index", "checkpoint"):
+        (made / name).rename(root / name)
+    (root / "abort").touch()
+    monkeypatch.setattr(verifying, "is_live", lambda lock: runs)
+    found = verify_here(root, sizes, broker_version="5.3").verdicts
+    assert not found.counts
+    assert [hazard["hazard"] for hazard in found.hazards] == ["uncommitted_tail"] * hazards
 
 
 def test_a_member_that_lost_its_checkpoint_indexes_its_last_record_again(tmp_path: Path) -> None:

@@ -16,11 +16,15 @@ from support.planting import (
     ENTRIES,
     FIRST_FILE,
     SEGMENT,
+    SMALL,
     STORE,
     end_of,
     entry_at,
     flip,
+    index_files,
     only,
+    rewrite,
+    three_a_file,
     verdicts,
 )
 from support.rebuilding import rebuild_here
@@ -48,6 +52,51 @@ def test_checkpoint_behind_is_fine(root: Path) -> None:
 def test_checkpoint_missing(root: Path) -> None:
     (root / "checkpoint").unlink()
     only(root, "missing_file", "checkpoint", None)
+
+
+def test_checkpoint_cut_short(root: Path) -> None:
+    (root / "checkpoint").write_bytes((root / "checkpoint").read_bytes()[:10])
+    assert only(root, "wrong_size", "checkpoint", None)["found"] == 10
+
+
+def set_dispatched(root: Path, offset: int) -> None:
+    content = bytearray((root / "checkpoint").read_bytes())
+    struct.pack_into(">q", content, 40, offset)
+    (root / "checkpoint").write_bytes(content)
+
+
+def test_checkpoint_at_the_end_of_the_log(root: Path) -> None:
+    """No record begins behind the last byte."""
+    set_dispatched(root, STORE.end_offset - 1)
+    assert not verdicts(root).counts
+    set_dispatched(root, STORE.end_offset)
+    only(root, "checkpoint_ahead", "checkpoint", 40)
+
+
+def test_checkpoint_ahead_of_what_a_killed_broker_dispatched(tmp_path: Path) -> None:
+    """The further of queues and index counts: recovery would begin behind what is missing."""
+    root = three_a_file(tmp_path, 9)
+    (root / "abort").touch()
+    queue = sorted((root / "consumequeue" / "T" / "0").iterdir())
+    (last,) = struct.unpack_from(">q", queue[1].read_bytes(), 40)
+    (behind,) = struct.unpack_from(">q", queue[2].read_bytes(), 0)
+    queue[2].unlink()
+    index_files(root)[2].unlink()
+    rewrite(index_files(root)[1], lambda entries: entries.pop() and None)  # the entry comes after the unit
+    for dispatched, counts in ((last, {}), (behind, {"checkpoint_ahead": 1})):
+        set_dispatched(root, dispatched)
+        assert verify_here(root, SMALL).verdicts.counts == counts
+
+
+def test_damage_says_nothing_of_the_checkpoint(tmp_path: Path) -> None:
+    """The last record may have been the one whose time it holds."""
+    root = three_a_file(tmp_path, 9, step=5_000)
+    segment = max((root / "commitlog").iterdir())
+    size = int.from_bytes(segment.read_bytes()[:4], "big")
+    flip(segment, 2 * size + 200)
+    verified = verify_here(root, SMALL, on_damage="salvage")
+    assert verified.reading.damaged
+    assert not verified.verdicts.counts
 
 
 def test_artefacts_that_were_not_asked_for(root: Path) -> None:
