@@ -52,4 +52,3 @@ def _copy(segment: Segment, target: str, patches: list[Patch]) -> None:
             writer.write(chunk)
         for patch in patches:
             writer.write_at(patch.offset - segment.base, patch.data)
-        writer.finish(segment.size)

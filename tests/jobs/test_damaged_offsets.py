@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.reading import read_segments
@@ -15,6 +16,7 @@ from support.store_builder import LogBuilder, Message, Placed
 
 from jobs import planning
 from jobs.logscan import LogReading
+from jobs.running import LocalRunner
 from storeformat.errors import DamagedLog
 from storeformat.layout import StoreLayout
 from storeformat.records import DecodeRules
@@ -133,18 +135,37 @@ def test_zeros_before_a_segment_of_which_the_blank_is_damaged_are_lost_pages() -
     assert (reading.end, reading.blank_bytes) == (2 * SIZE, SIZE - 8)
 
 
+@pytest.mark.parametrize("follow", [1, 3])
 @pytest.mark.parametrize("split_size", [100, 250, SIZE])
-def test_a_log_does_not_end_at_zeros_that_records_follow(split_size: int) -> None:
+def test_a_log_does_not_end_at_zeros_that_records_follow(split_size: int, follow: int) -> None:
     """The zeros fill splits, and so does what lies behind the last record."""
     log = LogBuilder(SIZE)
     for _ in range(15):
         log.message(body=b"x" * 20)
-    begin, end = log.records[5].offset, log.records[12].offset
+    begin, end = log.records[5].offset, log.records[-follow].offset
     zeros = begin, bytes(end - begin)
     reading = read(log, "salvage", zeros, split_size=split_size)
-    assert (reading.records, reading.losses.messages, reading.end) == (8, 7, log.end_offset)
+    assert (reading.records, reading.losses.messages, reading.end) == (5 + follow, 10 - follow, log.end_offset)
     with pytest.raises(DamagedLog, match="zeros"):
         read(log, "fail", zeros, split_size=split_size)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_healthy_log_is_read_in_one_pass(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is looked for in the zeros behind its end, nor in a segment that was made ahead of need."""
+    passes: list[str] = []
+    run = LocalRunner.map
+
+    def noted(runner: LocalRunner, what: str, task: Any, items: Any) -> Any:
+        passes.append(what)
+        return run(runner, what, task, items)
+
+    monkeypatch.setattr(LocalRunner, "map", noted)
+    log = a_log()
+    if ahead:
+        log.preallocate()
+    assert read(log, "fail").records == len(log.records)
+    assert passes == ["scan the commit log"]
 
 
 # ------------------------------------------------------------------------------------------------ a topic created anew
