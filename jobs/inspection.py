@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
@@ -19,10 +18,11 @@ from jobs.running import SparkRunner
 from jobs.storelog import read_log, selection_of
 from jobs.transforms import proven_ranges
 from storeformat import files, locations
-from storeformat.commitlog import BlockWindow, ChainWalk, chain_from
+from storeformat.commitlog import BlockWindow, chain_from
 from storeformat.dispatch import topic_names
 from storeformat.framing import ChainEnd
 from storeformat.records import RecordBlock
+from udfs.ranges import proven_blocks
 from udfs.scan import SplitScan
 
 DEFAULT_LIMIT = 20
@@ -139,12 +139,9 @@ def records_from(store: OpenedStore, options: InspectOptions) -> Iterator[dict[s
 
 def proven_records(store: OpenedStore, options: InspectOptions, reading: LogReading) -> Iterator[dict[str, Any]]:
     """Yields the records from an offset on that a reading of the log has proven, in the order of the log."""
-    rules = replace(store.decode_rules(), check_crc=False)
     for proven in proven_ranges(reading.scans, options.from_offset or 0):
-        split = proven.split
-        with files.RangeReader(split.segment.path) as reader:
-            for block in ChainWalk(BlockWindow(reader, split.segment), split, split.start, rules):
-                yield from _wanted_rows(block, store, options)
+        for block in proven_blocks(proven, store.decode_rules()):
+            yield from _wanted_rows(block, store, options)
 
 
 def _wanted_rows(block: RecordBlock, store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:

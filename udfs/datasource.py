@@ -12,7 +12,7 @@ query on the same DataFrame.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,10 @@ from pyspark.sql import datasource as spark
 from storeformat import files
 from storeformat.arrays import Bools
 from storeformat.commitlog import BlockWindow, ChainWalk, Split, chain_from
-from storeformat.errors import DamagedLog, WriteFailed
+from storeformat.errors import DamagedLog
 from storeformat.framing import ChainEnd
 from storeformat.records import DecodeRules, RecordBlock
+from udfs.ranges import ProvenRange, proven_blocks
 from udfs.rows import RowRules, record_batch
 from udfs.scan import Selection
 
@@ -102,22 +103,16 @@ class StretchReader(spark.DataSourceReader):
 
     def _blocks(self, stretch: Stretch) -> Iterator[RecordBlock]:
         split = stretch.split
+        if stretch.records is not None:
+            yield from proven_blocks(ProvenRange(split, stretch.records), self.decode_rules)
+            return
         with files.RangeReader(split.segment.path) as reader:
             window = BlockWindow(reader, split.segment)
-            proven = stretch.records is not None
-            start: int | None = split.start if proven else chain_reaches(window, split)
+            start = chain_reaches(window, split)
             if start is None or start >= split.stop:
                 return
-            rules = replace(self.decode_rules, check_crc=self.decode_rules.check_crc and not proven)
-            walk = ChainWalk(window, split, start, rules)
-            found = 0
-            for block in walk:
-                found += int(block.genuine.sum())
-                yield block
-        if proven and found != stretch.records:
-            raise WriteFailed(
-                "the log changed while it was read", path=split.segment.path, found=found, expected=stretch.records
-            )
+            walk = ChainWalk(window, split, start, self.decode_rules)
+            yield from walk
         if walk.ended == ChainEnd.DEFECT:
             raise DamagedLog(
                 f"the commit log is damaged: {walk.defect.name}; the option on-damage may be stop or salvage",

@@ -10,12 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storeformat import files
 from storeformat.arrays import Int64s
-from storeformat.commitlog import BlockWindow, ChainWalk
 from storeformat.dispatch import DispatchRules, batch_units, dispatched
 from storeformat.records import DISPATCH_PROPERTIES, DecodeRules, RecordBlock
-from udfs.ranges import ProvenRange
+from udfs.ranges import ProvenRange, proven_blocks
 from udfs.rows import RowRules, record_batch
 
 
@@ -143,9 +141,6 @@ def _of_queue(
 
 
 def _blocks(item: ProvenRange, rules: RowRules) -> Iterator[RecordBlock]:
-    split = item.split
     needed = DISPATCH_PROPERTIES if rules.dispatch_rules.batch_topics else ()
     properties = tuple(dict.fromkeys((*rules.properties, *needed)))
-    decode = DecodeRules(check_crc=False, split_parser=rules.split_parser, properties=properties)
-    with files.RangeReader(split.segment.path) as reader:
-        yield from ChainWalk(BlockWindow(reader, split.segment), split, split.start, decode)
+    return proven_blocks(item, DecodeRules(split_parser=rules.split_parser, properties=properties))

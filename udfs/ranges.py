@@ -11,7 +11,7 @@ times.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from storeformat import files
 from storeformat.arrays import Int32s, Int64s, stable_order
 from storeformat.commitlog import BLOCK_SIZE, BlockWindow, ChainReport, ChainWalk, Split
 from storeformat.errors import WriteFailed
-from storeformat.records import DecodeRules
+from storeformat.records import DecodeRules, RecordBlock
 from udfs.rows import RowRules, record_batch
 from udfs.scan import Selection
 
@@ -43,6 +43,24 @@ class ProvenRange:
         """Returns the range that a split's report proved."""
         split, start, end = report.split, report.start or 0, report.end
         return ProvenRange(Split(split.number, split.segment, start, end, end, start), records)
+
+
+def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLOCK_SIZE) -> Iterator[RecordBlock]:
+    """Yields the records of a range. Nothing is checked again, and what a scan stepped over is no reason to end; raises
+    WriteFailed at the end unless these were the records that it proved.
+    """
+    split, found = proven.split, 0
+    with files.RangeReader(split.segment.path) as reader:
+        lenient = replace(rules, check_crc=False, as_broker=True)
+        walk = ChainWalk(BlockWindow(reader, split.segment), split, split.start, lenient, block_size)
+        for block in walk:
+            found += int(block.genuine.sum())
+            yield block
+    if walk.position != split.stop or found != proven.records:
+        raise WriteFailed(
+            "the log changed while it was read",
+            path=split.segment.path, offset=walk.position, found=f"{found} records", expected=proven.records,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,22 +97,12 @@ class ReadRanges:
             yield sorted_chunk(chunk)
 
     def _batches(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
-        split, found = wanted.split, 0
-        rules = DecodeRules(check_crc=False, split_parser=self.rules.split_parser, properties=self.rules.properties)
-        with files.RangeReader(split.segment.path) as reader:
-            walk = ChainWalk(BlockWindow(reader, split.segment), split, split.start, rules, self.block_size)
-            for block in walk:
-                genuine = block.genuine
-                found += int(genuine.sum())
-                keep = genuine & (block.offsets >= self.from_offset)
-                if self.selection.queues:
-                    keep &= self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
-                yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
-        if walk.position != split.stop or found != wanted.records:
-            raise WriteFailed(
-                "the log changed while it was read",
-                path=split.segment.path, offset=walk.position, found=f"{found} records", expected=wanted.records,
-            )  # fmt: skip
+        rules = DecodeRules(split_parser=self.rules.split_parser, properties=self.rules.properties)
+        for block in proven_blocks(wanted, rules, self.block_size):
+            keep = block.genuine & (block.offsets >= self.from_offset)
+            if self.selection.queues:
+                keep &= self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
+            yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
 
 
 def sorted_chunk(batches: list[pa.RecordBatch]) -> pa.Table:

@@ -4,7 +4,7 @@ CREATE OR REPLACE TEMPORARY VIEW retry_ageing (
   kind COMMENT 'retry or dlq',
   consumer_group,
   origin_topic COMMENT 'The topic of the first attempt; NULL where the record does not say',
-  reconsume_times COMMENT 'The how-manieth retry',
+  reconsume_times COMMENT 'How often consumers had sent the message back',
   messages, bytes,
   median_seconds_since_born COMMENT 'From the producer to this attempt, or to the dead letter queue',
   max_seconds_since_born,

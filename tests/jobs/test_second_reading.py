@@ -1,0 +1,61 @@
+"""Ranges of the log that a scan has proven are read a second time: for rows, and for messages that are looked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.store_builder import LogBuilder
+
+from jobs import inspection, loading, query
+from jobs.config import InspectOptions, LoadOptions, QueryOptions
+from jobs.logstream import proven_stretches
+from jobs.offline import OfflineStore, row_rules
+from jobs.opening import open_store
+from jobs.running import LocalRunner
+from jobs.storelog import read_log
+from jobs.transforms import proven_ranges
+from storeformat.errors import WriteFailed
+from storeformat.records import DecodeRules
+from udfs.datasource import StretchReader
+from udfs.finding import FindMessages, Wanted
+from udfs.rows import RowRules
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Six messages; the second segment begins with a record of another place, which a broker's recovery steps over."""
+    log = LogBuilder(4096)
+    first = log.message(topic="T", keys="k")
+    log.blank()
+    log.ghost(first)
+    for _ in range(5):
+        log.message(topic="T", keys="k")
+    return log.write(tmp_path)
+
+
+def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
+    options = LoadOptions(store=str(root), on_damage="stop", table="", cluster="", broker="")
+    store = open_store(options)
+    reading = read_log(store, options, LocalRunner())
+    assert reading.records == 6
+    asked = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k", scan=True)
+    assert query.by_key(asked, OfflineStore(store), LocalRunner())["found"] == 6
+    shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
+    assert len(list(inspection.proven_records(store, shown, reading))) == 6
+    read = loading.row_reader(store, options, reading, 0, "UTC")
+    assert sum(batch.num_rows for proven in read.ranges for batch in read.read(proven)) == 6
+    rules = RowRules(store.dispatch_rules(), columns=("topic",))
+    source = StretchReader(proven_stretches(reading, 0), rules, DecodeRules(properties=()))
+    assert sum(batch.num_rows for stretch in source.stretches for batch in source.read(stretch)) == 6
+
+
+def test_it_says_that_the_log_has_changed(root: Path) -> None:
+    options = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k")
+    store = open_store(options)
+    ranges = proven_ranges(read_log(store, options, LocalRunner()).scans)
+    find = FindMessages(Wanted(topic="T"), row_rules(store, bodies=False), limit=10)
+    assert len(list(find(iter(ranges)))) == 6
+    (root / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
+    with pytest.raises(WriteFailed, match="the log changed while it was read"):
+        list(find(iter(ranges)))
