@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,9 +27,9 @@ from jobs.storelog import read_log, selection_of
 from storeformat import __version__, files
 from storeformat.commitlog import BlockWindow, Segment, chain_from
 from storeformat.errors import Refused, UsageError
-from storeformat.records import DecodeRules
+from storeformat.records import DecodeRules, RecordBlock
 from udfs import schemas
-from udfs.ranges import ReadRanges
+from udfs.ranges import ReadRanges, proven_blocks
 from udfs.rows import RowRules, record_batch
 
 if TYPE_CHECKING:
@@ -152,13 +152,13 @@ class Load:
         last, options = window.last, self._options
         if table is None:
             return
-        if last is None or holds(self._store, [last]):
+        if last is None or holds(self._store, [last], reading):
             if reading.end >= window.rows_from:
                 return
             agreeing: int | None = reading.end
         else:
             rows = table.last_rows(options.cluster, options.broker, window.rows_from, _ROWS_COMPARED)
-            found = holds(self._store, rows)
+            found = holds(self._store, rows, reading)
             agreeing = found["commit_log_offset"] + found["size"] if found else None
         if agreeing is None:
             advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
@@ -314,29 +314,46 @@ def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, ro
     )
 
 
-def holds(store: OpenedStore, rows: Sequence[Row]) -> Row | None:
-    """Returns the newest of some rows whose record is in the log: the sizes lead to it, and it is the same record."""
-    by_segment: dict[Segment, dict[int, Row]] = {}
-    for row in rows:
-        for segment in store.segments:
-            if segment.base <= row["commit_log_offset"] < segment.end:
-                by_segment.setdefault(segment, {})[row["commit_log_offset"]] = row
-    for segment, wanted in by_segment.items():
-        found = [row for row in _records_at(store, segment, list(wanted)) if row == wanted[row["commit_log_offset"]]]
+def holds(store: OpenedStore, rows: Sequence[Row], reading: LogReading) -> Row | None:
+    """Returns the newest of some rows whose record is in the log, and is the same: the reading has proven it, or, in
+    front of where that begins, the sizes lead to it.
+    """
+    wanted = {row["commit_log_offset"]: row for row in rows}
+    for offsets, blocks in _parts_with(store, reading, sorted(wanted)):
+        found = [row for row in _records_at(store, blocks, offsets) if row == wanted[row["commit_log_offset"]]]
         if found:
-            return max(found, key=lambda row: int(row["commit_log_offset"]))
+            return found[-1]
     return None
 
 
-def _records_at(store: OpenedStore, segment: Segment, offsets: Sequence[int]) -> list[Row]:
-    """Returns the ``IDENTITY`` of those records of a segment that begin at some offsets."""
-    rules = RowRules(store.dispatch_rules(), store.rules.split_parser, columns=tables.IDENTITY)
-    until = max(offsets) + 1
-    found: list[Row] = []
+def _parts_with(
+    store: OpenedStore, reading: LogReading, offsets: Sequence[int]
+) -> Iterator[tuple[list[int], Iterator[RecordBlock]]]:
+    """Yields each part of the log in which some of these offsets lie, the newest first: these, and its records."""
+    rules = DecodeRules(as_broker=store.as_broker, properties=())
+    for proven in reversed(transforms.proven_ranges(reading.scans)):
+        inside = [offset for offset in offsets if proven.split.start <= offset < proven.split.stop]
+        if inside:
+            yield inside, proven_blocks(proven, rules)
+    for segment in reversed(store.segments):
+        inside = [offset for offset in offsets if segment.base <= offset < min(segment.end, reading.begin)]
+        if inside:
+            yield inside, _chain_to(segment, inside[-1], replace(rules, check_crc=False))
+
+
+def _chain_to(segment: Segment, last: int, rules: DecodeRules) -> Iterator[RecordBlock]:
     with files.RangeReader(segment.path) as reader:
-        decode = DecodeRules(check_crc=False, as_broker=store.as_broker, properties=())
-        for block in chain_from(BlockWindow(reader, segment), segment.base, decode, stop=until):
-            here = np.flatnonzero(np.isin(block.offsets, offsets))
-            if here.size:
-                found += record_batch(block.take(here), rules).to_pylist()
+        yield from chain_from(BlockWindow(reader, segment), segment.base, rules, stop=last + 1)
+
+
+def _records_at(store: OpenedStore, blocks: Iterable[RecordBlock], offsets: Sequence[int]) -> list[Row]:
+    """Returns the ``IDENTITY`` of those records that begin at some ascending offsets."""
+    rules = RowRules(store.dispatch_rules(), store.rules.split_parser, columns=tables.IDENTITY)
+    found: list[Row] = []
+    for block in blocks:
+        here = np.flatnonzero(np.isin(block.offsets, offsets))
+        if here.size:
+            found += record_batch(block.take(here), rules).to_pylist()
+        if block.offsets[-1] >= offsets[-1]:
+            break
     return found

@@ -313,6 +313,8 @@ def test_damage(bench: Bench) -> None:
     report = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
     assert (report["status"], report.exit_code, report["rows"], report["lost_messages"]) == ("damaged", 1, 49, 1)
     assert bench.rows() == [*bench.expected[:30], *bench.expected[31:]]
+    again = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
+    assert (again["rows"], again["skipped"], again["to_offset"]) == (0, True, report["to_offset"])
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
