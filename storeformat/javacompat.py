@@ -9,6 +9,7 @@ Math#abs                ``index_key_hashes``: |MIN_VALUE| stays negative and bec
 new String(b, UTF_8)    ``decode_java_utf8``: malformed input as the JDK replaces it
 Integer#parseInt, ...   ``parse_int``, ``parse_short``, ``parse_long``: Unicode digits, no blanks or underscores
 String#split(String)    ``java_split``: drops trailing empty parts
+StringUtils#isBlank     ``is_blank``: white space as Character#isWhitespace has it
 ======================  =========================================================================================
 
 Text in the store is UTF-8 bytes, and hashes are taken of what Java makes of them: columns are binary or string
@@ -37,6 +38,9 @@ _BLOCK_UNITS = 1 << 16
 # Python replaces each byte of an encoded surrogate, the JDK the two or three bytes as one.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
+
+_NOT_WHITE_SPACE = "\x85\xa0\u2007\u202f"
+"""What Python calls white space and ``Character#isWhitespace`` does not."""
 
 
 def decode_java_utf8(data: bytes) -> str:
@@ -142,6 +146,13 @@ def java_split(text: str, separator: str) -> list[str]:
     while parts and not parts[-1]:
         parts.pop()
     return parts
+
+
+def is_blank(text: str) -> bool:
+    """Returns whether ``StringUtils.isBlank(text)``: no character, or white space alone. Blanks that no line may be
+    broken at are none to Java.
+    """
+    return all(character.isspace() and character not in _NOT_WHITE_SPACE for character in text)
 
 
 def binary_buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[Any]]:

@@ -97,7 +97,7 @@ def _regular_pairs(buffer: Bytes, names: Spans, offsets: Spans) -> _Pairs:
     regular &= np.bincount(offset_owners, ~proper, minlength=count) == 0
     codes, distinct = active().dictionary(buffer, parts)
     texts = [javacompat.decode_java_utf8(name) for name in distinct]
-    blank = np.array([not text.strip() for text in texts], np.bool_)
+    blank = np.array([javacompat.is_blank(text) for text in texts], np.bool_)
     if blank.any():
         regular[owners[blank[codes]]] = False
     mine, offset_mine = regular[owners], regular[offset_owners]
@@ -177,7 +177,7 @@ def _placed(block: RecordBlock, rules: MultiDispatchRules, topics: list[str], pa
 
 def _pairs(name_list: str, offset_list: str) -> list[tuple[str, int]]:
     """Returns names and offsets side by side; the broker throws at the first offset that is no number and stops."""
-    if not name_list.strip() or not offset_list.strip():
+    if javacompat.is_blank(name_list) or javacompat.is_blank(offset_list):
         return []
     names, offsets = javacompat.java_split(name_list, _SEPARATOR), javacompat.java_split(offset_list, _SEPARATOR)
     if len(names) != len(offsets):

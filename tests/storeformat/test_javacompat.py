@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import java_rules
 
 from storeformat import javacompat
 from storeformat.javacompat import (
@@ -187,3 +188,12 @@ def test_ranges_of_short_and_long() -> None:
 )
 def test_split_drops_empty_parts_at_the_end_only(text: str, expected: list[str]) -> None:
     assert java_split(text, ",") == expected
+
+
+def test_blank_texts() -> None:
+    """As the model of the broker has it, which follows ``Character#isWhitespace``."""
+    for code in range(0x10000):
+        assert javacompat.is_blank(chr(code)) == java_rules.is_blank(chr(code)), hex(code)
+    assert javacompat.is_blank("")
+    assert javacompat.is_blank(" \t")
+    assert not javacompat.is_blank(" a")
