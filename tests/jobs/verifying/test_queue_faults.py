@@ -255,6 +255,15 @@ def test_stray_file_in_a_queue(root: Path, name: str) -> None:
     only(root, "extra_file", f"{QUEUE}/{name}", None)
 
 
+def test_what_a_broker_does_not_take_for_a_queue_is_left_alone(root: Path) -> None:
+    (root / "consumequeue" / "readme").touch()
+    (root / "consumequeue" / "A" / "readme").touch()
+    for name in ("old", "-1", "1.bak"):
+        shutil.copytree(root / QUEUE, root / "consumequeue" / "A" / name)
+    found = verdicts(root)
+    assert (found.counts, found.hazards) == ({}, [])
+
+
 def test_queue_file_cut_short(root: Path) -> None:
     with (root / FIRST_FILE).open("r+b") as file:
         file.truncate(500)
@@ -332,3 +341,44 @@ def test_a_hash_in_the_place_of_a_delivery_time_of_a_record_that_is_kept(tmp_pat
     struct.pack_into(">q", content, 20 + 12, ord("b"))
     queue.write_bytes(content)
     assert verify_here(root, sizes, **kept).verdicts.counts == {"wrong_tags_code": 1}
+
+
+BATCH = {**SMALL, "mapperFileSizeBatchConsumeQueue": 2 * 46}
+
+
+@pytest.fixture
+def of_two_units(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A batch queue of nine units in files of two, whose first six are of messages that retention took."""
+    root = three_a_file(tmp_path, 9)
+    shutil.rmtree(root / "consumequeue")
+    (tmp_path / "batch").mkdir()
+    made = rebuild_here(root, tmp_path / "batch", BATCH, batch_topics=("T",), only=("consumequeue",))
+    (Path(made.directory) / "batchconsumequeue").rename(root / "batchconsumequeue")
+    for segment in sorted((root / "commitlog").iterdir())[:2]:
+        segment.unlink()
+    return root, sorted((root / "batchconsumequeue" / "T" / "0").iterdir())
+
+
+def test_units_of_deleted_messages_fill_whole_files_of_a_batch_queue(of_two_units: tuple[Path, list[Path]]) -> None:
+    root, files = of_two_units
+    assert [int(file.name) for file in files] == [0, 92, 184, 276, 368]
+    verified = verify_here(root, BATCH, only=("consumequeue",))
+    assert (verified.verdicts.counts, verified.compared["consume_queue_units"]) == ({}, 3)
+    assert verified.verdicts.notes == ["6 units in front of the log's begin point at messages that retention took"]
+    for file in files[:3]:  # retention takes whole files, too
+        file.unlink()
+        assert not verify_here(root, BATCH, only=("consumequeue",)).verdicts.counts
+    flip(files[3], 10)
+    found = verify_here(root, BATCH, only=("consumequeue",)).verdicts
+    assert found.counts == {"wrong_size": 1}
+
+
+def test_a_file_of_a_batch_queue_that_is_cut_short_says_nothing_of_places(
+    of_two_units: tuple[Path, list[Path]],
+) -> None:
+    root, files = of_two_units
+    with files[1].open("r+b") as file:
+        file.truncate(50)
+    found = verify_here(root, BATCH, only=("consumequeue",)).verdicts
+    assert found.counts == {"wrong_size": 1}
+    assert found.differences[0]["file"] == files[1].relative_to(root).as_posix()
