@@ -191,6 +191,7 @@ def second_file(previous_end: int) -> bytearray:
         (T, T + 3_000, None),  # the file before was lost and made again: the log's own entry before counts, too
         (T + 3_000, T + 3_000, None),
         (T + 3_000, T, 7),
+        (T + 3_000, T + 1_000, 7),  # the log is right, whatever the file before says
         (T + 3_000, None, None),  # nobody knows how the file before ended
     ],
 )

@@ -246,6 +246,15 @@ def test_an_index_that_begins_anew_with_a_segment_is_a_hazard(tmp_path: Path) ->
     assert found.hazards[0]["entries"] == 3
 
 
+def test_the_index_alone_of_a_killed_broker_may_lag_by_all(tmp_path: Path) -> None:
+    """Without the queues nothing says how far it came."""
+    root = three_a_file(tmp_path, 9)
+    (root / "abort").touch()
+    shutil.rmtree(root / "index")
+    found = verify_here(root, SMALL, only=("index",)).verdicts
+    assert (found.counts, found.notes) == ({}, ["the index lags: 9 entries are not made yet"])
+
+
 def test_last_record_indexed_again_in_the_next_file_is_fine(tmp_path: Path) -> None:
     root = three_a_file(tmp_path, 5)
     first, second = index_files(root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import golden
@@ -24,6 +25,9 @@ from support.planting import (
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.verifying import verify_here
+
+from jobs import queue_checks
+from jobs.running import LocalRunner
 
 pytestmark = pytest.mark.golden
 
@@ -262,6 +266,22 @@ def test_what_a_broker_does_not_take_for_a_queue_is_left_alone(root: Path) -> No
         shutil.copytree(root / QUEUE, root / "consumequeue" / "A" / name)
     found = verdicts(root)
     assert (found.counts, found.hazards) == ({}, [])
+
+
+def test_each_file_is_compared_once_in_tasks_of_a_bounded_size(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_checks, "_FILES_A_TASK", 2)
+    batches: list[list[str]] = []
+
+    class Runner(LocalRunner):
+        def map(self, what: str, task: Any, items: Any) -> Any:
+            if what == "compare consumequeue":
+                batches.extend([check.file.path for check in batch] for batch in items)
+            return super().map(what, task, items)
+
+    assert not verify_here(root, STORE.settings, Runner()).verdicts.counts
+    assert {len(batch) for batch in batches[:-1]} == {2}
+    files = [path.relative_to(root).as_posix() for path in (root / "consumequeue").rglob("*") if path.is_file()]
+    assert sorted(path for batch in batches for path in batch) == sorted(files)
 
 
 def test_queue_file_cut_short(root: Path) -> None:
