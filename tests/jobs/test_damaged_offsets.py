@@ -136,12 +136,13 @@ def test_zeros_before_a_segment_of_which_the_blank_is_damaged_are_lost_pages() -
 
 
 @pytest.mark.parametrize("follow", [1, 3])
-@pytest.mark.parametrize("split_size", [100, 250, SIZE])
+@pytest.mark.parametrize("split_size", [100, 600, 1000, SIZE])
 def test_a_log_does_not_end_at_zeros_that_records_follow(split_size: int, follow: int) -> None:
-    """The zeros fill splits, and so does what lies behind the last record."""
+    """The zeros fill splits; what follows ends with a split, or is all that one holds."""
     log = LogBuilder(SIZE)
     for _ in range(15):
         log.message(body=b"x" * 20)
+    assert log.end_offset == 3 * 600
     begin, end = log.records[5].offset, log.records[-follow].offset
     zeros = begin, bytes(end - begin)
     reading = read(log, "salvage", zeros, split_size=split_size)

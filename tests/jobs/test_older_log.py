@@ -96,7 +96,8 @@ def test_a_clock_that_was_set_back_makes_no_older_log(queues: str, task: dict[st
     assert (reading.records, reading.damaged, reading.stale) == (len(log.records), [], [])
 
 
-def test_a_damaged_time_makes_no_older_log_of_the_next_segment() -> None:
+@pytest.mark.parametrize("split_size", [100, 1000])
+def test_a_damaged_time_makes_no_older_log_of_the_next_segment(split_size: int) -> None:
     """The last record of the first segment claims a far future, and the second segment's chain is broken."""
     log = LogBuilder(SEGMENT)
     while log.end_offset < 2 * SEGMENT:
@@ -107,7 +108,7 @@ def test_a_damaged_time_makes_no_older_log_of_the_next_segment() -> None:
     segments[0][last + 56] = 1
     lost = log.records[50]
     segments[SEGMENT][lost.offset - SEGMENT : lost.end - SEGMENT] = bytes(lost.size)
-    reading = read_segments(segments, 1000, "salvage")
+    reading = read_segments(segments, split_size, "salvage")
     assert (reading.records, reading.losses.messages) == (len(log.records) - 1, 1)
 
 
