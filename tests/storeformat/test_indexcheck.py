@@ -239,6 +239,9 @@ def test_entries_that_a_growing_file_does_not_count_yet() -> None:
     content[40 + 4 : 40 + 8] = (6).to_bytes(4, "big")  # slot 1 (hashes 1, 8, 15) names an entry of slot 2
     (fault,) = found().faults
     assert (fault.position, fault.cause, fault.expected, fault.found) == (44, "broken_chain", {"slot": 2}, {"slot": 6})
+    content[40 + 4 : 40 + 8] = ((1 << 31) - 1).to_bytes(4, "big")  # no entry of this file
+    (fault,) = found().faults
+    assert (fault.position, fault.cause, fault.expected) == (44, "broken_chain", {"slot": 2})
 
 
 def test_gap_counts_tags_only_where_they_are_expected() -> None:
