@@ -122,6 +122,7 @@ def queue_a(*numbers: int) -> list[Claim]:
 @example(near=Neighbours({(b"A", 0): 5}), blocks=[queue_a(3, 4), queue_a(5, 6), queue_a(0, 1, 3)])
 @example(near=Neighbours({(b"A", 0): MOST + 1}), blocks=[queue_a(3, MOST, MOST), queue_a(MOST, 4, MOST)])
 @example(near=Neighbours(firsts={(b"A", 0): 4}), blocks=[queue_a(0, 3, 4, 5)])
+@example(near=Neighbours(whole=True), blocks=[queue_a(-1, -1, 0)])
 @example(
     near=Neighbours(whole=True),
     blocks=[[Claim((b"A", queue_id), number, 1) for queue_id, number in ((1, 0), (65_537, 0), (1, 1))]],
