@@ -180,11 +180,16 @@ def replace_file(path: str, data: bytes) -> None:
     """Gives a file these bytes: after a crash it holds the old ones or the new ones, on disk when this returns."""
     draft = locations.local_path(path) + ".draft"
     with files.writing(path):
-        with open(draft, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, locations.local_path(path))
+        try:
+            with open(draft, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, locations.local_path(path))
+        except OSError:
+            with suppress(OSError):
+                os.unlink(draft)
+            raise
     sync(locations.parent_of(path))
 
 

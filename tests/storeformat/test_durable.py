@@ -199,6 +199,17 @@ def test_a_file_is_replaced_when_its_bytes_are_on_disk(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_full_disk_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "journal").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WriteFailed, match="No space left"):
+        durable.replace_file(str(tmp_path / "journal"), b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("journal", b"old")]
+
+
 def test_a_copied_tree_is_on_disk_with_all_its_directories(tmp_path: Path, synced: list[str]) -> None:
     big = b"x" * (1 << 18) + bytes(1 << 18) + b"y" * 100
     files = {"T/0/1": b"one", "T/0/2": b"", "T/1/3": big}
