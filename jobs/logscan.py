@@ -127,11 +127,10 @@ def scan_log(
     whole = begin is None and segments[0].base == 0 and task.with_units and not task.selection.queues
     known = ProvenLog(segments, splits, scans, chain, whole)
     salvaging = on_damage == "salvage"
-    if salvaging and chain.breaks:
+    has_ghosts = any(scan.ghosts for scan in known.counted)
+    if (salvaging and chain.breaks) or has_ghosts or olderlog.queues_must_tell(known):
         known = damage.see_all_queues(runner, known, task)
         known = replace(known, whole=begin is None and segments[0].base == 0)
-    elif olderlog.goes_back(known):
-        known = damage.see_all_queues(runner, known, task)
     known = olderlog.without_older_segments(known)
     tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
     starts = [item.start for item in known.older]
@@ -151,26 +150,31 @@ def scan_log(
     proven = replace(known, scans=scans)
     if not breaks:
         reading = _healthy(proven, tail, until)
+        seen = _healthy(known, tail, until)
         if on_damage == "fail":
-            _refuse_missing_ghosts(reading)
+            _refuse_missing_ghosts(reading, seen)
     elif salvaging:
         saved = damage.salvage(runner, known, tail, task, keep_crc_failures=keep_crc_failures)
         reading = _salvaged(proven, saved, tail, until)
+        seen = reading
     else:
         reading = _stopped(proven, breaks[0])
-    reading = _with_damaged_offsets(reading)
+        seen = _stopped(known, breaks[0])
+    reading = _with_damaged_offsets(reading, seen)
     _check_tiling(reading)
     return reading
 
 
-def _with_damaged_offsets(reading: LogReading) -> LogReading:
-    """Returns the reading with those ghosts among the damage in whose place a message is missing."""
+def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
+    """Returns the reading with those ghosts among the damage in whose place a message is missing, of whatever queue:
+    ``seen`` is the same reading with the queues that tell.
+    """
     if not reading.ghosts:
         return reading
     ghosts = sorted(reading.ghosts)
     offsets = np.array([offset for offset, _ in ghosts], np.int64)
     named = np.zeros(len(ghosts), bool)
-    for row in reading.losses.rows:
+    for row in seen.losses.rows:
         named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
     reason = describe(RecordDefect.FOREIGN_OFFSET)
     ranges = [Range(begin, begin + size, reason) for (begin, size), lost in zip(ghosts, named, strict=True) if lost]
@@ -211,11 +215,11 @@ def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReadi
     return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
 
 
-def _refuse_missing_ghosts(reading: LogReading) -> None:
+def _refuse_missing_ghosts(reading: LogReading, seen: LogReading) -> None:
     """Raises DamagedLog where a message is missing and a record of another place lies there: not a copy that a broker
     left, but a message whose own offset is damaged.
     """
-    damaged = _with_damaged_offsets(reading).damaged
+    damaged = _with_damaged_offsets(reading, seen).damaged
     if damaged:
         offset = damaged[0].begin
         raise DamagedLog(

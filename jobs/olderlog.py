@@ -23,11 +23,12 @@ from storeformat.survivors import CLOCK_SLACK
 from udfs.scan import SplitScan
 
 
-def goes_back(known: ProvenLog) -> bool:
-    """Returns whether a segment is older than the one before it by more than a clock jumps. Then its queues must tell
-    whether the clock was set back, or whether it is of an older log.
+def queues_must_tell(known: ProvenLog) -> bool:
+    """Returns whether the times leave open which segments are of this log: one is older than the one before it, or the
+    first is long before the second. Then the queues tell, all of them: a scan of some finds fewer jumps, of none none.
     """
-    return any(_lag(before, scans)[1] > CLOCK_SLACK for before, scans in pairwise(_written(known)))
+    written = _written(known)
+    return _is_long_before(written) or any(_lag(before, scans)[1] > 0 for before, scans in pairwise(written))
 
 
 def without_older_segments(known: ProvenLog) -> ProvenLog:
@@ -112,11 +113,18 @@ def _is_of_an_earlier_life(
     """Returns whether the first segment is long before the second, and its queues do not lead there, while those of the
     second lead on. With none behind the second nothing tells which of the two is of this log.
     """
-    if len(later) < 2 or _begins(later[0]) - max(scan.latest_timestamp for scan in scans) <= CLOCK_SLACK:
+    if not _is_long_before([scans, *later]):
         return False
     jumps, _, queues = _border(scans, later[0], blanks)
     jumps_behind, joints_behind, _ = _border(later[0], later[1], blanks)
     return jumps > 1 and 4 * jumps > queues and jumps_behind < joints_behind  # one may be a damaged queue offset
+
+
+def _is_long_before(written: Sequence[Sequence[SplitScan]]) -> bool:
+    """Returns whether the first segment is older than the second by more than a clock jumps; a third must follow."""
+    if len(written) < 3:
+        return False
+    return _begins(written[1]) - max(scan.latest_timestamp for scan in written[0]) > CLOCK_SLACK
 
 
 def _begins(scans: Sequence[SplitScan]) -> int:

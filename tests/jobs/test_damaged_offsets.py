@@ -20,6 +20,7 @@ from jobs.running import LocalRunner
 from storeformat.errors import DamagedLog
 from storeformat.layout import StoreLayout
 from storeformat.records import DecodeRules
+from udfs.scan import Selection
 
 SIZE = 4096
 POLICIES = ("stop", "salvage")
@@ -73,6 +74,25 @@ def test_a_damaged_own_offset_costs_that_record_under_every_policy(
         (loss,) = reading.losses.rows
         expected = (lost.message.queue_id, lost.message.queue_offset, 1)
         assert (loss.queue_id, loss.first_queue_offset, loss.messages) == expected
+
+
+@pytest.mark.parametrize("number", [1, 8])
+@pytest.mark.parametrize("task", [{"with_units": False}, {"selection": Selection((("A", None),))},
+                                  {"selection": Selection((("B", None),))}])  # fmt: skip
+def test_a_damaged_own_offset_is_told_whatever_queues_are_read(number: int, task: dict[str, Any]) -> None:
+    """The first record of its queue, too; an index alone would miss the message without a word."""
+    log = LogBuilder(SIZE)
+    for _ in range(20):
+        log.message(Message("AB"[len(log.records) % 2]))
+    lost = log.records[number]
+    segments = {0: bytearray(log.segments[0])}
+    place, data = own_offset(lost)
+    segments[0][place : place + 8] = data
+    with pytest.raises(DamagedLog, match="FOREIGN_OFFSET"):
+        read_segments(segments, SIZE, **task)
+    reading = read_segments(segments, SIZE, "stop", **task)
+    assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)]
+    assert (reading.ghosts, reading.losses.facts()["lost_messages_at_least"]) == ([], 1)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

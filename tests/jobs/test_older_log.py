@@ -112,6 +112,24 @@ def test_a_damaged_time_makes_no_older_log_of_the_next_segment(split_size: int) 
     assert (reading.records, reading.losses.messages) == (len(log.records) - 1, 1)
 
 
+@pytest.mark.parametrize("task", [{"with_units": False}, {"selection": Selection((("none of these", 0),))}])
+@pytest.mark.parametrize(("base", "lag"), [(SEGMENT, 3_600_000), (SEGMENT, 2 * CLOCK_SLACK), (0, 2 * CLOCK_SLACK)])
+def test_a_file_of_an_older_log_is_told_whatever_queues_are_read(base: int, lag: int, task: dict[str, Any]) -> None:
+    """Of an hour ago, too: an index alone would lead to its records without a word."""
+    log, older = LogBuilder(SEGMENT), LogBuilder(SEGMENT)
+    older.clock -= lag
+    older.queue_offsets = {("A", queue_id): 5 for queue_id in range(3)}
+    while log.end_offset < 4 * SEGMENT:
+        log.message(topic="A", queue_id=len(log.records) % 3, body=bytes(30))
+    while older.end_offset < 2 * SEGMENT:
+        older.message(topic="A", queue_id=len(older.records) % 3, body=bytes(20))
+    segments = log.segments | {base: older.segments[base]}
+    with pytest.raises(DamagedLog, match="older log"):
+        read_segments(segments, 1000, **task)
+    stopped = read_segments(segments, 1000, "stop", **task)
+    assert (stopped.end, stopped.records) == (base, sum(placed.offset < base for placed in log.records))
+
+
 def test_a_last_file_of_an_older_log_is_no_loss(trial: Trial) -> None:
     """Nothing of this log lies behind it, so the log ends before it; but nobody is to lose it without a word."""
     base = max(base for base in trial.sound if base < trial.log.end_offset)
@@ -299,10 +317,10 @@ def test_where_a_clock_goes_back_by_days_all_queues_are_asked(
     assert (reading.end, reading.records) == (log.end_offset, len(log.records))
 
 
-def test_no_queue_is_asked_where_no_clock_went_back_by_more_than_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_queue_is_asked_where_no_segment_is_older_than_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs another pass over the log."""
     monkeypatch.delattr(damage, "see_all_queues")
-    log = a_log_of(part(100, 1, 1), part(76, 2, 2), part(101, 3, 3))
+    log = a_log_of(part(100, 1, 1), part(100, 2, 2), part(150, 3, 3))
     assert read_segments(log.segments, SEGMENT, with_units=False).records == len(log.records)
 
 
