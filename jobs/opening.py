@@ -68,6 +68,8 @@ class OpenedStore:
     """Whether the log ends where a broker's recovery ends it (``--on-damage stop``)."""
     committed: int | None = None
     """Up to where a DLedger group is known to agree on its log; None where that is all of it, or no group."""
+    missing_from: int | None = None
+    """From where on entries are lost of which the group's checkpoint says that they are committed."""
 
     def decode_rules(self) -> DecodeRules:
         """Returns how records are decoded and checked."""
@@ -154,12 +156,14 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     if committed.missing_from is not None and options.on_damage == "fail":
         raise DamagedLog(
             f"the commit log is damaged: {committed.note}",
-            path=segments[-1].path, offset=committed.missing_from,
+            path=next(segment.path for segment in segments if committed.missing_from <= segment.end),
+            offset=committed.missing_from,
             advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
         )  # fmt: skip
     return OpenedStore(
-        root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end
-    )
+        root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
+        committed.missing_from,
+    )  # fmt: skip
 
 
 def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jobs.config import DamagePolicy, LogOptions, TopicFilter
-from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, scan_log
+from jobs.logscan import DEFAULT_SPLIT_SIZE, LogReading, Range, scan_log
 from jobs.opening import OpenedStore
 from jobs.running import Runner
 from storeformat.errors import UsageError
@@ -35,7 +36,7 @@ def read_log(
             "--split-size is in bytes, and this one makes too many splits",
             found=f"{count:,} splits", expected=f"at most {MOST_SPLITS:,}",
         )  # fmt: skip
-    return scan_log(
+    reading = scan_log(
         runner,
         store.segments,
         task or counting_task(store),
@@ -45,6 +46,23 @@ def read_log(
         on_damage=on_damage or options.on_damage,
         keep_crc_failures=options.keep_crc_failures,
     )
+    return _with_lost_end(store, reading, options.until_offset)
+
+
+def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
+    """Returns the reading with the committed entries among the damage that are lost at the end of a group's log: only
+    its checkpoint tells that there were any.
+    """
+    begin = store.missing_from
+    if begin is None or (until is not None and until <= begin) or reading.end > begin:
+        return reading
+    if any(item.end > begin for item in reading.damaged):
+        return reading
+    end = store.committed or next(segment.end for segment in store.segments if begin <= segment.end)
+    lost = Range(begin, max(begin, end), "committed entries are lost here, as the group's checkpoint shows")
+    stale = sum(max(min(item.end, end) - max(item.begin, begin), 0) for item in reading.stale)
+    unwritten = max(reading.unwritten_bytes - (lost.end - begin - stale), 0)
+    return replace(reading, damaged=[*reading.damaged, lost], unwritten_bytes=unwritten)
 
 
 def counting_task(store: OpenedStore, *, with_units: bool = True) -> ScanTask:

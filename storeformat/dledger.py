@@ -36,7 +36,7 @@ from typing import ClassVar
 from storeformat import files, locations
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
-from storeformat.commitlog import BLOCK_SIZE, BlockWindow, Segment
+from storeformat.commitlog import BLOCK_SIZE, BlockWindow, Segment, search_certificate
 from storeformat.errors import RecordDefect
 from storeformat.framing import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Verdict, judge_size
 from storeformat.kernels import active
@@ -164,39 +164,87 @@ class Committed:
 
 
 def committed_end(segments: Sequence[Segment], index: int) -> Committed:
-    """Returns where the entry with ``index`` ends, the last that is committed; None if no entry follows it."""
+    """Returns where the entry with ``index`` ends, the last that is committed; None if no entry follows it.
+
+    Where that entry is damaged or lost, the log is known to be committed up to the next certified one behind it.
+    """
     entries = [segment for segment in segments if isinstance(segment.framing, EntryFraming)]
-    first = None
+    behind, number_behind = None, -1
     for segment in reversed(entries):
-        first = _first_number(segment)
-        if first is not None and first.index <= index:
+        first = _first_entry(segment, may_be_unwritten=behind is None and segment != entries[0])
+        if first is not None and first[1].index <= index:
             break
+        if first is not None:
+            behind, number_behind = first[0], first[1].index
     else:
-        if first is None:
+        if behind is None:
             return Committed()
-        return Committed(entries[0].base, f"no entry of this log is committed (committedIndex={index})")
-    walked, end = _walk(segment, index - first.index + 1)
-    if walked < index - first.index + 1:
+        if behind == entries[0].base or index < 0:
+            return Committed(entries[0].base, f"no entry of this log is committed (committedIndex={index})")
+        note = f"entry {index} is committed, but the log has none before number {number_behind}"
+        return Committed(behind, f"{note}; {_not_known(behind, index)}", entries[0].base)
+    start, first_number = first
+    walked, end = _walk(segment, start, index - first_number.index + 1)
+    if walked < index - first_number.index + 1:
         if segment == entries[-1] and _is_closed(segment, end):
             return Committed()  # its member has gone on to the next file since the files were listed
-        last = first.index + walked - 1
-        return Committed(None, f"entry {index} is committed, but the entries break off behind number {last}", end)
+        note = f"entry {index} is committed, but the entries break off behind number {first_number.index + walked - 1}"
+        later = (
+            _end_behind_break(other, max(end, other.base), index) for other in entries if other.base >= segment.base
+        )
+        last = next((found for found in later if found is not None), None)
+        return Committed(last, note if last is None else f"{note}; {_not_known(last, index)}", end)
     if not _goes_on(entries, segment, end):
         return Committed()
-    return Committed(end, f"entries from offset {end} on are not known to be committed (committedIndex={index})")
+    return Committed(end, _not_known(end, index))
 
 
-def _first_number(segment: Segment) -> EntryNumber | None:
+def _not_known(offset: int, index: int) -> str:
+    return f"entries from offset {offset} on are not known to be committed (committedIndex={index})"
+
+
+def _first_entry(segment: Segment, *, may_be_unwritten: bool) -> tuple[int, EntryNumber] | None:
+    """Returns where the first entry of a segment lies and its number: the first certified one where its head is
+    damaged; None where there is none. A segment that may be unwritten is not searched for what lies behind zeros.
+    """
     head = bytearray(HEAD_SIZE)
     with files.RangeReader(segment.path) as reader:
         reader.read_into(0, memoryview(head)[: min(HEAD_SIZE, segment.size)])
     magic, _ = _MAGIC_AND_SIZE.unpack_from(head)
-    return EntryNumber(*_NUMBER.unpack_from(head)) if magic == ENTRY_MAGIC else None
+    if magic == ENTRY_MAGIC:
+        return segment.base, EntryNumber(*_NUMBER.unpack_from(head))
+    return None if may_be_unwritten and not any(head) else _next_entry(segment, segment.base)
 
 
-def _walk(segment: Segment, count: int) -> tuple[int, int]:
-    """Returns how many of the first ``count`` entries of a segment there are, and where the last of them ends."""
-    done, position, want = 0, segment.base, BLOCK_SIZE
+def _next_entry(segment: Segment, start: int) -> tuple[int, EntryNumber] | None:
+    """Returns where the first certified entry from ``start`` on lies, and its number; None where there is none."""
+    with files.RangeReader(segment.path) as reader:
+        found = search_certificate(BlockWindow(reader, segment), start, segment.end, segment.end).first
+        if found is None:
+            return None
+        head = bytearray(HEAD_SIZE)
+        reader.read_into(found - segment.base, memoryview(head))
+    return found, EntryNumber(*_NUMBER.unpack_from(head))
+
+
+def _end_behind_break(segment: Segment, start: int, index: int) -> int | None:
+    """Returns where the entry with ``index`` ends, or the first certified one behind it begins, in what follows a break
+    of the entries at ``start``; None where the segment has neither.
+    """
+    while (found := _next_entry(segment, start)) is not None:
+        start, number = found
+        if number.index > index:
+            return start
+        walked, end = _walk(segment, start, index - number.index + 1)
+        if walked == index - number.index + 1:
+            return end
+        start = max(end, start + 1)
+    return None
+
+
+def _walk(segment: Segment, start: int, count: int) -> tuple[int, int]:
+    """Returns how many of ``count`` entries from ``start`` on a segment holds, and where the last of them ends."""
+    done, position, want = 0, start, BLOCK_SIZE
     with files.RangeReader(segment.path) as reader:
         window = BlockWindow(reader, segment)
         while done < count and position < segment.end:

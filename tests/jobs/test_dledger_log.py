@@ -17,12 +17,13 @@ from support.rebuilding import rebuild_here
 from support.verifying import verify_here
 
 from jobs import command_line, datasource, inspection, opening, publish, query, verifying
-from jobs.config import InspectOptions, LogOptions, PublishOptions, QueryOptions
+from jobs.config import DamagePolicy, InspectOptions, LogOptions, PublishOptions, QueryOptions
 from jobs.logscan import scan_log
 from jobs.logstream import LogStreamReader
 from jobs.offline import OfflineStore
 from jobs.reporting import Report, Reporter
 from jobs.running import LocalRunner
+from jobs.storelog import read_log
 from storeformat.dispatch import DispatchRules
 from storeformat.errors import DamagedLog, Refused
 from storeformat.records import DecodeRules
@@ -149,6 +150,33 @@ def test_one_damaged_entry_is_one_lost_message(tmp_path: Path, split_size: int, 
     assert (reading.records, reading.end) == (59, log.end_offset)
     assert reading.facts()["lost_messages"] == 1
     assert read(root, split_size, "stop").end == lost.offset - HEAD.size
+
+
+@pytest.mark.parametrize("policy", ["stop", "salvage"])
+@pytest.mark.parametrize(
+    ("lost", "committed", "begin", "end"),
+    [((10,), 10, 10, 11), ((0, 1), 1, 0, 2), ((58, 59), 59, 58, None), ((), 65, 60, None)],
+    ids=["the last committed", "all that is committed", "the end of the log", "none that is there"],
+)
+def test_committed_entries_that_are_lost_at_the_end_are_damage(
+    lost: tuple[int, ...], committed: int, begin: int, end: int | None, policy: DamagePolicy, tmp_path: Path
+) -> None:
+    """And nothing behind them, that the group may not have agreed on, comes out in their place."""
+    log = a_log()
+    root = log.write(tmp_path / "store", committed)
+    for placed in (log.records[number] for number in lost):
+        damage(root, placed.offset - HEAD.size, bytes(HEAD.size + placed.size))
+    entries = [*(placed.offset - HEAD.size for placed in log.records), log.end_offset]
+    with pytest.raises(DamagedLog, match=f"entry {committed} is committed, but"):
+        opened(root)
+    options = LogOptions(store=str(root), on_damage=policy)
+    reading = read_log(opening.open_store(options), options, LocalRunner())
+    whole_end = max(log.segments) + SIZE
+    assert [(item.begin, item.end) for item in reading.damaged] == [
+        (entries[begin], whole_end if end is None else entries[end])
+    ]
+    assert reading.records == begin
+    assert reading.losses.facts()["lost_messages_at_least"] == 1
 
 
 @pytest.mark.parametrize("split_size", [300, 1 << 30])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from support.store_builder import Message, encode_record
 from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split, search_certificate
 from storeformat.dledger import (
     ENTRIES,
+    HEAD_SIZE,
     Committed,
     EntryFraming,
     committed_end,
@@ -254,6 +256,42 @@ def test_a_checkpoint_that_does_not_fit_the_log(tmp_path: Path) -> None:
     assert ahead == Committed(None, "entry 30 is committed, but the entries break off behind number 24", end)
     nothing = committed(two_files(), tmp_path / "nothing", -1)
     assert (nothing.end, "no entry of this log is committed" in nothing.note) == (0, True)
+
+
+def zeroed(log: EntryLogBuilder, root: Path, *lost: int) -> None:
+    """Zeros entries of a log, by their numbers."""
+    for placed in (log.records[number] for number in lost):
+        base = (placed.offset - HEAD_SIZE) // SIZE * SIZE
+        with (root / "dledger-n0" / "data" / f"{base:020d}").open("r+b") as file:
+            file.seek(placed.offset - HEAD_SIZE - base)
+            file.write(bytes(placed.size + HEAD_SIZE))
+
+
+@pytest.mark.parametrize(
+    ("lost", "index", "end"),
+    [
+        ((0,), 7, lambda log: log.records[7].end),
+        ((0, 1, 2), 1, lambda log: log.records[3].offset - HEAD_SIZE),
+        (tuple(range(20)), 7, lambda log: SIZE),
+        ((5,), 7, lambda log: log.records[7].end),
+        ((7,), 7, lambda log: log.records[8].offset - HEAD_SIZE),
+        ((5, 9), 12, lambda log: log.records[12].end),
+        ((18, 19), 19, lambda log: SIZE),
+        ((20,), 20, lambda log: log.records[21].offset - HEAD_SIZE),
+        ((20,), 22, lambda log: log.records[22].end),
+    ],
+    ids=["the first is lost", "it and all before it", "its file", "one before it", "it alone", "two before it",
+         "the last of its file", "the first of a file", "one before it in the last file"],
+)  # fmt: skip
+def test_what_lies_behind_damage_is_no_more_committed_than_before(
+    lost: tuple[int, ...], index: int, end: Callable[[EntryLogBuilder], int], tmp_path: Path
+) -> None:
+    log = two_files()
+    log.write(tmp_path)
+    zeroed(log, tmp_path, *lost)
+    found = committed_end(find_segments([str(tmp_path / "dledger-n0" / "data")], None), index)
+    assert found.end == end(log)
+    assert f"entries from offset {found.end} on are not known to be committed" in found.note
 
 
 def test_a_file_that_was_listed_too_early_is_no_loss(tmp_path: Path) -> None:
