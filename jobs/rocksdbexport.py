@@ -101,9 +101,9 @@ def plan_slices(reading: LogReading, live: LiveRuns) -> list[UnitSlice]:
 def live_runs(reading: LogReading) -> LiveRuns:
     """Returns the runs of every queue's last life."""
     table = all_runs(reading.scans)
-    known = reading.losses.first_queue_offsets
-    firsts = table.runs.first_queue_offsets if known is None else known
-    plan = consumequeue.plan_queues(table.keys, firsts, table.runs.counts)
+    losses = reading.losses
+    firsts = table.runs.first_queue_offsets if losses.first_queue_offsets is None else losses.first_queue_offsets
+    plan = consumequeue.plan_queues(table.keys, firsts, table.runs.counts, losses.after_damage, losses.begins_anew)
     return LiveRuns(table, np.flatnonzero(plan.in_last_life), firsts)
 
 

@@ -14,6 +14,7 @@ from support.broker_model import dispatch, read_segments
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.rebuilding import options_for, rules_of_release
+from support.store_builder import LogBuilder, Message
 
 from jobs import command_line, manifest, opening, rebuild, rocksdbexport
 from jobs.config import RebuildOptions, narrow_to_queues
@@ -121,3 +122,19 @@ def test_the_report_counts_pairs(tmp_path: Path) -> None:
     counted = rebuild._counted(exported)
     assert counted["rocksdb_pairs"] == len(rows_of(exported)) > store.entry["counts"]["queues"]
     assert counted["queues"] == store.entry["counts"]["queues"]
+
+
+def test_a_topic_that_was_created_anew_in_what_is_lost_keeps_none_of_its_earlier_pairs(tmp_path: Path) -> None:
+    """As in the queues in files; only what lies behind the lost first message shows that a new life began."""
+    log = LogBuilder(4096)
+    for queue_offset in (*range(10), *range(5)):
+        log.message(Message("T", queue_offset=queue_offset, body=bytes(40)))
+        log.message(Message("U", body=bytes(40)))
+    log.write(tmp_path)
+    lost = log.records[20]
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(lost.offset)
+        file.write(b"\xa5" * lost.size)
+    rows = rows_of(export(tmp_path, tmp_path / "work", {}, on_damage="salvage"))
+    units = [(row["queue_offset"], row["phy_offset"]) for row in rows if row["topic"] == "T" and row["size"]]
+    assert units == [(number, log.records[20 + 2 * number].offset) for number in range(1, 5)]
