@@ -9,12 +9,13 @@ Spark's dates nor Python's go beyond, and producers may send anything. The offse
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from storeformat import javacompat, messageid
 from storeformat import message as m
@@ -26,6 +27,8 @@ from storeformat.records import RecordBlock
 from udfs import schemas
 
 DAY = 86_400_000
+QUARTER = 900_000
+"""Milliseconds of a quarter of an hour: since 1972 no clock was changed within one (UTC)."""
 FIRST_MILLISECOND = -62_135_596_800_000 + DAY
 LAST_MILLISECOND = 253_402_300_800_000 - DAY
 """Years 1 to 9999, less a day at both ends, so that the date is inside in every time zone."""
@@ -43,6 +46,7 @@ PROPERTIES_OF = {
 _FEW_NAMES = 31
 """So few powers of two may be added up 2**32 times."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _CODED = pa.dictionary(pa.int32(), pa.string())
 ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host")
 
@@ -222,10 +226,34 @@ def _timestamps(milliseconds: Int64s) -> pa.Array:
 
 
 def _store_dates(block: RecordBlock, rules: RowRules) -> pa.Array:
-    times = _timestamps(block.heads.store_timestamp)
-    if rules.time_zone != "UTC":
-        times = pc.local_timestamp(times.cast(pa.timestamp("us", rules.time_zone)))
-    return times.cast(pa.date32())
+    milliseconds = block.heads.store_timestamp
+    days = _timestamps(milliseconds).cast(pa.date32())
+    if rules.time_zone == "UTC":
+        return days
+    inside = np.clip(milliseconds, FIRST_MILLISECOND, LAST_MILLISECOND - 1)
+    local = (inside + _utc_offsets(inside, rules.time_zone)) // DAY
+    return pa.array(local.astype(np.int32), mask=np.asarray(days.is_null())).cast(pa.date32())
+
+
+def _utc_offsets(milliseconds: Int64s, time_zone: str) -> Int64s:
+    """Returns what a time zone's clocks are ahead of UTC at these times, in milliseconds.
+
+    By Python's rules: Arrow takes the changes that a zone's file lists, which end in 2037 or, where these files are
+    "slim", long ago, and does not go on by the rule behind them.
+    """
+    zone = zoneinfo.ZoneInfo(time_zone)
+
+    def offset_at(time: int) -> int:
+        offset = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone).utcoffset()
+        return 0 if offset is None else offset // timedelta(milliseconds=1)
+
+    quarters, places = np.unique(milliseconds // QUARTER, return_inverse=True)
+    begins = np.array([offset_at(int(quarter) * QUARTER) for quarter in quarters], np.int64)
+    ends = np.array([offset_at(int(quarter) * QUARTER + QUARTER - 1) for quarter in quarters], np.int64)
+    offsets = begins[places]
+    for row in np.flatnonzero((begins != ends)[places]):  # clocks of long ago, which were set at odd seconds
+        offsets[row] = offset_at(int(milliseconds[row]))
+    return offsets
 
 
 def _host_spans(block: RecordBlock, *, store: bool) -> Spans:

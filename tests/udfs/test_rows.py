@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,22 @@ def test_times_that_no_calendar_has(tmp_path: Path, time: int) -> None:
     root = one_log(tmp_path, store_timestamp=time, born_timestamp=time)
     row = rows(root, rules_for((5, 3), time_zone="Pacific/Kiritimati"))[1]
     assert (row["store_timestamp"], row["born_timestamp"], row["store_date"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("zone", "time", "day"),
+    [
+        ("Europe/Berlin", "2024-06-30T22:30", "2024-07-01"),
+        ("Europe/Berlin", "2040-06-30T22:30", "2040-07-01"),  # behind the last change that the zone's file lists
+        ("America/New_York", "2200-07-02T04:30", "2200-07-02"),
+        ("Africa/Monrovia", "1972-01-07T00:44:29", "1972-01-06"),  # at 00:44:30 clocks were set to UTC
+        ("Africa/Monrovia", "1972-01-07T00:44:30", "1972-01-07"),
+    ],
+)
+def test_the_date_in_a_time_zone(tmp_path: Path, zone: str, time: str, day: str) -> None:
+    milliseconds = int(datetime.fromisoformat(time + "+00:00").timestamp()) * 1000
+    root = one_log(tmp_path, store_timestamp=milliseconds)
+    assert rows(root, rules_for((5, 3), time_zone=zone))[1]["store_date"] == date.fromisoformat(day)
 
 
 def test_a_property_that_occurs_twice_has_its_last_value(tmp_path: Path) -> None:
