@@ -59,6 +59,11 @@ class Window:
     gap: tuple[int, int] | None = None
     repair: bool = False
 
+    @property
+    def replace_from(self) -> int:
+        """The offset from which on rows are replaced: of a repair also those whose bytes are no more."""
+        return self.gap[0] if self.repair and self.gap else self.rows_from
+
 
 def plan_window(
     options: LoadOptions, segments: Sequence[Segment], state: commits.BrokerState | None, last: Row | None
@@ -150,12 +155,15 @@ class Load:
     def _check_continues(self, table: tables.MessagesTable | None, window: Window, reading: LogReading) -> None:
         """Raises Refused unless the log goes on from what was loaded, and says from where on a repair would help."""
         last, options = window.last, self._options
+        agreeing: int | None
         if table is None:
             return
         if last is None or holds(self._store, [last], reading):
-            if reading.end >= window.rows_from:
+            agreeing = min(reading.end, window.rows_from)
+            if agreeing == window.rows_from and not self._parts_a_record(window, reading):
                 return
-            agreeing: int | None = reading.end
+            if agreeing == window.rows_from:
+                agreeing = last["commit_log_offset"] + last["size"] if last else None
         else:
             rows = table.last_rows(options.cluster, options.broker, window.rows_from, _ROWS_COMPARED)
             found = holds(self._store, rows, reading)
@@ -170,6 +178,25 @@ class Load:
             "the log is not the one that was loaded: it is another store's, or it was truncated and rewritten",
             path=self._store.root, offset=last["commit_log_offset"] if last else reading.end, advice=advice,
         )  # fmt: skip
+
+    def _parts_a_record(self, window: Window, reading: LogReading) -> bool:
+        """Returns whether rows would begin in the midst of a record that the table does not have.
+
+        Where only some topics were loaded, the newest row may lie far in front of the place where a log was rewritten.
+        """
+        last = window.last
+        if last is not None and last["commit_log_offset"] + last["size"] >= window.rows_from:
+            return False
+        for _, blocks in _parts_with(self._store, reading, [window.rows_from - 1]):
+            for block in blocks:
+                inside = (block.offsets < window.rows_from) & (
+                    block.offsets + block.heads.total_size > window.rows_from
+                )
+                if inside.any():
+                    return True
+                if block.offsets[-1] >= window.rows_from - 1:
+                    break
+        return False
 
     def _read(self, window: Window) -> LogReading:
         """Returns the proven reading of what is to be loaded; a second attempt needs no second one."""
@@ -225,7 +252,7 @@ class Load:
         what = commits.BrokerRows(
             options.cluster,
             options.broker,
-            begin=window.rows_from,
+            begin=window.replace_from,
             end=None if window.repair else reading.end,
             done=reading.end,
             epoch=window.epoch,

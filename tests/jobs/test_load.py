@@ -170,6 +170,22 @@ def test_only_some_topics(bench: Bench) -> None:
         bench.load(topics=some)
 
 
+def test_some_topics_of_a_log_that_was_truncated_and_rewritten(bench: Bench) -> None:
+    """The newest row lies in front of the cut, and is there still: only where records begin tells."""
+    bench.log.message(topic="Rare")
+    bench.messages(40)
+    rare = (TopicFilter("Rare"),)
+    end = bench.load(topics=rare)["to_offset"]
+    bench.log.truncate(bench.log.records[20].offset)
+    while bench.log.end_offset <= end + 1000:
+        bench.log.message(topic="Rare", body=b"y" * 777)
+    with pytest.raises(Refused, match="truncated"):
+        bench.load(topics=rare)
+    assert bench.rows() == bench.expected[:1]
+    bench.load(repair_from=bench.log.records[1].offset)
+    assert bench.rows() == bench.expected
+
+
 def test_topics_that_no_message_is_of(bench: Bench) -> None:
     bench.messages(3)
     report = bench.load(topics=(TopicFilter("Mistyped"),))
@@ -290,6 +306,17 @@ def test_another_store_under_the_same_name(bench: Bench) -> None:
         bench.load("other")
     assert "--broker" in (refused.value.advice or "")
     assert bench.rows() == before
+
+
+def test_a_repair_replaces_also_rows_whose_bytes_are_no_more(bench: Bench) -> None:
+    bench.messages(50)
+    bench.load()
+    bench.log = LogBuilder(SEGMENT, clock=1_800_000_000_000)
+    while len(bench.log.segments) < 3:
+        bench.messages(90, flag=3)
+    bench.log.remove_head(1)
+    report = bench.load("other", repair_from=0, allow_gap=True)
+    assert (report["rows"], bench.rows()) == (len(bench.expected), bench.expected)
 
 
 # --- damage ------------------------------------------------------------------------------------------------------
