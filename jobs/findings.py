@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jobs.reporting import duration_text, size_text
+from jobs.reporting import CONTROLS, duration_text, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 KEYS = MappingProxyType(
     {
         "topic": ("topic",),
-        "queue": ("broker", "topic", "queue_id"),
+        "queue": ("cluster", "broker", "topic", "queue_id"),
         "tag": ("topic", "tags"),
         "host": ("host",),
         "hour": ("hour",),
@@ -50,13 +50,14 @@ CHECKS = MappingProxyType(
                    sum(overdue) AS overdue, max(median_late_ms) AS median_late_ms, max(max_late_ms) AS max_late_ms
               FROM delay_accuracy GROUP BY level ORDER BY level""",
         "gaps": """
-            SELECT broker, topic, queue_id, kind, count(*) AS places, sum(missing) AS missing, min(stored) AS first,
-                   max(stored) AS last
-              FROM queue_gaps GROUP BY ALL ORDER BY missing DESC, broker, topic, queue_id, kind""",
+            SELECT cluster, broker, topic, queue_id, kind, count(*) AS places,
+                   CAST(least(sum(CAST(missing AS DECIMAL(38))), 9223372036854775807) AS BIGINT) AS missing,
+                   min(stored) AS first, max(stored) AS last
+              FROM queue_gaps GROUP BY ALL ORDER BY missing DESC, cluster, broker, topic, queue_id, kind""",
         "clock_steps": """
-            SELECT broker, count(*) AS steps, max(milliseconds) AS max_milliseconds, min(stored) AS first,
+            SELECT cluster, broker, count(*) AS steps, max(milliseconds) AS max_milliseconds, min(stored) AS first,
                    max(stored) AS last
-              FROM clock_steps GROUP BY broker ORDER BY broker""",
+              FROM clock_steps GROUP BY cluster, broker ORDER BY cluster, broker""",
         "clocks_ahead": """
             SELECT host, sum(messages) AS messages, sum(from_the_future) AS from_the_future, min(min_ms) AS min_ms
               FROM clock_skew_by_host GROUP BY host HAVING from_the_future > 0 ORDER BY min_ms, host""",
@@ -154,7 +155,8 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
         outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["transactions"]
     scheduled, overdue = total("delays", "scheduled"), total("delays", "overdue")
     latest = max((row["max_late_ms"] for row in checks["delays"] if row["max_late_ms"] is not None), default=None)
-    missing = total("gaps", "missing")
+    missing, places = total("gaps", "missing"), total("gaps", "places")
+    again = total("gaps", "places", kind="restart") + total("gaps", "places", kind="repeat")
     steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
     return {
         "retries": f"{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}" if groups else "none",
@@ -166,7 +168,12 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
             if scheduled
             else "none"
         ),
-        "gaps": f"{missing:,} messages are missing in queues" if missing else "none: queue offsets go on by one",
+        "gaps": (
+            f"{missing:,} messages are missing in queues"
+            + (f"; at {again:,} places numbers begin anew or are given twice" if again else "")
+            if places
+            else "none: queue offsets go on by one"
+        ),
         "clocks": (
             f"the broker's clock went back {steps:,} times; {ahead:,} producers' clocks are ahead of it"
             if steps or ahead
@@ -181,10 +188,10 @@ def moment(value: Any) -> str:
 
 
 def key_text(value: Any) -> str:
-    """Returns a group's key for a person."""
+    """Returns a group's key for a person; of a tag nothing that a terminal would obey."""
     if value is None:
         return "(none)"
-    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else str(value)
+    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else str(value).translate(CONTROLS)
 
 
 def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:

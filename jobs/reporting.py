@@ -20,7 +20,7 @@ from storeformat.errors import StoreFormatError
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """What a topic or a key may hold and a terminal should not get."""
 LONGEST_LINE = 10
 """How many facts stand in one line; an entry with more is shown as a block of lines."""
@@ -53,7 +53,7 @@ class Report(dict[str, Any]):
         width = max(map(len, facts))
         lines: list[str] = []
         for name, value in facts.items():
-            shown = [line.translate(_CONTROLS) for line in _show(name, value)]
+            shown = [line.translate(CONTROLS) for line in _show(name, value)]
             lines.append(f"{name.replace('_', ' '):<{width}}  {shown[0]}")
             lines += [f"{'':<{width}}  {line}" for line in shown[1:]]
         return "\n".join(lines)

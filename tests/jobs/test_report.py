@@ -104,6 +104,18 @@ def test_text_shows_the_groups_and_what_the_checks_found() -> None:
     assert "retries       none" in text
 
 
+def test_numbers_given_twice_are_told_where_none_is_missing() -> None:
+    again = [{"broker": "b", "topic": "t", "queue_id": 0, "kind": "repeat", "places": 3, "missing": 0}]
+    text = to_text(facts(checks={name: again if name == "gaps" else [] for name in CHECKS}), report.SHOWN)
+    assert "at 3 places numbers begin anew or are given twice" in text
+    assert "go on by one" not in text
+
+
+def test_a_terminal_obeys_no_tag() -> None:
+    text = to_text(facts(groups=[group("a\x1b[2J\nb", 1, 100)]), report.SHOWN)
+    assert "a\\x1b[2J\\x0ab" in text
+
+
 def test_text_of_many_groups_says_how_many_it_leaves_out() -> None:
     many = [group(f"t{at}", 1, 100) for at in range(report.SHOWN + 5)]
     assert "... and 5 more" in to_text(facts(groups=many), report.SHOWN)

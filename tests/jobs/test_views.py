@@ -21,6 +21,7 @@ from support.broker_settings import BrokerSettings
 from support.views_model import SLOW_COUNTS, Row
 
 from jobs import functions, views
+from jobs.findings import measure
 from udfs import schemas
 
 pytestmark = [pytest.mark.spark, pytest.mark.golden]
@@ -134,7 +135,7 @@ def test_the_shop_is_as_it_was_run(catalog: SparkSession) -> None:
 
 def test_views_are_described(catalog: SparkSession) -> None:
     described = {row.col_name: row.comment for row in catalog.sql("DESCRIBE retry_ageing").collect()}
-    assert described["reconsume_times"] == "The how-manieth retry"
+    assert described["reconsume_times"] == "How often consumers had sent the message back"
 
 
 def test_a_table_without_bodies_has_all_views_but_no_rollbacks(catalog: SparkSession, rows: list[Row]) -> None:
@@ -144,6 +145,48 @@ def test_a_table_without_bodies_has_all_views_but_no_rollbacks(catalog: SparkSes
     outcomes = {row.outcome for row in other.table("transaction_outcomes").collect()}
     assert outcomes == {"committed", "not committed"}
     assert other.table("traces").count() == 0
+
+
+def test_rows_that_a_broker_and_clients_may_well_write(catalog: SparkSession, rows: list[Row]) -> None:
+    """Properties that are no numbers, times and offsets that end 64 bits, and no name of a broker."""
+    plain = next(row for row in rows if row["topic"] == "orders")
+    far = 1 << 62
+
+    def row(offset: int, **changes: Any) -> Row:
+        return plain | {"cluster": None, "broker": None, "commit_log_offset": offset, **changes}
+
+    odd = [
+        row(0, queue_offset=1, properties={"INNER_BASE": "x", "INNER_NUM": "1e9"}, uniq_key="a", born_timestamp=None),
+        row(1, queue_offset=2, uniq_key="a", born_timestamp=None),
+        row(2, queue_offset=2 * far - 1, uniq_key="b"),
+        row(3, queue_offset=0, uniq_key="c", store_timestamp=plain["store_timestamp"] - timedelta(seconds=1)),
+        row(4, queue_offset=2 * far - 2, uniq_key="d"),
+        row(
+            5,
+            topic="SCHEDULE_TOPIC_XXXX",
+            tags_code=far,
+            properties={"REAL_TOPIC": "orders"},
+            uniq_key="e",
+            queue_offset=0,
+        ),
+        row(
+            6,
+            topic="rmq_sys_wheel_timer",
+            properties={"REAL_TOPIC": "orders", "TIMER_OUT_MS": str(-far)},
+            uniq_key="f",
+        ),
+        row(7, topic="%RETRY%g", uniq_key="g"),
+    ]
+    other = catalog.newSession()
+    table = pa.Table.from_pylist(odd, schema=schemas.MESSAGES_WITH_BODY)
+    views.register(other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY)))
+    found = measure(other, "topic", checks=True)
+    assert [row.state for row in other.table("delays").orderBy("commit_log_offset").collect()] == ["waiting", "overdue"]
+    assert [row.one_batch for row in other.table("duplicates").collect()] == [True]
+    assert [row.milliseconds for row in other.table("clock_steps").collect()] == [1000]
+    (gaps,) = (row for row in found.checks["gaps"] if row["kind"] == "gap")
+    assert (gaps["places"], gaps["missing"]) == (2, 2 * far - 1)
+    assert [row["consumer_group"] for row in found.checks["retries"]] == ["g"]
 
 
 def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:

@@ -26,5 +26,5 @@ SELECT f.cluster, f.broker, f.commit_log_offset,
        coalesce(f.within, e.before) AS previous_stored,
        f.store_timestamp,
        unix_millis(previous_stored) - unix_millis(f.store_timestamp)
-  FROM followed f JOIN ends e ON e.cluster = f.cluster AND e.broker = f.broker AND e.piece = f.piece
+  FROM followed f JOIN ends e ON e.cluster <=> f.cluster AND e.broker <=> f.broker AND e.piece = f.piece
  WHERE f.store_timestamp < coalesce(f.within, e.before);

@@ -9,6 +9,6 @@ CREATE OR REPLACE TEMPORARY VIEW consumptions (
 ) AS
 SELECT b.cluster, b.group_name, b.msg_id, b.keys, b.retry_times, b.time, a.cost_ms, a.success, a.context_code
   FROM traces b
-  LEFT JOIN traces a ON a.step = 'SubAfter' AND a.cluster = b.cluster
+  LEFT JOIN traces a ON a.step = 'SubAfter' AND a.cluster <=> b.cluster
                     AND a.request_id = b.request_id AND a.msg_id = b.msg_id
  WHERE b.step = 'SubBefore';

@@ -15,15 +15,16 @@ WITH scheduled AS (
   SELECT *,
          CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN queue_id + 1 END AS level,
          properties['REAL_TOPIC'] AS real_topic,
-         timestamp_millis(
-           CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN tags_code ELSE try_cast(properties['TIMER_OUT_MS'] AS BIGINT) END
-         ) AS due
+         CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN tags_code
+                    ELSE try_cast(properties['TIMER_OUT_MS'] AS BIGINT) END AS due_ms,
+         -- As other times: NULL outside of years 1 to 9999.
+         CASE WHEN due_ms >= -62135510400000 AND due_ms < 253402214400000 THEN timestamp_millis(due_ms) END AS due
     FROM messages
    WHERE topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer') AND properties['REAL_TOPIC'] <> topic
 ),
 waiting AS (
   SELECT *, row_number() OVER (PARTITION BY cluster, broker, real_topic, uniq_key, reconsume_times
-                               ORDER BY due, commit_log_offset) AS turn
+                               ORDER BY due_ms, commit_log_offset) AS turn
     FROM scheduled
 ),
 delivered AS (
@@ -37,8 +38,8 @@ log_end AS (SELECT cluster, broker, max(store_timestamp) AS stored FROM messages
 SELECT w.cluster, w.broker, w.level, w.real_topic, w.uniq_key, w.commit_log_offset, w.store_timestamp, w.due,
        d.store_timestamp,
        unix_millis(d.store_timestamp) - unix_millis(w.due),
-       CASE WHEN d.turn IS NOT NULL THEN 'delivered' WHEN w.due > e.stored THEN 'waiting' ELSE 'overdue' END
+       CASE WHEN d.turn IS NOT NULL THEN 'delivered' WHEN w.due_ms > unix_millis(e.stored) THEN 'waiting' ELSE 'overdue' END
   FROM waiting w
-  JOIN log_end e ON e.cluster = w.cluster AND e.broker = w.broker
-  LEFT JOIN delivered d ON d.cluster = w.cluster AND d.broker = w.broker AND d.topic = w.real_topic
+  JOIN log_end e ON e.cluster <=> w.cluster AND e.broker <=> w.broker
+  LEFT JOIN delivered d ON d.cluster <=> w.cluster AND d.broker <=> w.broker AND d.topic = w.real_topic
                        AND d.uniq_key <=> w.uniq_key AND d.reconsume_times = w.reconsume_times AND d.turn = w.turn;

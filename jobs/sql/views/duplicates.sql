@@ -20,13 +20,13 @@ WITH own AS (
 repeated AS (
   SELECT cluster, topic, uniq_key FROM own GROUP BY cluster, topic, uniq_key HAVING count(*) > 1
 )
-SELECT cluster, topic, uniq_key,
+SELECT own.cluster, own.topic, own.uniq_key,
        count(*),
-       count(DISTINCT broker),
+       count(DISTINCT struct(broker)),
        count(DISTINCT body_crc, body_size),
-       count(DISTINCT broker, queue_id, born_timestamp) = 1 AND max(queue_offset) - min(queue_offset) = count(*) - 1,
+       count(DISTINCT struct(broker, queue_id, born_timestamp)) = 1 AND max(queue_offset) - min(queue_offset) = count(*) - 1,
        min(store_timestamp),
        max(store_timestamp),
        (unix_millis(max(store_timestamp)) - unix_millis(min(store_timestamp))) / 1000
-  FROM own JOIN repeated USING (cluster, topic, uniq_key)
- GROUP BY cluster, topic, uniq_key;
+  FROM own JOIN repeated r ON r.cluster <=> own.cluster AND r.topic = own.topic AND r.uniq_key = own.uniq_key
+ GROUP BY own.cluster, own.topic, own.uniq_key;

@@ -13,5 +13,5 @@ SELECT m.cluster, m.topic, m.messages,
        coalesce(sum(d.copies - 1), 0) / m.messages,
        median(d.seconds_between)
   FROM (SELECT cluster, topic, count(*) AS messages FROM messages GROUP BY cluster, topic) m
-  LEFT JOIN duplicates d ON d.cluster = m.cluster AND d.topic = m.topic AND NOT d.one_batch
+  LEFT JOIN duplicates d ON d.cluster <=> m.cluster AND d.topic = m.topic AND NOT d.one_batch
  GROUP BY m.cluster, m.topic, m.messages;

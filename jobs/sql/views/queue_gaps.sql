@@ -8,11 +8,13 @@ CREATE OR REPLACE TEMPORARY VIEW queue_gaps (
   previous_stored, stored, commit_log_offset
 ) AS
 WITH numbered AS (
-  -- An inner batch is one record with many numbers.
+  -- An inner batch is one record with many numbers. A producer may send anything under these names, and a damaged head
+  -- any number: neither may end the query.
   SELECT *,
-         properties['INNER_BASE'] IS NOT NULL AND properties['INNER_NUM'] IS NOT NULL AS batch,
-         CASE WHEN batch THEN CAST(properties['INNER_BASE'] AS BIGINT) ELSE queue_offset END AS number,
-         number + CASE WHEN batch THEN CAST(properties['INNER_NUM'] AS INT) ELSE 1 END AS next
+         try_cast(properties['INNER_BASE'] AS BIGINT) AS inner_base,
+         try_cast(properties['INNER_NUM'] AS INT) AS inner_num,
+         CASE WHEN inner_base IS NOT NULL AND inner_num IS NOT NULL THEN inner_base ELSE queue_offset END AS number,
+         try_add(number, CASE WHEN inner_base IS NOT NULL THEN coalesce(inner_num, 1) ELSE 1 END) AS next
     FROM messages
    WHERE dispatched
 ),
@@ -27,7 +29,7 @@ SELECT cluster, broker, topic, queue_id,
        CASE WHEN number > expected THEN 'gap' WHEN number = 0 THEN 'restart' ELSE 'repeat' END,
        expected,
        number,
-       greatest(number - expected, 0),
+       CASE WHEN number > expected THEN coalesce(try_subtract(number, expected), 9223372036854775807) ELSE 0L END,
        previous_stored,
        store_timestamp,
        commit_log_offset

@@ -30,5 +30,5 @@ SELECT a.cluster, a.broker, kind,
        min(store_timestamp),
        max(store_timestamp),
        (unix_millis(max(e.stored)) - unix_millis(min(store_timestamp))) / 1000
-  FROM attempts a JOIN log_end e ON e.cluster = a.cluster AND e.broker = a.broker
+  FROM attempts a JOIN log_end e ON e.cluster <=> a.cluster AND e.broker <=> a.broker
  GROUP BY a.cluster, a.broker, kind, consumer_group, origin_topic, reconsume_times;

@@ -58,9 +58,9 @@ SELECT h.cluster, h.broker, h.transaction_id,
        coalesce(min(d.decided), min(g.decided), min(o.decided)) AS ended,
        (unix_millis(ended) - unix_millis(begun)) / 1000
   FROM halves h
-  LEFT JOIN decisions d ON d.cluster = h.cluster AND d.broker = h.broker AND d.half_offset = h.commit_log_offset
-  LEFT JOIN operations o ON o.cluster = h.cluster AND o.broker = h.broker AND o.half_topic = h.topic
+  LEFT JOIN decisions d ON d.cluster <=> h.cluster AND d.broker <=> h.broker AND d.half_offset = h.commit_log_offset
+  LEFT JOIN operations o ON o.cluster <=> h.cluster AND o.broker <=> h.broker AND o.half_topic = h.topic
                         AND o.half = if(h.topic LIKE '%ROCKSDB%', h.commit_log_offset, h.queue_offset)
-  LEFT JOIN given_up g ON g.cluster = h.cluster AND g.broker = h.broker AND g.uniq_key = h.uniq_key
-  LEFT JOIN bodies b ON b.cluster = h.cluster AND b.broker = h.broker
+  LEFT JOIN given_up g ON g.cluster <=> h.cluster AND g.broker <=> h.broker AND g.uniq_key = h.uniq_key
+  LEFT JOIN bodies b ON b.cluster <=> h.cluster AND b.broker <=> h.broker
  GROUP BY h.cluster, h.broker, h.transaction_id;
