@@ -57,7 +57,10 @@ done
 [ $# -gt 0 ] || exec "$python" "$main"
 case $1 in
 --setup) shift ;;
---pack) "$0" --setup && exec "$0" "$@" ;;
+--pack)
+    sh "$root/spark-submit.sh" --setup || exit $?
+    exec sh "$root/spark-submit.sh" "$@"
+    ;;
 *) ROCKETMQ_STORE_SPARK_CHECK=1 "$python" "$main" "$@" || exit $? ;;
 esac
 

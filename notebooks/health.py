@@ -101,9 +101,11 @@ axes.set(title="Time from the first copy to the last", xlabel="milliseconds", yl
 axes.legend(frameon=False, loc="upper left")
 plt.show()
 
-first = by_topic.iloc[0]
+first = by_topic.iloc[0] if len(by_topic) else None
 Markdown(
-    f"{first.surplus} of the {first.messages:,} messages in `{first.topic}` ({first.surplus_share:.1%}) are "
+    "No unique key is there twice."
+    if first is None
+    else f"{first.surplus} of the {first.messages:,} messages in `{first.topic}` ({first.surplus_share:.1%}) are "
     f"copies under a unique key that had been stored, "
     f"{first.median_seconds_between * 1000:.0f} ms later (median). {int((twice.bodies > 1).sum())} of them "
     f"have another body: "
@@ -118,12 +120,14 @@ delays = spark.sql("SELECT level, late_ms, state FROM delays").toPandas()
 came = delays[delays.state == "delivered"]
 
 figure, axes = plt.subplots(figsize=(9, 2.8), layout="constrained")
-axes.hist(came.late_ms, bins=np.arange(0, came.late_ms.max() + 11, 10), color="#0072b2")
+axes.hist(came.late_ms, bins=np.arange(0, came.late_ms.max() + 11, 10) if len(came) else 1, color="#0072b2")
 axes.set(title="How late delayed messages were", xlabel="milliseconds after they were due", ylabel="messages")
 plt.show()
 
 Markdown(
-    f"{len(came):,} of {len(delays):,} delayed messages came ({int((delays.state == 'overdue').sum())} are "
+    f"None of {len(delays):,} delayed messages came."
+    if came.empty
+    else f"{len(came):,} of {len(delays):,} delayed messages came ({int((delays.state == 'overdue').sum())} are "
     f"overdue), between {came.late_ms.min()} and "
     f"{came.late_ms.max()} ms after they were due, {(came.late_ms <= 20).mean():.0%} within 20 ms. "
     "The broker looks at each level every 100 ms: that much lateness is to be expected."
@@ -147,10 +151,12 @@ plt.show()
 
 checked = ends[ends.checks > 0]
 Markdown(
-    f"{counts.get('committed', 0) / len(ends):.0%} of {len(ends)} transactions were committed, "
+    "There are none."
+    if ends.empty
+    else f"{counts.get('committed', 0) / len(ends):.0%} of {len(ends)} transactions were committed, "
     f"{counts.get('rolled back', 0) / len(ends):.0%} rolled back, and "
     f"{counts.get('open', 0)} were open when the log ended. For {len(checked)} the broker had to ask, "
-    f"{checked.checks.max()} times at most."
+    f"{0 if checked.empty else checked.checks.max()} times at most."
 )
 
 # %% [markdown]
