@@ -35,6 +35,11 @@ from storeformat.storeparts import holds_pairs
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 
+_QUEUES_TELL = (
+    "a broker goes on where the queues end, the furthest of them: what lags behind these, other queues or the index, "
+    "will stay so; verify names it, and a rebuild of everything has it"
+)
+
 
 def run(options: PublishOptions, reporter: Reporter) -> Report:
     """Returns the report of one publish; the new files are in place when it returns."""
@@ -146,6 +151,8 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
             "is shorter than it once was, move rocksdbstore/ away before the broker starts"
         )
+    if CONSUME_QUEUE in manifest.artefacts and not manifest.whole:
+        notes.append(_QUEUES_TELL)
     if manifest.damaged_ranges:
         notes.append(_damage_note(manifest, options))
     return notes
