@@ -40,7 +40,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
         facts = {**reading.facts(), **contents(store, reading, options)}
     return Report(
         "inspect",
-        "damaged" if facts.get("damaged_ranges") else "ok",
+        "damaged" if facts.get("damaged_ranges") or facts.get("kept_records") else "ok",
         store=store.root,
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,

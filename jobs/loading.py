@@ -293,7 +293,7 @@ class Load:
         self, commit: commits.Commit | None, table: tables.MessagesTable | None, window: Window, end: int
     ) -> dict[str, Any]:
         reading = self._reading
-        damaged = bool(reading and reading.damaged)
+        damaged = bool(reading and reading.damaged_places)
         return {
             "status": "damaged" if damaged else "ok",
             **(reading.facts() if reading else {"log_begin": self._store.segments[0].base, "log_end": end}),

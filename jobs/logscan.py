@@ -72,6 +72,11 @@ class LogReading:
     def records(self) -> int:
         return sum(scan.records for scan in self.scans)
 
+    @property
+    def damaged_places(self) -> list[Range]:
+        """What a broker would cut its log at: damage, and the records that count although they are damaged."""
+        return sorted([*self.damaged, *self.kept], key=lambda item: item.begin)
+
     @cached_property
     def losses(self) -> Losses:
         """Which messages are missing, as far as their neighbours prove it."""

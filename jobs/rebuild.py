@@ -145,7 +145,7 @@ def _report(
     queue_notes = counted.pop("queue_notes", [])
     return Report(
         "rebuild",
-        "damaged" if reading.damaged else "ok",
+        "damaged" if reading.damaged_places else "ok",
         store=store.root,
         **reading.facts(),
         seconds=round(seconds, 3),

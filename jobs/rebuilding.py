@@ -287,7 +287,7 @@ def _manifest(options: RebuildOptions, store: OpenedStore, built_from: LogReadin
         "until_offset": options.until_offset,
         "artefacts": list(options.only),
         "topics": [item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in options.topics],
-        "damaged_ranges": [item.as_row() for item in built_from.damaged],
+        "damaged_ranges": [item.as_row() for item in built_from.damaged_places],
     }
     yield json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": ['
     for number, row in enumerate(rows):

@@ -43,7 +43,7 @@ def report_of(store: OpenedStore, verified: Verified, seconds: float) -> Report:
     """Returns the report of what was found."""
     verdicts, reading = verified.verdicts, verified.reading
     facts: dict[str, Any] = {**reading.facts(), **verified.compared}
-    status = "differences" if verdicts.counts else "damaged" if reading.damaged else "ok"
+    status = "differences" if verdicts.counts else "damaged" if reading.damaged_places else "ok"
     return Report(
         "verify",
         status,

@@ -75,7 +75,14 @@ def test_records_from_an_offset(store: GoldenStore) -> None:
     )
 
 
-def test_records_kept_in_spite_of_their_bodies(tmp_path: Path) -> None:
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets ``inspect`` read the whole log in this process."""
+    monkeypatch.setattr(inspection.session, "spark_context", lambda name: nullcontext())
+    monkeypatch.setattr(inspection, "SparkRunner", lambda context: LocalRunner())
+
+
+def test_records_kept_in_spite_of_their_bodies(tmp_path: Path, here: None) -> None:
     (store,) = golden.stores("base-clean-5.3.3")
     root = golden.unpack(store, tmp_path)
     first = next(at for at in offsets_of(root, store) if at > 0)
@@ -90,13 +97,7 @@ def test_records_kept_in_spite_of_their_bodies(tmp_path: Path) -> None:
     assert [item.begin for item in reading.kept] == [first]
     without = read_log(open_store(options), replace(options, keep_crc_failures=False), LocalRunner())
     assert [item.begin for item in without.damaged] == [first]
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets ``inspect`` read the whole log in this process."""
-    monkeypatch.setattr(inspection.session, "spark_context", lambda name: nullcontext())
-    monkeypatch.setattr(inspection, "SparkRunner", lambda context: LocalRunner())
+    assert inspection.run(options, Reporter(quiet=True)).exit_code == 1
 
 
 @pytest.mark.parametrize("name", ["stale-mid-5.1.4", "stale-blank-5.3.3", "base-killed-5.3.3"])

@@ -99,6 +99,8 @@ def test_a_record_with_a_bad_body_is_kept_on_request(tmp_path: Path) -> None:
     assert built.reading.damaged == []
     assert [(item.begin, item.end) for item in built.reading.kept] == [(29_701, 30_302)]
     assert "BODY_CRC" in built.reading.facts()["kept_records"][0]["reason"]
+    named = json.loads((Path(built.directory) / "manifest.json").read_text())["damaged_ranges"]
+    assert [(item["begin"], item["end"]) for item in named] == [(29_701, 30_302)], "a broker cuts its log there"
     assert queue_differences(golden.unpack(STORE), Path(built.directory), STORE) == []
 
 
