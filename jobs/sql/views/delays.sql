@@ -1,6 +1,7 @@
 -- When was each delayed message due, and when did it come? One row a message in a delay queue or timer.
 -- A delivered message is a new record in its real topic with the same unique key and number of retries; where several
--- have one key, the first due is matched with the first delivered.
+-- have one key, the first due is matched with the first delivered. What waits longer than the timer's wheel reaches is
+-- stored in its topic again and again (TIMER_ROLL_TIMES) and is one message; TIMER_DEL_UNIQKEY asks to forget one.
 CREATE OR REPLACE TEMPORARY VIEW delays (
   cluster, broker,
   level COMMENT 'Delay level; NULL for the timer of 5.x',
@@ -9,7 +10,7 @@ CREATE OR REPLACE TEMPORARY VIEW delays (
   commit_log_offset COMMENT 'Of the record that waits',
   scheduled, due, delivered,
   late_ms COMMENT 'From due to delivered',
-  state COMMENT 'delivered; waiting: not due when the log ends; overdue: due, but not in the log'
+  state COMMENT 'delivered; recalled; waiting: not due when the log ends; overdue: due, but not in the log'
 ) AS
 WITH scheduled AS (
   SELECT *,
@@ -21,11 +22,29 @@ WITH scheduled AS (
          CASE WHEN due_ms >= -62135510400000 AND due_ms < 253402214400000 THEN timestamp_millis(due_ms) END AS due
     FROM messages
    WHERE topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer') AND properties['REAL_TOPIC'] <> topic
+     AND properties['TIMER_DEL_UNIQKEY'] IS NULL
+),
+stored AS (
+  SELECT *,
+         properties['TIMER_ROLL_TIMES'] IS NOT NULL AND 1 < row_number() OVER (
+           PARTITION BY cluster, broker, topic, real_topic, uniq_key, reconsume_times, due_ms ORDER BY commit_log_offset
+         ) AS again
+    FROM scheduled
+),
+recalled AS (
+  -- The key of the message, from 5.3 on behind its topic and a plus sign.
+  SELECT DISTINCT cluster, broker, properties['REAL_TOPIC'] AS real_topic,
+         CASE WHEN startswith(properties['TIMER_DEL_UNIQKEY'], concat(properties['REAL_TOPIC'], '+'))
+              THEN substring(properties['TIMER_DEL_UNIQKEY'], length(properties['REAL_TOPIC']) + 2)
+              ELSE properties['TIMER_DEL_UNIQKEY'] END AS uniq_key
+    FROM messages
+   WHERE topic = 'rmq_sys_wheel_timer' AND properties['TIMER_DEL_UNIQKEY'] IS NOT NULL
 ),
 waiting AS (
   SELECT *, row_number() OVER (PARTITION BY cluster, broker, real_topic, uniq_key, reconsume_times
                                ORDER BY due_ms, commit_log_offset) AS turn
-    FROM scheduled
+    FROM stored
+   WHERE NOT again
 ),
 delivered AS (
   SELECT *, row_number() OVER (PARTITION BY cluster, broker, topic, uniq_key, reconsume_times
@@ -38,8 +57,11 @@ log_end AS (SELECT cluster, broker, max(store_timestamp) AS stored FROM messages
 SELECT w.cluster, w.broker, w.level, w.real_topic, w.uniq_key, w.commit_log_offset, w.store_timestamp, w.due,
        d.store_timestamp,
        unix_millis(d.store_timestamp) - unix_millis(w.due),
-       CASE WHEN d.turn IS NOT NULL THEN 'delivered' WHEN w.due_ms > unix_millis(e.stored) THEN 'waiting' ELSE 'overdue' END
+       CASE WHEN d.turn IS NOT NULL THEN 'delivered' WHEN r.uniq_key IS NOT NULL THEN 'recalled'
+            WHEN w.due_ms > unix_millis(e.stored) THEN 'waiting' ELSE 'overdue' END
   FROM waiting w
   JOIN log_end e ON e.cluster <=> w.cluster AND e.broker <=> w.broker
   LEFT JOIN delivered d ON d.cluster <=> w.cluster AND d.broker <=> w.broker AND d.topic = w.real_topic
-                       AND d.uniq_key <=> w.uniq_key AND d.reconsume_times = w.reconsume_times AND d.turn = w.turn;
+                       AND d.uniq_key <=> w.uniq_key AND d.reconsume_times = w.reconsume_times AND d.turn = w.turn
+  LEFT JOIN recalled r ON r.cluster <=> w.cluster AND r.broker <=> w.broker AND r.real_topic = w.real_topic
+                      AND r.uniq_key = w.uniq_key AND w.level IS NULL;
