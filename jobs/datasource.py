@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -165,15 +166,18 @@ class CommitLogSource(DataSource):
 def stretches(store: OpenedStore, options: config.LogOptions) -> tuple[Stretch, ...]:
     """Returns what the tasks are to read.
 
-    Whether damage or the log's end breaks a chain off only the log behind it can tell. So the last segment that was
-    written is read here; the tasks prove the others themselves. Policies that read on behind damage need it all.
+    Whether damage or the log's end breaks a chain off only the log behind it can tell, and whether a file is of an
+    older log only the one before. So the last two segments that were written are read here; the tasks prove the others
+    themselves. Policies that read on behind damage need it all, and so does a log in which segments begin earlier than
+    those before them.
     """
     if options.on_damage != "fail":
         return proven_stretches(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE), 0)
     segments = store.segments
     until = store.committed if options.until_offset is None else options.until_offset
-    written = [segment for segment in segments if (until is None or segment.base < until) and first_times([segment])]
-    begin = written[-1].base if written else segments[0].base
+    times = first_times([segment for segment in segments if until is None or segment.base < until])
+    falls = any(later < earlier for earlier, later in pairwise(times.values()))
+    begin = segments[0].base if falls or not times else list(times)[-2:][0]
     earlier = [segment for segment in segments if segment.base < begin]
     size = options.split_size or (SPLIT_SIZE if len(earlier) < _FEW_SEGMENTS else segments[0].size)
     unproven = tuple(Stretch(split) for split in plan_splits(earlier, size))

@@ -16,6 +16,7 @@ from support.rebuilding import SETTINGS, rules_of_release
 from support.store_builder import LogBuilder
 
 from jobs import datasource
+from storeformat.errors import DamagedLog
 from udfs import schemas
 
 pytestmark = pytest.mark.spark
@@ -181,6 +182,20 @@ def test_damage(read: Any, log: LogBuilder, tmp_path: Path, in_last_segment: boo
     assert salvage == 599
     (row,) = read(tmp_path / "store", records="defects").collect()
     assert (row.begin_offset, row.end_offset, row.kind) == (damaged.offset, damaged.end, "damaged")
+
+
+@pytest.mark.parametrize("place", [1, -1])
+def test_a_file_of_an_older_log(log: LogBuilder, tmp_path: Path, place: int) -> None:
+    """As every job on a log: its records are whole, and are none of this log."""
+    older = LogBuilder(log.segment_size, clock=log.clock - 100_000_000_000)
+    while len(older.segments) < len(log.segments) + 1:
+        older.clock += 10_000
+        older.message(topic="T0", queue_id=1, body=b"o" * 31)
+    base = sorted(log.segments)[place]
+    (tmp_path / "store" / "commitlog" / f"{base:020d}").write_bytes(bytes(older.segments[base]))
+    source = datasource.CommitLogSource({"path": str(tmp_path / "store")})
+    with pytest.raises(DamagedLog, match="older log"):
+        source.reader(source.schema())
 
 
 @pytest.mark.parametrize(
