@@ -95,7 +95,11 @@ class TestWithoutSetUp:
         assert not (checkout / ".venv").exists()
 
     def test_no_java_is_one_line_and_69(self, start: Start, checkout: Path) -> None:
-        done = start("rebuild", "--store", "S", "--output", "D", JAVA_HOME="/nowhere")
+        self.refuses(start, checkout, "rebuild", "--store", "S", "--output", "D")
+        self.refuses(start, checkout, "--pack", "python.tar.gz")
+
+    def refuses(self, start: Start, checkout: Path, *arguments: str) -> None:
+        done = start(*arguments, JAVA_HOME="/nowhere")
         assert (done.returncode, done.stdout) == (69, "")
         assert done.stderr == "error: Java 17 or later is needed; install it, or set JAVA_HOME\n"
         assert not (checkout / ".venv").exists()
