@@ -86,10 +86,11 @@ def would_settle(job: str, item: Replacement, how: str) -> Report:
     return Report(job, store=item.root, backup=item.name, dry_run=True, notes=[note])
 
 
-def log_trouble(log: LogRange) -> str | None:
-    """Returns why this is no longer the log that a replacement belongs to, or None if it is."""
+def log_trouble(root: str, log: LogRange) -> str | None:
+    """Returns why this is no longer the log that a replacement in ``root`` belongs to, or None if it is."""
     try:
-        segments, committed = with_committed(find_segments(log.directories, None), groups_of(log.directories))
+        groups = groups_of(log.directories) or group_directories(root)
+        segments, committed = with_committed(find_segments(log.directories, None), groups)
         if segments[0].base != log.begin:
             return f"the log begins at {segments[0].base}, not at {log.begin}"
         rules = DecodeRules(split_parser=rules_of(log.broker_version).split_parser, as_broker=log.as_broker)

@@ -64,7 +64,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
-        if _same_publish(open_one, source) and backups.log_trouble(open_one.journal.log) is None:
+        if _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None:
             return _finish_earlier(open_one, options, reporter)
         if options.dry_run:
             return backups.would_settle("publish", open_one, "undone")
@@ -204,7 +204,7 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
         past_damage=manifest.on_damage == "salvage",
         as_broker=manifest.on_damage == "stop",
     )
-    trouble = backups.log_trouble(log)
+    trouble = backups.log_trouble(root, log)
     if trouble is not None:
         raise Refused(
             f"the rebuild is not of this log as it is now: {trouble}", advice="run rebuild again, then publish"

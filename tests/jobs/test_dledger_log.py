@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from support import planting
 from support.entry_log import HEAD, SIZE, EntryLogBuilder, a_log
 from support.reading import opened, queue_offsets, read, rebuilt
-from support.rebuilding import rebuild_here
+from support.rebuilding import options_for, rebuild_here
 from support.verifying import verify_here
 
-from jobs import command_line, datasource, inspection, opening, publish, query, verifying
+from jobs import command_line, datasource, inspection, opening, publish, query, rebuilding, verifying
 from jobs.config import DamagePolicy, InspectOptions, LogOptions, PublishOptions, QueryOptions
 from jobs.logscan import scan_log
 from jobs.logstream import LogStreamReader
@@ -366,3 +367,21 @@ def test_the_magic_of_a_head_that_is_cut_off(tmp_path: Path) -> None:
     with pytest.raises(DamagedLog):
         read(root)
     assert read(root, on_damage="stop").end == log.end_offset
+
+
+def test_a_group_whose_entries_lie_elsewhere_is_published_up_to_what_it_has_agreed_on(tmp_path: Path) -> None:
+    """Its checkpoint stays in the store (storePathDLedgerCommitLog names the entries alone)."""
+    log = a_log()
+    root = log.write(tmp_path / "store", 41)
+    elsewhere = tmp_path / "elsewhere"
+    (root / "dledger-n0" / "data").rename(elsewhere)
+    (root / "lock").touch()
+    given = {"maxHashSlotNum": 100, "maxIndexNum": 50}
+    (tmp_path / "work").mkdir()
+    options = replace(
+        options_for(root, tmp_path / "out", given),
+        settings=(("storePathDLedgerCommitLog", str(elsewhere)), *((name, str(size)) for name, size in given.items())),
+    )
+    made = rebuilding.rebuild(options, opening.open_store(options), str(tmp_path / "work"), LocalRunner())
+    report = published(root, Path(made.directory))
+    assert (report["log_end"], report["replaced"]) == (log.records[41].end, ["consumequeue", "index", "checkpoint"])
