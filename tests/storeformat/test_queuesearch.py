@@ -20,6 +20,7 @@ from storeformat.queuesearch import (
     offset_by_modified_time,
     offset_by_time,
     queue_end,
+    roll_next_file,
 )
 
 # Where the running broker's begin is an older one than it computes when it starts: a pre-blank it has just written
@@ -186,6 +187,10 @@ def test_a_last_file_that_nobody_wrote() -> None:
         for asked in (7, 9, 10)
     ]
     assert found == [0, 2, 0]
+
+
+def test_next_file() -> None:
+    assert [roll_next_file(offset, 6_000_000) for offset in (0, 299_999, 300_000)] == [300_000, 300_000, 600_000]
 
 
 def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
