@@ -14,7 +14,6 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import NoReturn
 
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, MissingInput, UsageError
+from storeformat.javaproperties import parse_properties
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
@@ -54,8 +54,6 @@ SETTING_OF_OPTION = {
     "--packages": "spark.jars.packages",
     "--jars": "spark.jars",
 }
-
-_PROPERTY = re.compile(r"([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+(?![=:]))(\S.*)")
 
 # Jobs that run tasks in Python.
 WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
@@ -94,15 +92,9 @@ def values_of(options: Sequence[str], *names: str) -> list[str]:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Returns the settings of a spark-defaults.conf (java.util.Properties): a name, white space, ``=`` or ``:``, and a
-    value, which may hold all of these; ``#`` and ``!`` begin a comment.
-    """
-    settings = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        found = _PROPERTY.fullmatch(line.strip())
-        if found:
-            settings[found[1]] = found[2]
-    return settings
+    """Returns the settings of a spark-defaults.conf; those without a value are none."""
+    settings = parse_properties(path.read_text(encoding="utf-8", errors="replace"))
+    return {name: value for name, value in settings.items() if value}
 
 
 def user_settings(options: Sequence[str]) -> dict[str, str]:

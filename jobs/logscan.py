@@ -153,19 +153,14 @@ def scan_log(
             advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
         )
     proven = replace(known, scans=scans)
-    if not breaks:
-        reading = _healthy(proven, tail, until)
-        seen = _healthy(known, tail, until)
-        if on_damage == "fail":
-            _refuse_missing_ghosts(reading, seen)
-    elif salvaging:
+    if breaks and salvaging:
         saved = damage.salvage(runner, known, tail, task, keep_crc_failures=keep_crc_failures)
-        reading = _salvaged(proven, saved, tail, until)
-        seen = reading
+        reading = seen = _salvaged(proven, saved, tail, until)
     else:
-        reading = _stopped(proven, breaks[0])
-        seen = _stopped(known, breaks[0])
+        reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail, until) for log in (proven, known))
     reading = _with_damaged_offsets(reading, seen)
+    if on_damage == "fail":
+        _refuse_damaged_offsets(reading)
     _check_tiling(reading)
     return reading
 
@@ -220,13 +215,12 @@ def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReadi
     return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
 
 
-def _refuse_missing_ghosts(reading: LogReading, seen: LogReading) -> None:
+def _refuse_damaged_offsets(reading: LogReading) -> None:
     """Raises DamagedLog where a message is missing and a record of another place lies there: not a copy that a broker
-    left, but a message whose own offset is damaged.
+    left, but a message whose own offset is damaged. A log with other damage was refused before.
     """
-    damaged = _with_damaged_offsets(reading, seen).damaged
-    if damaged:
-        offset = damaged[0].begin
+    if reading.damaged:
+        offset = reading.damaged[0].begin
         raise DamagedLog(
             f"the commit log is damaged: {describe(RecordDefect.FOREIGN_OFFSET)}",
             path=next(segment.path for segment in reading.segments if segment.base <= offset < segment.end),

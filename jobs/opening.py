@@ -17,6 +17,7 @@ from storeformat.commitlog import Segment
 from storeformat.dispatch import DispatchRules, parse_delay_levels
 from storeformat.durable import is_live
 from storeformat.errors import DamagedLog, MissingInput, UsageError, WrongSettings
+from storeformat.javaproperties import parse_properties
 from storeformat.layout import (
     BATCH_CONSUME_QUEUE,
     CHECKPOINT,
@@ -31,7 +32,6 @@ from storeformat.layout import (
     file_name,
     find_segments,
     is_file_name,
-    parse_broker_conf,
 )
 from storeformat.logdirectories import (
     commit_log_directories,
@@ -79,6 +79,10 @@ class OpenedStore:
             as_broker=self.as_broker,
             properties=(*DISPATCH_PROPERTIES, *light),
         )
+
+    def second_rules(self) -> DecodeRules:
+        """Returns how records are decoded again that a scan has checked, or has kept although they fail."""
+        return replace(self.decode_rules(), check_crc=False)
 
     def dispatch_rules(self) -> DispatchRules:
         """Returns what records become."""
@@ -170,7 +174,7 @@ def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
     """Returns the layout from broker.conf and ``--set``, and the names that were given."""
     layout, given = StoreLayout(), set()
     if options.broker_conf is not None:
-        conf = parse_broker_conf(files.read_bytes(options.broker_conf).decode("utf-8", "replace"))
+        conf = parse_properties(files.read_bytes(options.broker_conf).decode("utf-8", "replace"))
         try:
             layout = apply_settings(layout, conf, strict=False)
         except WrongSettings as error:
@@ -209,9 +213,7 @@ def _fit_index_sizes(
     """Returns the layout with the numbers that a full index file of the store shows, and a note if they are not the
     defaults; raises WrongSettings where the files do not fit and none tells the numbers.
     """
-    entries = files.list_directory(locations.join(root, INDEX)) or []
-    own = [entry for entry in entries if indexfile.is_index_file_name(entry.name)]
-    own = [entry for entry in own if entry.size > indexfile.HEADER_SIZE]  # a shorter one shows nothing
+    own = _index_files(root)
     sizes = {entry.size for entry in own}
     if not sizes or not layout.message_index_enable or layout.index_file_size in sizes:
         return layout, []
@@ -231,6 +233,14 @@ def _fit_index_sizes(
         advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N; if these"
         " are the broker's, the files are damaged: move index/ away, it is rebuilt",
     )
+
+
+def _index_files(root: str) -> list[files.Entry]:
+    """Returns the store's own index files; one that is no longer than a header shows nothing."""
+    entries = files.list_directory(locations.join(root, INDEX)) or []
+    return [
+        entry for entry in entries if indexfile.is_index_file_name(entry.name) and entry.size > indexfile.HEADER_SIZE
+    ]
 
 
 def _read_part(reader: files.RangeReader, size: int, position: int, length: int) -> bytes:
@@ -278,10 +288,7 @@ def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
     entries. Files of another length, and headers that contradict themselves, are no index files; of the others most
     decide.
     """
-    entries = files.list_directory(locations.join(root, INDEX)) or []
-    own = [
-        entry for entry in entries if indexfile.is_index_file_name(entry.name) and entry.size == layout.index_file_size
-    ]
+    own = [entry for entry in _index_files(root) if entry.size == layout.index_file_size]
     votes: Counter[bool] = Counter()
     for entry in own[:_FILES_TO_ASK]:
         with files.RangeReader(entry.path) as reader:

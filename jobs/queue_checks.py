@@ -144,7 +144,7 @@ def _task(store: OpenedStore, reading: LogReading, file_size: int) -> CompareQue
         root=store.root,
         file_size=file_size,
         segments=tuple(store.segments),
-        decode_rules=replace(store.decode_rules(), check_crc=False),  # the scan has checked, or kept what fails
+        decode_rules=store.second_rules(),
         log_begin=reading.begin,
         log_end=reading.end,
         damaged=lost_ranges(reading),

@@ -267,8 +267,7 @@ def _find_records(
         mine = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, end)]
         if len(mine):
             asked.append(RecordsAsked(replace(scan.report.split, first_record=start, stop=int(mine[-1]) + 1), mine))
-    rules = replace(store.decode_rules(), check_crc=False)  # the scan has checked, or kept what fails
-    found = runner.map("find the records of old units", FindRecords(rules), asked)
+    found = runner.map("find the records of old units", FindRecords(store.second_rules()), asked)
     return {one.offset: (one.size, (one.topic.decode(errors="replace"), one.queue_id)) for one in found}
 
 

@@ -18,7 +18,7 @@ what survives damage             ``resync``, ``damagedrecord``, ``survivors``, `
                                  that a broker reads through again ``repair``
 bytes in and out                 ``locations`` (names), ``files`` (opens everything), ``contents`` (data and holes of a
                                  file), ``outputs``, ``durable``, ``replacement``
-what Java does                   ``javacompat``
+what Java does                   ``javacompat``, ``javaproperties``
 ===============================  =====================================================================================
 
 Format modules take buffers and columns (``arrays``) and return columns; what can go wrong is in ``errors``.

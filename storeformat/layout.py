@@ -17,7 +17,6 @@ checkpoint, abort, lock     one page of stamps; unclean exit; held by a live bro
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -41,9 +40,6 @@ LOCK = "lock"
 ROCKSDB_QUEUES = "consumequeue_rocksdb"
 ROCKSDB_STORE = "rocksdbstore"
 
-_BLANKS = " \t\f"
-_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_FILE_SIZE = (1 << 31) - 1
 """The broker maps files with an int length."""
 
@@ -104,24 +100,6 @@ def broker_name(field_name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-def parse_broker_conf(text: str) -> dict[str, str]:
-    """Returns the pairs of a broker.conf, which is a file of Java properties (Properties#load): a name ends at the
-    first ``=``, ``:`` or blank, a backslash takes the next line in, and the last one of a name counts.
-    """
-    pairs, logical = {}, ""
-    for line in [*re.split(r"\r\n|\r|\n", text), ""]:
-        logical += line.lstrip(_BLANKS)
-        if not logical.startswith(("#", "!")) and len(logical) - len(logical.rstrip("\\")) & 1:
-            logical = logical[:-1]
-            continue
-        match = _PROPERTY.match(logical)
-        if match is not None and not logical.startswith(("#", "!")):
-            name, value = (_ESCAPED.sub(r"\1", part) for part in match.groups())
-            pairs[name] = value.rstrip(_BLANKS)
-        logical = ""
-    return pairs
-
-
 def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: bool) -> StoreLayout:
     """Returns the layout with these settings (broker.conf names). Unknown names are an error if ``strict``, else the
     broker's own business.
@@ -178,12 +156,12 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
             )
         if (link := files.first_dead_link(directory)) is not None:
             raise MissingInput("a link in the commit log leads nowhere", path=link, advice="mount what it leads to")
-        stray = next((entry for entry in entries if not (entry.is_directory or is_file_name(entry.name))), None)
-        if stray is not None and not any(is_file_name(entry.name) for entry in entries):
-            raise NotAStore("this is no commit log: no segment is in it", path=directory, found=stray.name)
+        has_segments = any(is_file_name(entry.name) for entry in entries)
         for entry in entries:
             if entry.is_directory:
                 continue  # tolerated by brokers from 5.1.0 on
+            if not has_segments:
+                raise NotAStore("this is no commit log: no segment is in it", path=directory, found=entry.name)
             if not is_file_name(entry.name):
                 raise NotAStore(
                     "a stray file lies in the commit log",

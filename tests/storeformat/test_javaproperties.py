@@ -1,10 +1,10 @@
-"""broker.conf as Java reads it."""
+"""Files of properties as Java reads them."""
 
 from __future__ import annotations
 
 import pytest
 
-from storeformat.layout import parse_broker_conf
+from storeformat.javaproperties import parse_properties
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ from storeformat.layout import parse_broker_conf
         ("a=\u2028\x0b1", {"a": "\u2028\x0b1"}),
     ],
 )
-def test_broker_conf_is_read_as_properties(text: str, pairs: dict[str, str]) -> None:
-    assert parse_broker_conf(text) == pairs
+def test_a_file_of_properties(text: str, pairs: dict[str, str]) -> None:
+    assert parse_properties(text) == pairs
