@@ -41,7 +41,7 @@ def checkout(tmp_path: Path) -> Path:
     for folder in ("jobs", "conf"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", "demo_store"))
     (root / "storeformat").mkdir()
-    for name in ("__init__.py", "errors.py"):
+    for name in ("__init__.py", "errors.py", "javaproperties.py"):
         shutil.copy(ROOT / "storeformat" / name, root / "storeformat")
     return root
 
