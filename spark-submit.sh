@@ -31,11 +31,11 @@ fi
 
 # Every start but the first ends here.
 if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/pyproject.toml" -nt "$stamp" ] &&
-    ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/jobs/environment.py" -nt "$stamp" ] &&
+    ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/jobs/spark/environment.py" -nt "$stamp" ] &&
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ]; then
     case ${1:-} in
     --setup) exit 0 ;;
-    --pack) exec "$venv/bin/python" "$root/jobs/packing.py" "$@" ;;
+    --pack) exec "$venv/bin/python" "$root/jobs/spark/packing.py" "$@" ;;
     esac
     exec "$venv/bin/python" "$main" "$@"
 fi
@@ -65,4 +65,4 @@ case $1 in
 esac
 
 [ -x "$java" ] || unavailable "Java 17 or later is needed; install it, or set JAVA_HOME"
-exec "$python" "$root/jobs/environment.py" --venv "$venv" --java "$java" -- "$@"
+exec "$python" "$root/jobs/spark/environment.py" --venv "$venv" --java "$java" -- "$@"

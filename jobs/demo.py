@@ -19,15 +19,16 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from jobs import findings, session, views
 from jobs.config import DemoOptions, LoadOptions, RebuildOptions
-from jobs.loading import Load
-from jobs.opening import OpenedStore, open_store
-from jobs.rebuilding import Built, rebuild, staging_beside
+from jobs.log.opening import OpenedStore, open_store
+from jobs.rebuild.build_store import Built, rebuild, staging_beside
+from jobs.report import findings, views
 from jobs.reporting import Report, Reporter, size_text
-from jobs.running import SparkRunner
-from storeformat import files, locations, outputs
-from storeformat.layout import CONSUME_QUEUE, INDEX
+from jobs.spark import session
+from jobs.spark.runner import SparkRunner
+from jobs.table.loading import Load
+from storeformat.storage import files, locations, outputs
+from storeformat.store.layout import CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,8 @@ def _workplace(options: DemoOptions) -> Iterator[Path]:
 def _unpack(about: dict[str, Any], work: Path) -> Path:
     """Returns a directory with the ``original`` store, and a ``lost`` one that has nothing but its commit log."""
     with resources.as_file(_DATA / f"{about['name']}.tar.gz") as archive, tarfile.open(archive) as packed:
-        packed.extractall(work, filter="data")
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.10.12 and 3.11.4 brought it
+        packed.extractall(work)
     root = work / "store"
     root.mkdir()
     (work / about["name"]).rename(root / "original")

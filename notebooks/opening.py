@@ -19,7 +19,9 @@ sys.path.insert(0, str(HERE.parent))
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs import datasource, launch, views
+from jobs.report import views
+from jobs.spark import launch
+from jobs.table import datasource
 
 # Archive, settings of the broker that wrote it, and its name.
 SHOP = (
@@ -48,7 +50,8 @@ def open_messages(bundled: tuple[Path, str, str]) -> SparkSession:
         archive, settings, broker = bundled
         work = tempfile.mkdtemp(prefix="rocketmq-notebook-")
         with tarfile.open(archive) as packed:
-            packed.extractall(work, filter="data")
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.10.12 and 3.11.4 brought it
+            packed.extractall(work)
         messages = read_store(spark, str(next(Path(work).iterdir())), settings, broker).cache()
     views.register(spark, messages)
     return spark

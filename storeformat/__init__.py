@@ -1,25 +1,15 @@
 """The RocketMQ store on disk: numpy, pyarrow and the standard library; knows no Spark. A module holds one artefact.
 
-===============================  =====================================================================================
-what changes                     goes to
-===============================  =====================================================================================
-a record                         ``message`` (its layout), ``records`` (decoding), ``hosts``, ``messageid``; the loops
-                                 over bytes to ``kernels``, twice: numpy is the reference
-how records lie in the log       ``framing``, ``commitlog``, ``dledger``; where the log is ``logdirectories``, where it
-                                 ends ``logend``
-what a record becomes            ``dispatch``, ``multidispatch``; by which release's rules ``brokerversion``
-queues                           ``consumequeue``, ``batchconsumequeue``, ``consumequeueext``, ``rocksdbqueue``
-the index                        ``indexrows`` (entries before they have a file), ``indexfile``
-the other files                  ``checkpoint``, ``topicsjson``, ``brokerconfig``; sizes and names ``layout``; what is
-                                 not rebuilt ``storeparts``
-what a broker answers            ``queuesearch``, ``batchqueuesearch``, ``indexfile``
-what is wrong with a file        ``queuecheck``, ``indexalignment``, ``indexcheck``
-what survives damage             ``resync``, ``damagedrecord``, ``survivors``, ``secondlook``, ``entrysurvey``; a log
-                                 that a broker reads through again ``repair``
-bytes in and out                 ``locations`` (names), ``files`` (opens everything), ``contents`` (data and holes of a
-                                 file), ``outputs``, ``durable``, ``replacement``
-what Java does                   ``javacompat``, ``javaproperties``
-===============================  =====================================================================================
+=========================================  =============================================================================
+what changes                               where =========================================
+============================================================================= the layout of a record
+``message`` decoding a record, what it becomes         ``record/``; the loops over bytes in ``kernels/``, twice: numpy
+is the reference the 20-byte unit, queue files, searches    ``queues/`` index entries and files
+``index/`` segments, the chain of records, DLedger    ``log/`` what survives damage, repair               ``salvage/``
+what differs from release to release       ``store/broker_rules`` settings, names of files, other files      ``store/``
+opening, writing and moving files          ``storage/`` what Java does with text and numbers       ``javacompat``,
+``javaproperties`` =========================================
+=============================================================================
 
 Format modules take buffers and columns (``arrays``) and return columns; what can go wrong is in ``errors``.
 """

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import launch, session
+from jobs.spark import launch, session
 
 # Machines that build are slow at times; a slow example is no failure.
 hypothesis.settings.register_profile("patient", deadline=None)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import environment
+from jobs.spark import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 JAVA = shutil.which("java")
@@ -233,7 +233,7 @@ class TestEnvironment:
 
     def test_what_it_started_ends_with_it(self, tmp_path: Path) -> None:
         program = (
-            "import signal, sys\nfrom jobs import environment as e\n"
+            "import signal, sys\nfrom jobs.spark import environment as e\n"
             "signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))\n"
             "e.code_of(['sh', '-c', 'echo begun; exec sleep 60'])\n"
         )
@@ -249,7 +249,7 @@ class TestEnvironment:
     def test_a_second_start_waits_for_the_first(self, tmp_path: Path) -> None:
         venv = tmp_path / "venv"
         program = (
-            "import sys, time\nfrom pathlib import Path\nfrom jobs import environment as e\n"
+            "import sys, time\nfrom pathlib import Path\nfrom jobs.spark import environment as e\n"
             "venv = Path(sys.argv[1])\n"
             "e.check_java = lambda java: None\n"
             "def create(venv):\n"
@@ -274,7 +274,7 @@ import sys, time
 sys.path.insert(0, {root!r})
 from jobs import command_line, config, job_arguments
 from jobs.reporting import Report
-from jobs.session import spark_context
+from jobs.spark.session import spark_context
 
 class slow_job:
     @staticmethod

@@ -2,13 +2,12 @@
 are their configuration, and tests call them without a JVM.
 
 ==========================  ==========================================================================================
-the log -> staged runs      ``scan``, which leaves them by ``runs`` and ``batchruns``; behind damage ``survey``
-staged runs -> files        ``build``, ``batchruns``, ``extbuild``, ``rocksdbpairs``, which read them with ``readers``;
-                            what they say of each file ``filerows``
+the log -> staged runs      ``scan``, which leaves them by ``staged_runs`` and ``batch_queues``; after damage ``survey``
+staged runs -> files        ``build``, ``batch_queues``, ``queue_ext``, ``rocksdb_pairs``, which read them with
+                            ``staged_files``; what they say of each file ``file_rows``
 staged runs == files?       ``verify``
-the log -> rows             ``ranges``, ``rows``, ``schemas``; into a table's files ``tablefiles``, into a data source
-                            ``datasource``, of one message ``finding``
-SQL functions               ``scalar``, ``tracing``
-Python workers              ``worker_daemon``; what their tasks cost ``costs``
+the log -> rows             ``table/``
+SQL functions               ``functions/``
+Python workers              ``worker_daemon``; what their tasks cost ``task_metrics``
 ==========================  ==========================================================================================
 """

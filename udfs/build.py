@@ -19,19 +19,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storeformat import consumequeue, consumequeueext, files, indexfile, locations, outputs
 from storeformat.arrays import Bools, Int32s, Int64s, sum_of_offsets
-from storeformat.commitlog import Segment
-from storeformat.contents import measured, read_back_whole, stray_byte
 from storeformat.errors import TotalsDisagree
-from storeformat.indexrows import ROW
+from storeformat.index import index_file
+from storeformat.index.entries import ROW
 from storeformat.javacompat import decode_java_utf8
-from storeformat.layout import file_name
-from storeformat.records import store_timestamp_at
-from udfs.filerows import FileRow, batch_of
-from udfs.readers import Readers
+from storeformat.log.commit_log import Segment
+from storeformat.queues import consume_queue, consume_queue_ext
+from storeformat.record.decode import store_timestamp_at
+from storeformat.storage import files, locations, outputs
+from storeformat.storage.extents import measured, read_back_whole, stray_byte
+from storeformat.store.layout import file_name
+from udfs.file_rows import FileRow, batch_of
+from udfs.staged_files import Readers
 
-_READ_CHUNK = indexfile.ENTRY_SIZE * (1 << 16)
+_READ_CHUNK = index_file.ENTRY_SIZE * (1 << 16)
 _ENTRIES_AT_A_TIME = 1 << 16
 
 
@@ -105,7 +107,7 @@ class QueueFiles(Sequence[QueueFile]):
 
     def path(self, number: int) -> str:
         """Returns the path of a file below the output."""
-        name = file_name(int(self.first_queue_offsets[number]) * consumequeue.UNIT_SIZE)
+        name = file_name(int(self.first_queue_offsets[number]) * consume_queue.UNIT_SIZE)
         topic = decode_java_utf8(self.topics[self.topic_of[number]])
         return locations.join(self.directory, topic, str(self.queue_ids[number]), name)
 
@@ -174,14 +176,14 @@ class BuildQueueFiles:
             slices = queue_slices(job, readers)
             if job.ext_begins is not None:
                 slices = _with_addresses(slices, job, self.ext_file_size)
-            for piece in consumequeue.file_pieces(self.file_size, job.pre_blanks, slices):
+            for piece in consume_queue.file_pieces(self.file_size, job.pre_blanks, slices):
                 writer.write(piece)
             writer.finish(self.file_size)
-        used = consumequeue.UNIT_SIZE * (job.pre_blanks + int(job.counts.sum()))
+        used = consume_queue.UNIT_SIZE * (job.pre_blanks + int(job.counts.sum()))
         stored, content = read_back_whole(draft, used, self.file_size, path=target, what="a consume-queue file")
-        units = consumequeue.parse_units(stored)
-        mine = units[job.pre_blanks : consumequeue.written_units(units)]
-        if bool(consumequeue.is_pre_blank(mine).any()):
+        units = consume_queue.parse_units(stored)
+        mine = units[job.pre_blanks : consume_queue.written_units(units)]
+        if bool(consume_queue.is_pre_blank(mine).any()):
             raise TotalsDisagree("a consume-queue file holds a pre-blank unit behind its first message", path=target)
         last = int(mine["phy_offset"][-1])
         if self.stamped_from:
@@ -195,7 +197,7 @@ class BuildQueueFiles:
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
 
 
-def queue_slices(job: QueueFile, readers: Readers, unit: int = consumequeue.UNIT_SIZE) -> Iterator[memoryview | bytes]:
+def queue_slices(job: QueueFile, readers: Readers, unit: int = consume_queue.UNIT_SIZE) -> Iterator[memoryview | bytes]:
     """Yields the packed units (of ``unit`` bytes) of a consume-queue file, slice by slice."""
     for path, begin, count, filler in zip(
         job.path_of.tolist(), job.begins.tolist(), job.counts.tolist(), job.fillers.tolist(), strict=True
@@ -203,7 +205,7 @@ def queue_slices(job: QueueFile, readers: Readers, unit: int = consumequeue.UNIT
         reader = readers.open(job.sources[path])
         piece = memoryview(bytearray(unit if filler else unit * count))
         reader.read_into(begin * unit, piece)
-        yield consumequeue.filler_units(piece, count) if filler else piece
+        yield consume_queue.filler_units(piece, count) if filler else piece
 
 
 def _with_addresses(
@@ -215,8 +217,8 @@ def _with_addresses(
         if begin < 0:
             yield piece
             continue
-        units = consumequeue.parse_units(piece).copy()
-        units["tags_code"] = consumequeueext.addresses(begin, 1 if filler else len(units), ext_file_size)
+        units = consume_queue.parse_units(piece).copy()
+        units["tags_code"] = consume_queue_ext.addresses(begin, 1 if filler else len(units), ext_file_size)
         yield units.view(np.uint8).data
 
 
@@ -249,15 +251,15 @@ class BuildIndexFiles:
                 yield batch_of([self._build(job, readers)])
 
     def _build(self, job: IndexFile, readers: Readers) -> FileRow:
-        start = indexfile.first_header()
+        start = index_file.first_header()
         if job.previous is not None:
             source, row = job.previous
-            start = indexfile.first_header(*_read_entry(readers.open(source), row))
+            start = index_file.first_header(*_read_entry(readers.open(source), row))
         target = locations.join(self.output, job.path)
         draft = outputs.draft_of(target, self.drafts)
-        size = indexfile.index_file_size(self.slots, self.max_index_num)
+        size = index_file.index_file_size(self.slots, self.max_index_num)
         with files.FileWriter(draft) as writer:
-            header = indexfile.build_index_file(
+            header = index_file.build_index_file(
                 _entry_chunks(job, readers),
                 self.slots,
                 self.max_index_num,
@@ -270,10 +272,10 @@ class BuildIndexFiles:
         outputs.settle(draft, target)
         return made
 
-    def _read_back(self, path: str, draft: str, size: int, written: indexfile.IndexHeader) -> FileRow:
+    def _read_back(self, path: str, draft: str, size: int, written: index_file.IndexHeader) -> FileRow:
         digest, total = hashlib.sha256(), 0
-        first_entry = indexfile.entries_position(self.slots) + indexfile.ENTRY_SIZE
-        end = first_entry + indexfile.ENTRY_SIZE * written.entries
+        first_entry = index_file.entries_position(self.slots) + index_file.ENTRY_SIZE
+        end = first_entry + index_file.ENTRY_SIZE * written.entries
         edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
         buffer = memoryview(bytearray(_READ_CHUNK))
         with files.RangeReader(draft) as reader:
@@ -283,9 +285,9 @@ class BuildIndexFiles:
                 reader.read_into(begin, view)
                 digest.update(view)
                 if begin == 0:
-                    header = indexfile.parse_header(view)
+                    header = index_file.parse_header(view)
                 if begin >= first_entry:
-                    offsets = indexfile.parse_entries(view)["phy_offset"]
+                    offsets = index_file.parse_entries(view)["phy_offset"]
                     total += sum_of_offsets(offsets)
         content = measured(digest, stored_size, end, stray_byte(draft, end))
         if header != written or (content.size, content.data_size) != (size, end):

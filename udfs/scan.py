@@ -1,8 +1,8 @@
 """Commit-log splits -> packed runs, inside a Spark task.
 
 A scan walks the chain of one split block by block and leaves the units and entries of its records in the staging
-directory (``udfs.runs``, ``udfs.batchruns``). Only a summary goes back to the driver: what the chain was, and one row a
-run. Memory is bounded by a block and what a writer of runs collects.
+directory (``udfs.staged_runs``, ``udfs.batch_queues``). Only a summary goes back to the driver: what the chain was, and
+one row a run. Memory is bounded by a block and what a writer of runs collects.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from storeformat import files, locations
 from storeformat import message as m
 from storeformat.arrays import Bools, Int32s
-from storeformat.commitlog import (
+from storeformat.errors import RecordDefect, WriteFailed
+from storeformat.kernels import active
+from storeformat.log.commit_log import (
     BLOCK_SIZE,
     BlockWindow,
     ChainReport,
@@ -29,7 +30,9 @@ from storeformat.commitlog import (
     sight_at,
     sight_of,
 )
-from storeformat.dispatch import (
+from storeformat.log.framing import ChainEnd
+from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.record.dispatch import (
     BatchUnits,
     DispatchRules,
     batch_units,
@@ -37,13 +40,10 @@ from storeformat.dispatch import (
     index_entries,
     queue_units,
 )
-from storeformat.errors import RecordDefect, WriteFailed
-from storeformat.framing import ChainEnd
-from storeformat.kernels import active
-from storeformat.records import DecodeRules, RecordBlock
-from storeformat.repair import is_filler
-from udfs.batchruns import NO_RUNS, BatchRuns, BatchRunWriter
-from udfs.runs import EntryWriter, Runs, RunWriter, select_units
+from storeformat.salvage.repair import is_filler
+from storeformat.storage import files, locations
+from udfs.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
+from udfs.staged_runs import EntryWriter, Runs, RunWriter, select_units
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storeformat import files
-from storeformat.commitlog import BlockWindow
-from storeformat.dledger import EntryFraming
-from storeformat.entrysurvey import survey_entries
-from storeformat.records import DecodeRules
-from storeformat.resync import Broken, Survey, survey
+from storeformat.log.commit_log import BlockWindow
+from storeformat.log.dledger import EntryFraming
+from storeformat.record.decode import DecodeRules
+from storeformat.salvage.dledger_survey import survey_entries
+from storeformat.salvage.survey import Broken, Survey, survey
+from storeformat.storage import files
 
 
 @dataclass(frozen=True)

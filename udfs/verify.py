@@ -11,18 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat import consumequeue, consumequeueext, files, indexcheck, indexfile, locations, queuecheck
 from storeformat.arrays import Bools, Int64s, Structs
-from storeformat.batchconsumequeue import UNIT as BATCH_UNIT
-from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
-from storeformat.dispatch import DispatchRules, tags_codes
-from storeformat.indexalignment import FileContext
-from storeformat.indexcheck import IndexComparison
-from storeformat.indexrows import ROW, Rows
-from storeformat.queuecheck import Expectation, UnitComparison
-from storeformat.records import DecodeRules, decode
+from storeformat.index import index_check, index_file
+from storeformat.index.alignment import FileContext
+from storeformat.index.entries import ROW, Rows
+from storeformat.index.index_check import IndexComparison
+from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Split
+from storeformat.queues import consume_queue, consume_queue_ext, queue_check
+from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
+from storeformat.queues.queue_check import Expectation, UnitComparison
+from storeformat.record.decode import DecodeRules, decode
+from storeformat.record.dispatch import DispatchRules, tags_codes
+from storeformat.storage import files, locations
 from udfs.build import QueueFile, queue_slices
-from udfs.readers import Readers
+from udfs.staged_files import Readers
 
 _ROWS_AT_A_TIME = 1 << 16
 
@@ -90,7 +92,7 @@ class CompareQueueFiles:
         file = check.file
         path = locations.join(self.root, file.path)
         size = files.size_of(path)
-        kind = BATCH_UNIT if self.batch else consumequeue.UNIT
+        kind = BATCH_UNIT if self.batch else consume_queue.UNIT
         used = check.end
         if size == self.file_size:
             with files.RangeReader(path) as reader:
@@ -116,16 +118,16 @@ class CompareQueueFiles:
             schedule=check.schedule,
             ext=bool(check.ext),
         )
-        comparison = queuecheck.compare_units(expectation, found)
+        comparison = queue_check.compare_units(expectation, found)
         places = comparison.delivery_hashes
         if len(places):
             real = np.array([self._tags_hash(expected[place], readers) for place in places.tolist()], np.int64)
             wrong = places[real != found["tags_code"][places]]
-            comparison = queuecheck.with_wrong_tags_codes(comparison, wrong, expected, found)
+            comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
         places = comparison.ext_places
         if len(places):
             wrong = places[~_agrees_in_ext(check.ext, expected[places], found[places], readers)]
-            comparison = queuecheck.with_wrong_tags_codes(comparison, wrong, expected, found)
+            comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
         return QueueFinding(file.path, size, comparison, *ends)
 
     def _tags_hash(self, unit: np.void, readers: Readers) -> int:
@@ -153,8 +155,8 @@ def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], read
     units = np.zeros(count, kind)
     content = units.view(np.uint8).data
     at = check.begin * kind.itemsize
-    if kind == consumequeue.UNIT:
-        content[:at] = consumequeue.PRE_BLANK * check.begin
+    if kind == consume_queue.UNIT:
+        content[:at] = consume_queue.PRE_BLANK * check.begin
     for piece in queue_slices(check.file, readers, kind.itemsize):
         content[at : at + len(piece)] = piece
         at += len(piece)
@@ -163,7 +165,7 @@ def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], read
 
 def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, readers: Readers) -> Bools:
     """Returns which addresses lead to a unit of consumequeue_ext with the expected tags code."""
-    offsets = consumequeueext.unit_offsets(found["tags_code"])
+    offsets = consume_queue_ext.unit_offsets(found["tags_code"])
     agree = np.zeros(len(found), bool)
     for file in ext:
         mine = np.flatnonzero((offsets >= file.base) & (offsets < file.base + file.size))
@@ -171,10 +173,10 @@ def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, re
             continue
         positions = offsets[mine] - file.base
         begin = int(positions.min())
-        content = bytearray(min(int(positions.max()) + consumequeueext.UNIT_HEAD.itemsize, file.size) - begin)
+        content = bytearray(min(int(positions.max()) + consume_queue_ext.UNIT_HEAD.itemsize, file.size) - begin)
         readers.open(file.path).read_into(begin, memoryview(content))
-        heads = consumequeueext.parse_unit_heads(np.frombuffer(content, np.uint8), positions - begin)
-        whole = heads["size"] == heads["bit_map_size"] + consumequeueext.UNIT_HEAD.itemsize
+        heads = consume_queue_ext.parse_unit_heads(np.frombuffer(content, np.uint8), positions - begin)
+        whole = heads["size"] == heads["bit_map_size"] + consume_queue_ext.UNIT_HEAD.itemsize
         agree[mine] = whole & (heads["tags_code"] == expected["tags_code"][mine])
     return agree
 
@@ -308,8 +310,8 @@ class CompareIndexFiles:
         for check in checks:
             with Readers() as readers, files.RangeReader(locations.join(self.root, check.path)) as reader:
                 staged = StagedRows(self.sources, readers)
-                yield indexcheck.compare_index_file(
-                    _reading(reader, indexfile.index_file_size(self.slots, self.max_index_num)),
+                yield index_check.compare_index_file(
+                    _reading(reader, index_file.index_file_size(self.slots, self.max_index_num)),
                     self.slots,
                     self.max_index_num,
                     staged.rows,
@@ -317,7 +319,7 @@ class CompareIndexFiles:
                 )
 
 
-def _reading(reader: files.RangeReader, size: int) -> indexfile.Read:
+def _reading(reader: files.RangeReader, size: int) -> index_file.Read:
     def read(position: int, length: int) -> bytes | memoryview:
         content = memoryview(bytearray(max(min(length, size - position), 0)))
         reader.read_into(position, content)

@@ -15,7 +15,8 @@ PADDING = 256
 
 ENTRY_MAGIC = 1
 ENTRY_HEAD = struct.Struct(">iiqqq12xii")
-"""Of a DLedger entry (``storeformat.dledger``): magic, size, index, term, pos, bodyLen, and the record's TOTALSIZE."""
+"""Of a DLedger entry (``storeformat.log.dledger``): magic, size, index, term, pos, bodyLen, and the record's TOTALSIZE.
+"""
 
 
 class Spans(NamedTuple):

@@ -104,7 +104,9 @@ def _folded(tables, buffer, at, end):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True)
 def crc32(tables, buffer, at, end, fold):  # type: ignore[no-untyped-def]
-    """CRC-32 of the bytes [at, end); ``tables`` is ``TABLES``. ``fold`` allows carry-less products where they exist."""
+    """CRC-32 of the bytes [at, end); ``messages_table`` is ``TABLES``. ``fold`` allows carry-less products where they
+    exist.
+    """
     state = np.uint32(0xFFFFFFFF)
     if HAS_CARRYLESS_MULTIPLY and fold and end - at >= _FOLDED_FROM:
         state = _folded(tables, buffer, at, end)

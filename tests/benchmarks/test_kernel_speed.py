@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 from support.uniform_log import UniformLog, uniform_log
 
-from storeformat import indexfile, javacompat
+from storeformat import javacompat
 from storeformat import message as m
-from storeformat.commitlog import BlockWindow, Segment
-from storeformat.consumequeue import pack_units
-from storeformat.files import RangeReader
+from storeformat.index import index_file
 from storeformat.kernels import PADDING, Spans, numpy_kernels
-from storeformat.records import DISPATCH_PROPERTIES
+from storeformat.log.commit_log import BlockWindow, Segment
+from storeformat.queues.consume_queue import pack_units
+from storeformat.record.decode import DISPATCH_PROPERTIES
+from storeformat.storage.files import RangeReader
 
 pytestmark = pytest.mark.benchmark
 BLOCK = 4 << 20
@@ -107,12 +108,12 @@ def test_index_entries(kernels: ModuleType) -> None:
     rng = np.random.default_rng(1)
     key_hashes = rng.integers(0, 1 << 31, ENTRIES, dtype=np.int32)
     offsets, times = np.arange(ENTRIES) * 333, 1_700_000_000_000 + np.arange(ENTRIES)
-    table, packed = np.zeros(SLOTS, np.int32), np.zeros(ENTRIES, indexfile.ENTRY)
+    table, packed = np.zeros(SLOTS, np.int32), np.zeros(ENTRIES, index_file.ENTRY)
 
     def put() -> None:
         table[:] = 0
-        for begin in range(0, ENTRIES, indexfile.ENTRIES_AT_ONCE):
-            part = slice(begin, begin + indexfile.ENTRIES_AT_ONCE)
+        for begin in range(0, ENTRIES, index_file.ENTRIES_AT_ONCE):
+            part = slice(begin, begin + index_file.ENTRIES_AT_ONCE)
             kernels.put_entries(key_hashes[part], offsets[part], times[part], 1, begin + 1, table, packed[part])
 
     cost = best(put, 5)

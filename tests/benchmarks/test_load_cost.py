@@ -20,10 +20,10 @@ import pytest
 from pyspark.sql import SparkSession
 from support.distinct_log import write_distinct_log
 
-from jobs import load
 from jobs.config import LoadOptions
 from jobs.reporting import Reporter
-from udfs import schemas
+from jobs.table import load
+from udfs.table import schemas
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.spark, pytest.mark.slow]
 

@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs import planning
-from jobs.logscan import sharing
-from storeformat.commitlog import ChainReport, Segment, follow_chain, plan_splits
-from storeformat.contents import Content
-from storeformat.framing import ChainEnd
-from storeformat.layout import StoreLayout
-from udfs.filerows import FileRow, FileRows, batch_of
-from udfs.runs import Runs
+from jobs.log.log_scan import sharing
+from jobs.rebuild import planning
+from storeformat.log.commit_log import ChainReport, Segment, follow_chain, plan_splits
+from storeformat.log.framing import ChainEnd
+from storeformat.storage.extents import Content
+from storeformat.store.layout import StoreLayout
+from udfs.file_rows import FileRow, FileRows, batch_of
 from udfs.scan import SplitScan
+from udfs.staged_runs import Runs
 
 pytestmark = pytest.mark.benchmark
 

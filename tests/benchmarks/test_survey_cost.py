@@ -13,12 +13,12 @@ import pytest
 from support.in_memory import MemoryReader
 from support.uniform_log import uniform_log
 
-from storeformat import files
-from storeformat.commitlog import BlockWindow, Segment, Split, chain_from
-from storeformat.dispatch import DispatchRules
-from storeformat.records import DecodeRules
-from storeformat.resync import Broken, Finding, survey
-from storeformat.survivors import Neighbours
+from storeformat.log.commit_log import BlockWindow, Segment, Split, chain_from
+from storeformat.record.decode import DecodeRules
+from storeformat.record.dispatch import DispatchRules
+from storeformat.salvage.evidence import Neighbours
+from storeformat.salvage.survey import Broken, Finding, survey
+from storeformat.storage import files
 from udfs.scan import ScanTask
 
 pytestmark = pytest.mark.benchmark

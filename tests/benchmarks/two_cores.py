@@ -35,12 +35,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.against_broker import prepared_log  # noqa: E402
 
-from jobs.launch import CONF, read_properties  # noqa: E402
-from storeformat.commitlog import BLOCK_SIZE, BlockWindow, Segment, Split, plan_splits  # noqa: E402
-from storeformat.dispatch import DispatchRules, index_entries, queue_units  # noqa: E402
-from storeformat.files import RangeReader  # noqa: E402
+from jobs.spark.launch import CONF, read_properties  # noqa: E402
 from storeformat.kernels import active  # noqa: E402
-from storeformat.records import DecodeRules, decode  # noqa: E402
+from storeformat.log.commit_log import BLOCK_SIZE, BlockWindow, Segment, Split, plan_splits  # noqa: E402
+from storeformat.record.decode import DecodeRules, decode  # noqa: E402
+from storeformat.record.dispatch import DispatchRules, index_entries, queue_units  # noqa: E402
+from storeformat.storage.files import RangeReader  # noqa: E402
 from udfs.scan import ScanTask, scan_split  # noqa: E402
 
 MEBIBYTE = 1 << 20

@@ -42,11 +42,13 @@ from support.drilling import (
     unique_keys,
 )
 
-from jobs import opening, query, rebuilding
 from jobs.config import QueryOptions, RebuildOptions
+from jobs.log import opening
+from jobs.query import query
+from jobs.rebuild import build_store
 from jobs.reporting import Reporter
-from jobs.running import LocalRunner
-from storeformat.brokerconfig import topic_configuration
+from jobs.spark.runner import LocalRunner
+from storeformat.store.topic_config import topic_configuration
 
 pytestmark = pytest.mark.broker
 
@@ -97,7 +99,7 @@ def forget_topics(store: Path, crashed: Crashed) -> None:
     )
     staging = crashed.scratch / "topics-staging"
     staging.mkdir()
-    built = rebuilding.rebuild(options, opening.open_store(options), str(staging), LocalRunner())
+    built = build_store.rebuild(options, opening.open_store(options), str(staging), LocalRunner())
     assert set(TOPICS) <= set(built.topics_added)
     assert "SCHEDULE_TOPIC_XXXX" not in built.topics_added
     shutil.copy(Path(built.directory) / "config" / "topics.json", store / "config")

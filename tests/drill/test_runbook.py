@@ -26,7 +26,7 @@ from support import golden
 from support.drilling import jobs_without_spark, overwrite, wipe
 from support.verifying import verify_here
 
-from jobs import command_line
+from jobs.cli import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "

@@ -18,13 +18,15 @@ from support.golden_differences import index_differences, queue_differences
 from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS
 
-from jobs import load, publish, rebuild, rebuilding
 from jobs.config import LoadOptions, PublishOptions, RebuildOptions
-from jobs.opening import open_store
+from jobs.log.opening import open_store
+from jobs.publish import publish
+from jobs.rebuild import build_store, rebuild
 from jobs.reporting import Report, Reporter
-from jobs.running import LocalRunner
-from storeformat import files, locations
+from jobs.spark.runner import LocalRunner
+from jobs.table import load
 from storeformat.errors import MissingInput, Refused, WriteFailed
+from storeformat.storage import files, locations
 
 QUIET = Reporter(quiet=True)
 NUMBERS = itertools.count()
@@ -56,13 +58,13 @@ def settings_of(store: GoldenStore) -> tuple[tuple[str, str], ...]:
 def rebuilt(bucket: Bucket, store: GoldenStore, source: str, output: str, work: Path, **more: Any) -> RebuildOptions:
     """Rebuilds from and to the bucket, in this process."""
     options = RebuildOptions(store=source, output=bucket.uri(output), settings=settings_of(store), **more)
-    with rebuilding.claimed(options.output), rebuilding.staging_beside(str(work / "staging")) as staging:
-        rebuilding.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
+    with build_store.claimed(options.output), build_store.staging_beside(str(work / "staging")) as staging:
+        build_store.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
     return options
 
 
 def fill_and_fail(bucket: Bucket) -> None:
-    with rebuilding.claimed(bucket.uri("out")):
+    with build_store.claimed(bucket.uri("out")):
         files.write_bytes(bucket.uri("out/index/20260101000000000"), b"half")
         assert len(bucket.names("out")) == 2
         raise ZeroDivisionError
@@ -105,9 +107,9 @@ def test_a_job_of_spark_from_bucket_to_bucket(spark: Any, bucket: Bucket, store:
 def test_staged_in_the_bucket_too(bucket: Bucket, store: GoldenStore, tmp_path: Path) -> None:
     root = golden.unpack(store)
     options = RebuildOptions(store=str(root), output=bucket.uri("out"), settings=settings_of(store), split_size=1 << 20)
-    with rebuilding.claimed(options.output), rebuilding.staging_for(options.output, one_machine=False) as staging:
+    with build_store.claimed(options.output), build_store.staging_for(options.output, one_machine=False) as staging:
         assert staging.startswith("s3://")
-        rebuilding.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
+        build_store.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
     out = bucket.download("out", tmp_path / "out")
     assert queue_differences(root, out, store) + index_differences(root, out, store) == []
 
@@ -122,13 +124,13 @@ def test_what_comes_in_between_is_no_output(bucket: Bucket, store: GoldenStore, 
         rebuilt(bucket, store, str(root), "out", tmp_path)
     assert "manifest.json" in bucket.names("out"), "the refused one left the first alone"
     with pytest.raises(Refused, match="at the same time"):
-        rebuilding.write_manifest(options.output, [b"{}"])
+        build_store.write_manifest(options.output, [b"{}"])
 
 
 def test_of_two_at_once_one_is_refused(bucket: Bucket) -> None:
     output = bucket.uri("out")
-    with rebuilding.claimed(output):
-        with pytest.raises(Refused, match="not empty") as refusal, rebuilding.claimed(output):
+    with build_store.claimed(output):
+        with pytest.raises(Refused, match="not empty") as refusal, build_store.claimed(output):
             pass
         assert refusal.value.advice is not None
         assert "killed" in refusal.value.advice
@@ -148,10 +150,10 @@ def test_a_file_that_somebody_else_put_there(bucket: Bucket, store: GoldenStore,
 
     with (
         pytest.raises(WriteFailed, match="stray"),
-        rebuilding.claimed(options.output),
-        rebuilding.staging_beside(str(tmp_path / "work")) as staging,
+        build_store.claimed(options.output),
+        build_store.staging_beside(str(tmp_path / "work")) as staging,
     ):
-        rebuilding.rebuild(options, open_store(options), staging, Runner(), made=options.output)
+        build_store.rebuild(options, open_store(options), staging, Runner(), made=options.output)
     assert bucket.names("out") == []
 
 

@@ -19,13 +19,14 @@ from support.golden_differences import index_differences, queue_differences
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 from support.verifying import verify_here
 
-from jobs import publish, rebuild, rebuilding, restore
 from jobs.config import PublishOptions, RestoreOptions
-from jobs.opening import open_store
+from jobs.log.opening import open_store
+from jobs.publish import publish, restore
+from jobs.rebuild import build_store, rebuild
 from jobs.reporting import Reporter
-from jobs.running import LocalRunner
+from jobs.spark.runner import LocalRunner
 from storeformat.errors import WrongSettings
-from storeformat.storeparts import parts_not_rebuilt
+from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 pytestmark = pytest.mark.golden
 
@@ -179,7 +180,7 @@ def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None
     options = options_for(root, tmp_path / "out", store.settings, broker_version="5.3")
     opened = open_store(options)
     runner = LocalRunner()
-    built = rebuilding.rebuild(options, opened, str(tmp_path / "work"), runner)
+    built = build_store.rebuild(options, opened, str(tmp_path / "work"), runner)
     report = json.loads(rebuild._report(options, opened, built, [], runner, 0.0).to_json())
     assert report["stages"].keys() == report["tasks"].keys() > {"scan the commit log"}
     assert all(0 < cost["peak_memory"] < 1 << 30 for cost in report["tasks"].values())

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import command_line, config
+from jobs import config
+from jobs.cli import command_line
 from jobs.reporting import Report, Reporter, duration_text, size_text
 
 

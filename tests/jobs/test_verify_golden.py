@@ -14,7 +14,7 @@ from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
 from jobs.config import TopicFilter
-from jobs.verifying import Verified
+from jobs.verify.verification import Verified
 
 pytestmark = pytest.mark.golden
 

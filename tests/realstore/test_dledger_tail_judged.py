@@ -26,12 +26,12 @@ from support.real_store import Group, RealStore
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
-from jobs import publish
 from jobs.config import PublishOptions
-from jobs.rebuilding import Built
+from jobs.publish import publish
+from jobs.rebuild.build_store import Built
 from jobs.reporting import Reporter
-from jobs.verdicts import Verdicts
-from storeformat.dledger import committed_index
+from jobs.verify.differences import Verdicts
+from storeformat.log.dledger import committed_index
 
 pytestmark = pytest.mark.realstore
 

@@ -18,9 +18,9 @@ from support.real_store import RELEASES, Opened, RealStore, Store, wiped_copy
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
-from jobs import publish
 from jobs.config import LogOptions, PublishOptions
-from jobs.opening import open_store
+from jobs.log.opening import open_store
+from jobs.publish import publish
 from jobs.reporting import Reporter
 
 pytestmark = pytest.mark.realstore

@@ -17,10 +17,10 @@ from support.derived_files import QUEUES, derived, differing
 from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, wiped_copy
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 
-from jobs.offline import OfflineStore
-from jobs.opening import open_store
-from storeformat import batchqueuesearch
-from storeformat.queuesearch import Boundary, offset_by_time
+from jobs.log.opening import open_store
+from jobs.query.offline_store import OfflineStore
+from storeformat.queues import batch_queue_search
+from storeformat.queues.queue_search import Boundary, offset_by_time
 
 pytestmark = pytest.mark.realstore
 
@@ -202,10 +202,10 @@ def check_batch_queries(store: Store, opened: Opened) -> None:
             continue
         topic, queue_id, begin, end = queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"]
         units = offline.batch_queue(topic, queue_id)
-        assert batchqueuesearch.queue_range(units, offline.min_phy_offset) == (begin, end)
+        assert batch_queue_search.queue_range(units, offline.min_phy_offset) == (begin, end)
         for boundary, answers in ((Boundary.LOWER, "offsetByTime"), (Boundary.UPPER, "upperOffsetByTime")):
             for time, expected in zip(opened.answers["times"], queue[answers], strict=True):
-                found = batchqueuesearch.offset_by_time(units, time, boundary, begin=begin, end=end)
+                found = batch_queue_search.offset_by_time(units, time, boundary, begin=begin, end=end)
                 assert found == expected, (store.root, topic, queue_id, boundary, time)
         firsts = queue["queueOffsets"]
         for offset in range(begin - 1, end + 1):

@@ -11,9 +11,10 @@ import pytest
 from support.real_store import RealStore
 from support.rebuilding import options_for, rules_of_release
 
-from jobs import opening, rebuilding, rocksdbexport
-from jobs.running import LocalRunner
-from storeformat.storeparts import parts_not_rebuilt
+from jobs.log import opening
+from jobs.rebuild import build_store, rocksdb_pairs
+from jobs.spark.runner import LocalRunner
+from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 pytestmark = pytest.mark.realstore
 
@@ -45,7 +46,7 @@ def test_pairs_are_those_in_the_database(release: str, tmp_path: Path) -> None:
             broker_version=rules_of_release(release),
             split_size=(1 << 10, 5_000, 1 << 30)[number % 3],
         )
-        exported = rocksdbexport.export(options, opening.open_store(options), str(work), LocalRunner())
+        exported = rocksdb_pairs.export(options, opening.open_store(options), str(work), LocalRunner())
         rows = pq.read_table(Path(exported.directory) / "rocksdb").to_pylist()
         ours = {name: {row["key"]: row["value"] for row in rows if row["family"] == name} for name in theirs}
         assert len(rows) == exported.pairs == sum(map(len, ours.values()))
@@ -92,7 +93,7 @@ def test_a_store_with_every_part_that_is_not_rebuilt_names_them_all(tmp_path: Pa
             if len(part["reason"]) > 30
         }
         assert named == {"consumequeue_rocksdb", "rocksdbstore", *by_hand.values()}
-        built = rebuilding.rebuild(options, opened, str(tmp_path / f"work-{store.root.name}"), LocalRunner())
+        built = build_store.rebuild(options, opened, str(tmp_path / f"work-{store.root.name}"), LocalRunner())
         for part in ("consumequeue", "consumequeue_ext", "index"):
             assert files_below(store.root / part) == files_below(Path(built.directory) / part), part
 

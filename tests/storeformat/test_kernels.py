@@ -23,9 +23,9 @@ from support.strategies import ODD_PIECES, apply_damages, damages, logs, texts
 from storeformat import javacompat, kernels
 from storeformat import message as m
 from storeformat.errors import RecordDefect
-from storeformat.indexfile import ENTRY
+from storeformat.index.index_file import ENTRY
 from storeformat.kernels import PADDING, Spans, numpy_kernels
-from storeformat.records import DISPATCH_PROPERTIES
+from storeformat.record.decode import DISPATCH_PROPERTIES
 
 numba_kernels: Any = pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
 

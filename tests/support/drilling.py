@@ -24,8 +24,12 @@ from typing import Any
 import pytest
 from support.real_broker import BrokerSite
 
-from jobs import command_line, inspection, launch, query, rebuild, session, verify
-from jobs.running import LocalRunner
+from jobs.cli import command_line
+from jobs.query import inspection, query
+from jobs.rebuild import rebuild
+from jobs.spark import launch, session
+from jobs.spark.runner import LocalRunner
+from jobs.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("consumequeue", "index", "checkpoint")

@@ -145,7 +145,8 @@ def unpack(name: str | GoldenStore, directory: Path | None = None) -> Path:
     scratch = Path(tempfile.mkdtemp(prefix=".unpack-", dir=directory))
     try:
         with tarfile.open(store.archive) as archive:
-            archive.extractall(scratch, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(scratch)
         try:
             (scratch / store.name).rename(root)
         except OSError:  # another worker was faster

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from storeformat import indexfile
-from storeformat.indexalignment import FileContext
-from storeformat.indexcheck import IndexComparison, compare_index_file
-from storeformat.indexrows import ROW, Rows
+from storeformat.index import index_file
+from storeformat.index.alignment import FileContext
+from storeformat.index.entries import ROW, Rows
+from storeformat.index.index_check import IndexComparison, compare_index_file
 
 SLOTS, CAPACITY = 7, 4_000
 ENTRIES_AT = 40 + 4 * SLOTS + 20
@@ -26,14 +26,14 @@ def rows_of(entries: list[Entry]) -> Rows:
 
 def file_of(entries: list[Entry]) -> bytearray:
     """The file that a broker makes of these entries; the first timestamp of all files is its own."""
-    content = bytearray(indexfile.index_file_size(SLOTS, CAPACITY))
+    content = bytearray(index_file.index_file_size(SLOTS, CAPACITY))
 
     def write(position: int, data: memoryview) -> None:
         content[position : position + len(data)] = data
 
     hashes, offsets, times = (np.array(column, np.int64) for column in zip(*entries, strict=True))
     chunk = ((hashes & 0x7FFFFFFF).astype(np.int32), offsets, times)
-    indexfile.build_index_file([chunk], SLOTS, CAPACITY, write)
+    index_file.build_index_file([chunk], SLOTS, CAPACITY, write)
     return content
 
 

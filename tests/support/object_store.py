@@ -11,7 +11,7 @@ from pathlib import Path
 import boto3
 from moto.server import ThreadedMotoServer
 
-from storeformat import files
+from storeformat.storage import files
 
 
 @dataclass(frozen=True)

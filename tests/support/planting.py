@@ -12,7 +12,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
-from jobs.verdicts import Verdicts
+from jobs.verify.differences import Verdicts
 
 (STORE,) = golden.stores("base-clean-5.5.0")
 SLOTS = int(STORE.settings["maxHashSlotNum"])

@@ -14,8 +14,8 @@ from typing import Any
 from support import golden
 from support.rebuilding import rebuild_here
 
-from jobs import publish, restore
 from jobs.config import PublishOptions, RestoreOptions
+from jobs.publish import publish, restore
 from jobs.reporting import Report, Reporter
 
 STORE = "lag-killed-5.1.4"

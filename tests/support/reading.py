@@ -10,15 +10,15 @@ from unittest import mock
 from support.in_memory import MemoryReader
 from support.rebuilding import rebuild_here
 
-from jobs import opening
 from jobs.config import LogOptions
-from jobs.logscan import LogReading, scan_log
-from jobs.running import LocalRunner
-from storeformat import consumequeue as cq
-from storeformat import files
-from storeformat.commitlog import Segment
-from storeformat.dispatch import DispatchRules
-from storeformat.records import DecodeRules
+from jobs.log import opening
+from jobs.log.log_scan import LogReading, scan_log
+from jobs.spark.runner import LocalRunner
+from storeformat.log.commit_log import Segment
+from storeformat.queues import consume_queue as cq
+from storeformat.record.decode import DecodeRules
+from storeformat.record.dispatch import DispatchRules
+from storeformat.storage import files
 from udfs.scan import ScanTask
 
 

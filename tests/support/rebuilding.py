@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs import opening, rebuilding
 from jobs.config import RebuildOptions
-from jobs.running import LocalRunner, Runner
+from jobs.log import opening
+from jobs.rebuild import build_store
+from jobs.spark.runner import LocalRunner, Runner
 
 SETTINGS = (
     "mappedFileSizeCommitLog",
@@ -37,10 +38,10 @@ def options_for(store: Path, output: Path, settings: Mapping[str, Any], **more: 
 
 def rebuild_here(
     store: Path, work: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any
-) -> rebuilding.Built:
+) -> build_store.Built:
     """The finished rebuild of a store; its files lie in ``directory``."""
     options = options_for(store, work / "output", settings, **more)
-    return rebuilding.rebuild(options, opening.open_store(options), str(work), runner or LocalRunner())
+    return build_store.rebuild(options, opening.open_store(options), str(work), runner or LocalRunner())
 
 
 def rules_of_release(release: str) -> str:

@@ -1,4 +1,4 @@
-"""Salvage judged by the hundred thousand: damaged logs in memory, read by ``jobs.logscan`` without files or Spark.
+"""Salvage judged by the hundred thousand: damaged logs in memory, read by ``jobs.log.log_scan`` without files or Spark.
 
 A trial damages one or two segments of a small log (``support.damaging``) and lets the real driver salvage it. What
 comes out is held against what is known of the log:
@@ -37,16 +37,16 @@ from support.damaging import SEGMENT, Shape, draw_damage, draw_log
 from support.in_memory import MemoryReader
 from support.store_builder import Embedded, LogBuilder, Placed
 
-from jobs.logscan import LogReading, scan_log
-from storeformat import files
+from jobs.log.log_scan import LogReading, scan_log
 from storeformat import message as m
-from storeformat.commitlog import BlockWindow, ChainWalk, Segment, Split
-from storeformat.dispatch import DispatchRules
 from storeformat.errors import RecordDefect
-from storeformat.framing import ChainEnd
-from storeformat.records import DecodeRules
-from storeformat.resync import Broken, survey
-from storeformat.survivors import Neighbours, foreign_bytes
+from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Split
+from storeformat.log.framing import ChainEnd
+from storeformat.record.decode import DecodeRules
+from storeformat.record.dispatch import DispatchRules
+from storeformat.salvage.evidence import Neighbours, foreign_bytes
+from storeformat.salvage.survey import Broken, survey
+from storeformat.storage import files
 from udfs.scan import ScanTask, SplitScan
 
 _CLAIMS = (slice(12, 16), slice(20, 28), slice(56, 64))

@@ -9,16 +9,17 @@ from typing import Any
 
 from support.rebuilding import SETTINGS
 
-from jobs import opening, verifying
 from jobs.config import VerifyOptions, narrow_to_queues
-from jobs.running import LocalRunner, Runner
+from jobs.log import opening
+from jobs.spark.runner import LocalRunner, Runner
+from jobs.verify import verification
 
 
 def verify_here(
     store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any
-) -> verifying.Verified:
+) -> verification.Verified:
     """What a verification of a store finds."""
     given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
     options = narrow_to_queues(VerifyOptions(store=str(store), settings=given, **more))
     with tempfile.TemporaryDirectory(prefix="verify-") as staging:
-        return verifying.verify(options, opening.open_store(options), staging, runner or LocalRunner())
+        return verification.verify(options, opening.open_store(options), staging, runner or LocalRunner())

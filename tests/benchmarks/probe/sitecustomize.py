@@ -111,9 +111,9 @@ class Probe:
 
         setattr(owner, attribute, noted)
 
-    def tasks(self, costs: ModuleType) -> None:
+    def tasks(self, task_metrics: ModuleType) -> None:
         """Notes every task."""
-        function = costs.Metered.__call__
+        function = task_metrics.Metered.__call__
 
         @functools.wraps(function)
         def noted(metered: Any, items: Iterator[Any]) -> Iterator[Any]:
@@ -122,7 +122,7 @@ class Probe:
             name = type(metered.task).__name__
             self.note(pid=os.getpid(), task=name, begun=begun, ended=time.monotonic(), parts=self.parts)
 
-        costs.Metered.__call__ = noted
+        task_metrics.Metered.__call__ = noted
 
 
 def what_is_read(reader: Any) -> str:
@@ -141,9 +141,10 @@ def into_worker(probe: Probe) -> None:
     """Times what tasks do; everything is imported when this is called."""
     import hashlib
 
-    from storeformat import commitlog, files, outputs
     from storeformat.kernels import active
-    from udfs import build, costs, runs, scan
+    from storeformat.log import commit_log
+    from storeformat.storage import files, outputs
+    from udfs import build, scan, staged_runs, task_metrics
 
     kernels = active()
     for function, name in KERNELS.items():
@@ -156,9 +157,9 @@ def into_worker(probe: Probe) -> None:
     for attribute in ("write", "skip_to", "finish"):
         probe.part(files.FileWriter, attribute, what_is_written)
     probe.part(outputs, "settle", "open and close files")
-    probe.part(runs.RunWriter, "flush", "group and pack units")
-    probe.part(runs.EntryWriter, "add", "pack entries")
-    probe.part(commitlog, "decode", "checks of what was decoded")
+    probe.part(staged_runs.RunWriter, "flush", "group and pack units")
+    probe.part(staged_runs.EntryWriter, "add", "pack entries")
+    probe.part(commit_log, "decode", "checks of what was decoded")
     probe.part(scan, "queue_units", "dispatch to queues")
     probe.part(scan, "index_entries", "dispatch to the index")
     probe.part(scan, "scan_split", "totals of a split")
@@ -183,20 +184,21 @@ def into_worker(probe: Probe) -> None:
 
     probe.part(Digest, "update", "digest (SHA-256)")
     hashlib.sha256 = Digest  # type: ignore[assignment]
-    probe.tasks(costs)
+    probe.tasks(task_metrics)
 
 
 def into_driver(probe: Probe) -> None:
     """Notes what the driver of a rebuild does and waits for; everything is imported when this is called."""
-    from jobs import rebuild, running, session
-    from storeformat import files
+    from jobs.rebuild import rebuild
+    from jobs.spark import runner, session
+    from storeformat.storage import files
 
     probe.span(rebuild, "run", "run")
     probe.span(rebuild, "open_store", "open the store")
     probe.span(session, "start_jvm", "start of the JVM")
     probe.span(session, "end_jvm", "end of the JVM")
-    probe.span(running.SparkRunner, "__init__", "SparkContext is there")
-    probe.span(running.SparkRunner, "map", "{1}")
+    probe.span(runner.SparkRunner, "__init__", "SparkContext is there")
+    probe.span(runner.SparkRunner, "map", "{1}")
     probe.span(files, "remove_tree", "remove the staging directory")
 
 
@@ -208,7 +210,7 @@ def install(directory: str) -> None:
         sys.meta_path.insert(0, AfterImport("udfs.scan", lambda module: into_worker(probe)))
     elif any(word.endswith("jobs/__main__.py") for word in words):
         probe.note(span="Python is there", begun=time.monotonic(), ended=time.monotonic())
-        sys.meta_path.insert(0, AfterImport("jobs.rebuild", lambda module: into_driver(probe)))
+        sys.meta_path.insert(0, AfterImport("jobs.rebuild.rebuild", lambda module: into_driver(probe)))
 
 
 if TRACE in os.environ:

@@ -1,0 +1,291 @@
+"""The arguments that each job takes: groups that several share, and the jobs' own. ``values`` has their values.
+
+An option that was not given is no attribute of what is parsed: the defaults are those of the dataclasses in ``config``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from jobs import config
+from jobs.cli.values import (
+    artefacts,
+    milliseconds,
+    name,
+    natural,
+    path,
+    paths,
+    positive,
+    rebuilt_artefacts,
+    setting,
+    topic_filter,
+)
+from storeformat.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises UsageError, takes no abbreviations, and leaves defaults to the options classes."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises what argparse would print and exit with 2 for."""
+        raise UsageError(message, advice=f"see ./{self.prog} --help")
+
+
+# ------------------------------------------------------------------------------------------------- groups of arguments
+class Gather(argparse.Action):
+    """Appends to a tuple, which starts empty at every parse."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
+
+
+def add_output_arguments(parser: Parser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print the report as one JSON object, alone on stdout")
+    group.add_argument(
+        "--report", type=path, dest="report_file", metavar="FILE", help="write the same object into FILE"
+    )
+    group.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
+    group.add_argument("--debug", action="store_true", help="Spark's log, and Java and Python stack traces, on stderr")
+
+
+def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
+    group = parser.add_argument_group("store")
+    group.add_argument(
+        "--store", type=path, required=required, metavar="ROOT", help="the broker's storePathRootDir, a path or a URI"
+    )
+    group.add_argument(
+        "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
+    )
+    group.add_argument(
+        "--broker-conf", type=path, metavar="FILE", help="the broker.conf to take sizes and switches from"
+    )
+    group.add_argument(
+        "--set",
+        dest="settings",
+        type=setting,
+        action=Gather,
+        metavar="NAME=VALUE",
+        help="a setting under its broker.conf name, before that of the file; repeatable",
+    )
+    group.add_argument(
+        "--broker-version",
+        choices=config.BROKER_VERSIONS,
+        help="whose rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 5.1.0), 5.1 (5.1.1 to 5.1.4),"
+        " 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows, and the report says which and why",
+    )
+    group.add_argument(
+        "--batch-topic",
+        dest="batch_topics",
+        type=name,
+        action=Gather,
+        metavar="TOPIC",
+        help="a BatchCQ topic (default: what config/topics.json and batchconsumequeue/ say); repeatable",
+    )
+
+
+def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
+    add_store_arguments(parser, required=required)
+    group = parser.add_argument_group("reading the log")
+    group.add_argument(
+        "--on-damage",
+        choices=("fail", "stop", "salvage"),
+        help="at a damaged record: refuse the log (default), end before it as broker recovery does, or go on behind it",
+    )
+    group.add_argument(
+        "--keep-crc-failures",
+        action="store_true",
+        help="with salvage: take a record all the same if nothing but the CRC of its body is wrong",
+    )
+    group.add_argument(
+        "--until-offset", type=natural, metavar="N", help="ignore records from this commit-log offset on"
+    )
+    group.add_argument(
+        "--split-size", type=positive, metavar="BYTES", help="bytes a task reads; never changes the result"
+    )
+
+
+def add_topic_argument(parser: Parser) -> None:
+    parser.add_argument(
+        "--topic",
+        dest="topics",
+        type=topic_filter,
+        action=Gather,
+        metavar="TOPIC[:QUEUE]",
+        help="only this topic, or this queue of it; repeatable",
+    )
+
+
+def add_only_argument(parser: Parser) -> None:
+    parser.add_argument("--only", type=artefacts, metavar="LIST", help="some of consumequeue,index,checkpoint")
+
+
+def add_dry_run_argument(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
+
+
+# ------------------------------------------------------------------------------------------------------ the jobs' own
+def add_demo(parser: Parser) -> None:
+    parser.add_argument(
+        "--output", type=path, metavar="DIR", help="keep the rebuilt files and the table in DIR (default: remove them)"
+    )
+
+
+def add_rebuild(parser: Parser) -> None:
+    add_log_arguments(parser)
+    parser.add_argument(
+        "--output", type=path, required=True, metavar="DIR", help="absent or empty; appears whole or not at all"
+    )
+    parser.add_argument(
+        "--repair-log",
+        type=path,
+        metavar="DIR2",
+        help="with salvage: write copies of the damaged segments in which a broker reads through the damage",
+    )
+    add_topic_argument(parser)
+    parser.add_argument(
+        "--only",
+        type=rebuilt_artefacts,
+        metavar="LIST",
+        help="some of consumequeue,index,checkpoint; or rocksdb: the pairs of RocksDB queues, as a Parquet table, which"
+        " `publish` does not take",
+    )
+    parser.add_argument(
+        "--topics-json",
+        action="store_true",
+        help="make config/topics.json, too: what the store still has of it, and for every other topic as many queues as"
+        " the log shows; `publish` carries it into the store",
+    )
+    add_dry_run_argument(parser)
+
+
+def add_publish(parser: Parser) -> None:
+    parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
+    parser.add_argument("--from", dest="rebuilt", type=path, required=True, metavar="DIR", help="what `rebuild` wrote")
+    parser.add_argument(
+        "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
+    )
+    parser.add_argument(
+        "--after-crash", action="store_true", help="the broker did not stop cleanly: accept its abort file"
+    )
+    add_dry_run_argument(parser)
+
+
+def add_restore(parser: Parser) -> None:
+    parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
+    parser.add_argument("--backup", metavar="NAME", help="which directory of ROOT/backup (default: the newest)")
+    add_dry_run_argument(parser)
+
+
+def add_verify(parser: Parser) -> None:
+    add_log_arguments(parser)
+    add_topic_argument(parser)
+    add_only_argument(parser)
+
+
+def add_query(parser: Parser) -> None:
+    add_log_arguments(parser, required=False)
+    parser.usage = "%(prog)s --store ROOT {key,id,offset,time} ... [options]"
+    kinds = parser.add_subparsers(
+        prog=f"{parser.prog} --store ROOT",
+        dest="kind",
+        required=True,
+        metavar="{key,id,offset,time}",
+        title="questions",
+    )
+    parser_of: dict[str, Parser] = {}
+    for kind, summary in (
+        ("key", "messages with a key (queryMsgByKey)"),
+        ("id", "one message by offsetMsgId, or by UNIQ_KEY with --topic (queryMsgById)"),
+        ("offset", "one message by its place in a queue (queryMsgByOffset)"),
+        ("time", "the queue offset at a time (searchOffset)"),
+    ):
+        one = parser_of[kind] = kinds.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
+        one.add_argument(
+            "--topic",
+            required=kind != "id",
+            metavar="T",
+            help="its topic" if kind != "id" else "its topic: the id is then a UNIQ_KEY, as producers know it",
+        )
+        if kind in ("offset", "time"):
+            one.add_argument(
+                "--queue", dest="queue_id", required=True, type=natural, metavar="Q", help="the queue's id"
+            )
+        add_log_arguments(one, required=False)
+        one.add_argument("--scan", action="store_true", help="read the log itself, use neither index nor queues")
+        one.add_argument("--bodies", action="store_true", help="show bodies, too")
+        add_output_arguments(one)
+    parser_of["key"].add_argument("--key", required=True, metavar="K", help="one of its keys, or its UNIQ_KEY")
+    parser_of["key"].add_argument(
+        "--begin",
+        type=milliseconds,
+        metavar="MS",
+        help="stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
+    )
+    parser_of["key"].add_argument("--end", type=milliseconds, metavar="MS", help="stored at or before this time")
+    parser_of["key"].add_argument(
+        "--max", dest="max_messages", type=positive, metavar="N", help="at most N (default 64)"
+    )
+    parser_of["key"].add_argument(
+        "--explain", action="store_true", help="look into the log, too, and say why the index does not find a message"
+    )
+    parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID", help="an offsetMsgId, or with --topic a UNIQ_KEY")
+    parser_of["offset"].add_argument("--offset", required=True, type=natural, metavar="N", help="its queue offset")
+    parser_of["time"].add_argument(
+        "--time",
+        required=True,
+        type=milliseconds,
+        metavar="MS",
+        help="milliseconds since 1970, or ISO 8601 with its zone",
+    )
+    parser_of["time"].add_argument(
+        "--boundary",
+        choices=("lower", "upper"),
+        help="the first message at or after the time (lower, the default), or the last at or before it (upper)",
+    )
+
+
+def add_inspect(parser: Parser) -> None:
+    add_log_arguments(parser)
+    add_topic_argument(parser)
+    parser.add_argument(
+        "--from", dest="from_offset", type=natural, metavar="N", help="show records from this offset on"
+    )
+    parser.add_argument("--limit", type=positive, metavar="N", help="show at most N records")
+    parser.add_argument("--bodies", action="store_true", help="show bodies, too")
+
+
+def add_load(parser: Parser) -> None:
+    add_log_arguments(parser)
+    parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
+    parser.add_argument("--cluster", type=name, required=True, metavar="C", help="value of the table's column cluster")
+    parser.add_argument("--broker", type=name, required=True, metavar="B", help="value of the table's column broker")
+    add_topic_argument(parser)
+    parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (new table: UTC)")
+    parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
+    parser.add_argument(
+        "--allow-gap", action="store_true", help="go on where retention deleted records that were never loaded"
+    )
+    parser.add_argument(
+        "--repair-from", type=natural, metavar="N", help="replace all rows of this broker from commit-log offset N on"
+    )
+    add_dry_run_argument(parser)
+
+
+def add_report(parser: Parser) -> None:
+    parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
+    parser.add_argument("--by", choices=("topic", "queue", "tag", "host", "hour", "date"), help="default topic")
+    parser.add_argument(
+        "--checks", action="store_true", help="retries, duplicates, transactions, delays, gaps and clocks, too"
+    )
+    parser.add_argument(
+        "--html", type=path, metavar="FILE", help="write one self-contained page with plots and all checks"
+    )
+    parser.add_argument("--csv", type=path, metavar="FILE", help="write the groups as CSV, the largest 100,000")

@@ -1,0 +1,224 @@
+"""The one command line: which jobs there are, and how a run of one begins and ends.
+
+A job is a module of this package with ``run(options, reporter) -> Report``; it is imported only when it runs, so that
+``--help`` and a wrong command line answer at once and without Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from jobs import config
+from jobs.cli import arguments as job_arguments
+from jobs.cli.arguments import Parser
+from jobs.reporting import Interrupted, Report, Reporter, failure_report
+from jobs.spark import launch
+from storeformat import __version__
+from storeformat.errors import UsageError, WriteFailed
+
+PROGRAM = "spark-submit.sh"
+EXIT_CODES = """\
+exit codes:
+  0 done   1 differences, damage or loss, nothing found   2 refused   64 wrong command line   65 the input is not what
+  it should be   66 the input cannot be read   69 something needed is missing   70 a defect of this program   74 reading
+  or writing failed underway"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row of the table of jobs."""
+
+    module: str
+    summary: str
+    options: type[config.JobOptions]
+    add_arguments: Callable[[Parser], None]
+    needs_delta: bool = False
+
+
+JOBS = {
+    "demo": Job(
+        "jobs.demo",
+        "rebuild and analyse a bundled store that a real broker wrote; the place to begin",
+        config.DemoOptions,
+        job_arguments.add_demo,
+        needs_delta=True,
+    ),
+    "rebuild": Job(
+        "jobs.rebuild.rebuild",
+        "write consumequeue/, index/ and checkpoint anew from commitlog/",
+        config.RebuildOptions,
+        job_arguments.add_rebuild,
+    ),
+    "publish": Job(
+        "jobs.publish.publish", "put a finished rebuild in place", config.PublishOptions, job_arguments.add_publish
+    ),
+    "restore": Job(
+        "jobs.publish.restore", "the way back from a publish", config.RestoreOptions, job_arguments.add_restore
+    ),
+    "verify": Job(
+        "jobs.verify.verify",
+        "compare consume queues, index and checkpoint with the log",
+        config.VerifyOptions,
+        job_arguments.add_verify,
+    ),
+    "query": Job(
+        "jobs.query.query",
+        "offline mqadmin: messages by key, id, offset or time",
+        config.QueryOptions,
+        job_arguments.add_query,
+    ),
+    # Not jobs.inspect: a module named like one of the standard library hides it as soon as jobs/ is on sys.path.
+    "inspect": Job("jobs.query.inspection", "what is in this log", config.InspectOptions, job_arguments.add_inspect),
+    "load": Job(
+        "jobs.table.load",
+        "append what is new in the log to the Delta table `messages`, exactly once",
+        config.LoadOptions,
+        job_arguments.add_load,
+        needs_delta=True,
+    ),
+    "report": Job(
+        "jobs.report.report",
+        "bytes, messages and rates by topic, queue, tag, host, hour or date",
+        config.ReportOptions,
+        job_arguments.add_report,
+        needs_delta=True,
+    ),
+}
+
+
+def build_parser(jobs: dict[str, Job]) -> Parser:
+    """Returns the parser of everything from the job's name on."""
+    parser = Parser(
+        prog=PROGRAM,
+        usage="%(prog)s [spark-submit options] JOB [options]",
+        description="Rebuild, check and analyse the on-disk store of an Apache RocketMQ broker with Spark.",
+        epilog="Options before JOB go to Spark's spark-submit (--master, --conf, ...); `JOB --help` explains a job.\n"
+        "Without a job: --setup only installs; --pack FILE writes the Python packages that executors need.\n\n"
+        + EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"rocketmq-store-spark {__version__}")
+    chosen = parser.add_subparsers(prog=PROGRAM, dest="job", required=True, metavar="JOB", title="jobs")
+    for name, job in jobs.items():
+        one = chosen.add_parser(
+            name, help=job.summary, description=job.summary[0].upper() + job.summary[1:] + ".", epilog=EXIT_CODES
+        )
+        job.add_arguments(one)
+        job_arguments.add_output_arguments(one)
+    return parser
+
+
+def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, config.JobOptions]:
+    """Returns the job's name and its options; raises UsageError, SystemExit(0) after ``--help`` and ``--version``."""
+    parser = build_parser(jobs)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=f"see ./{parser.prog} {parsed.job} --help")
+    return parsed.job, config.from_arguments(jobs[parsed.job].options, parsed)
+
+
+def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
+    """Runs the job that the arguments name and returns the exit code; the report goes to stdout, all else to stderr.
+
+    With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right (0, or 64 after one
+    line).
+    """
+    debug = "--debug" in arguments
+    job_name, options = "", output_options(arguments)
+    try:
+        spark_options, job_words = launch.split_command_line(arguments, jobs)
+        job_name, options = parse(job_words or ["--help"], jobs)
+        if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
+            return 0
+        wanted, options = options, replace(options, report_file=None)
+        refuse_unwritable(wanted.report_file)
+        options = wanted
+        if not debug:
+            # py4j logs a trace for every call that the end of the JVM cuts off.
+            logging.getLogger().addHandler(logging.NullHandler())
+        with orderly_signals():
+            launch.prepare(spark_options, job_words, job_name, delta=jobs[job_name].needs_delta, debug=debug)
+            report = importlib.import_module(jobs[job_name].module).run(options, Reporter.for_options(options))
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
+        if debug:
+            traceback.print_exc()
+        report = failure_report(job_name, error)
+    return deliver(report, options)
+
+
+def output_options(arguments: Sequence[str]) -> config.JobOptions:
+    """Returns where the report of a command line goes that may be wrong elsewhere."""
+    parser = Parser(add_help=False)
+    job_arguments.add_output_arguments(parser)
+    try:
+        return config.from_arguments(config.JobOptions, parser.parse_known_args(arguments)[0])
+    except UsageError:
+        return config.JobOptions(json="--json" in arguments, debug="--debug" in arguments)
+
+
+def refuse_unwritable(report_file: str | None) -> None:
+    """Raises WriteFailed where a report will not go: hours of work should not end with that."""
+    if report_file is None:
+        return
+    directory = Path(report_file).absolute().parent
+    if Path(report_file).is_dir():
+        raise WriteFailed("the report cannot be written: this is a directory", path=report_file)
+    if not directory.is_dir():
+        raise WriteFailed("the report cannot be written: there is no such directory", path=str(directory))
+    if not os.access(directory, os.W_OK):
+        raise WriteFailed("the report cannot be written: permission denied", path=report_file)
+
+
+def deliver(report: Report, options: config.JobOptions) -> int:
+    """Writes the report to where the options say and returns its exit code; stdout has it even if FILE cannot."""
+    for line in report.error_lines:
+        print(line, file=sys.stderr)  # noqa: T201
+    code = report.exit_code
+    try:
+        if options.report_file is not None:
+            report.write(options.report_file)
+    except OSError as error:
+        reason = f"{error.strerror or error} ({options.report_file})"
+        print(f"error: the report cannot be written: {reason}", file=sys.stderr)  # noqa: T201
+        code = code or WriteFailed.exit_code
+    try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Topics may be in any script, and the terminal's or the scheduler's locale is not ours.
+            sys.stdout.reconfigure(errors="backslashreplace")
+        if options.json:
+            print(report.to_json(ascii_only=(sys.stdout.encoding or "").lower() != "utf-8"))  # noqa: T201
+        elif not report.error_lines:
+            print(report.to_text())  # noqa: T201
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our stdout has gone (`... | head`); the interpreter must not trip over it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"error: the report cannot be written: {error.strerror or error} (stdout)", file=sys.stderr)  # noqa: T201
+        return WriteFailed.exit_code
+    return code
+
+
+class orderly_signals:  # noqa: N801  (reads as what it does, like contextlib's)
+    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that half outputs and Spark's JVM go."""
+
+    def __enter__(self) -> None:
+        self.before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def __exit__(self, *unused: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    @staticmethod
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted(number)

@@ -1,0 +1,170 @@
+"""What a broken chain means: the end of the log, bytes of an older log behind it, or damage; and what survived it.
+
+The chain of sizes proves records up to the first break of each segment. What lies behind a break is surveyed
+(``storeformat.salvage.survey``), one task a segment, with what the proven records on both sides say of queues and
+times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from jobs.log.verified_chain import ProvenLog, queue_runs, time_before
+from jobs.spark.runner import Runner
+from storeformat.errors import TotalsDisagree
+from storeformat.log.commit_log import Break, Split
+from storeformat.salvage.evidence import Neighbours
+from storeformat.salvage.survey import Broken, Finding, Gap, Survey
+from udfs.scan import ScanTask, Selection, SplitScan
+from udfs.survey import SurveyTask
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Where the proven log ends, and the surveys of what lies behind (none where that is zeros).
+
+    ``damage`` is the break at the end if it is no end but damage; otherwise bytes of an older log reach up to
+    ``garbage_end``.
+    """
+
+    offset: int
+    garbage_end: int
+    surveys: tuple[Survey, ...] = ()
+    damage: Break | None = None
+
+
+def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
+    """Returns where the log ends, judging what lies behind the last proven record.
+
+    Behind the end of a healthy log lie zeros, or bytes of an older log that a truncation left: its records are
+    certified too, but older than the last one before them, or their place in a queue was used again. A record that is
+    neither shows that the log goes on behind damage.
+    """
+    ends = [scan.report.end for scan in known.counted if scan.records]
+    proven = max([*ends, *(begin for begin, _ in known.chain.blanks)], default=-1)
+    older = [item for item in known.older if item.start.offset >= proven]
+    candidates = [item for item in known.chain.breaks if item.offset >= proven]
+    end = min((*candidates, *(item.start for item in older)), key=lambda item: item.offset, default=None)
+    if end is None:
+        return Tail(known.chain.end, known.chain.end)
+    if known.is_zero_behind(end, known.segments[-1].end):
+        return Tail(end.offset, end.offset)
+    surveys = runner.map("look behind the end", task, list(broken_places(known, candidates)))
+    used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
+    is_damage = any(item.pieces or item.kept for item in surveys)
+    is_damage |= end in candidates and _lost_a_message(end, surveys[0])
+    garbage_end = max([*used, *(item.end for item in older)], default=end.offset)
+    return Tail(end.offset, garbage_end, tuple(surveys), end if is_damage else None)
+
+
+def _lost_a_message(end: Break, survey: Survey) -> bool:
+    """Returns whether the bytes at the end are a damaged message, when no survivor lies behind them."""
+    near = survey.broken.neighbours
+    record = survey.gaps[0].record if survey.gaps else None
+    if record is not None:
+        older = near.before is not None and record.store_timestamp < near.before
+        used = record.queued and record.queue_offset < near.ends.get((record.topic, record.queue_id), 0)
+        return not (older or used)
+    findings = {gap.finding for gap in survey.gaps}
+    if Finding.AMBIGUOUS in findings:
+        return True
+    return end.report.plausible and Finding.STALE not in findings
+
+
+def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]:
+    """Yields what to survey for some breaks (in log order), each with what is proven on both sides of it."""
+    scans = known.counted
+    limits = {split.segment.base: split.limit for split in known.splits}
+    for item in breaks:
+        before = [scan for scan in scans if scan.report.end <= item.offset]
+        after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
+        ends = {queue: first + count for queue, first, count in queue_runs(before)}
+        firsts = {queue: first for queue, first, _ in queue_runs(after[::-1], backwards=True)}
+        lost = [(other.offset, other.segment.end) for other in known.chain.breaks]
+        lost += [(other.start.offset, other.end) for other in known.older]
+        next_time = next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None)
+        near = Neighbours(
+            ends=ends,
+            firsts=firsts,
+            before=time_before(before, next_time),
+            after=next_time,
+            room=_lost_bytes([(begin, end) for begin, end in lost if begin < item.offset], before),
+            room_behind=_lost_bytes([(begin, end) for begin, end in lost if begin >= item.segment.end], after),
+            whole=known.whole,
+        )
+        numbers = (scan.report.last_number for scan in before[::-1])
+        last_entry = next((number for number in numbers if number is not None), None)
+        yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, last_entry)
+
+
+def _lost_bytes(ranges: Sequence[tuple[int, int]], scans: Sequence[SplitScan]) -> int:
+    """Returns how many bytes may hold lost messages: those of the ranges, and the records of another place."""
+    return sum(end - begin for begin, end in ranges) + sum(size for scan in scans for _, size in scan.ghosts)
+
+
+def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:
+    """Returns the proven log with the runs of every queue, which a scan of some queues or of none does not have."""
+    if task.with_units and not task.selection.queues:
+        return known
+    everything = replace(task, staging="", selection=Selection(), with_units=True, with_entries=False)
+    splits = [replace(report.split, first_record=report.start) for report in known.chain.reports]
+    scans = list(known.scans)
+    for scan in runner.map("see what all queues prove", everything, splits):
+        scans[scan.report.split.number] = scan
+    return replace(known, scans=scans)
+
+
+@dataclass(frozen=True)
+class Salvaged:
+    """What surveys saved, and what they found instead of records."""
+
+    scans: list[SplitScan]
+    kept: list[SplitScan]
+    blanks: list[tuple[int, int]]
+    gaps: list[Gap]
+
+
+def salvage(
+    runner: Runner,
+    known: ProvenLog,
+    tail: Tail,
+    task: ScanTask,
+    *,
+    keep_crc_failures: bool,
+) -> Salvaged:
+    """Returns what survived behind the breaks of the chain, scanned as the rest of the log was."""
+    inner = [item for item in known.chain.breaks if item.offset < tail.offset]
+    survey = SurveyTask(task.decode_rules, keep_crc_failures)
+    surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
+    surveys += tail.surveys if tail.damage is not None else ()
+    older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
+    whole = [Gap(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
+    whole = [gap for gap in whole if gap.begin < gap.end]  # else one record is all: the survey names what is left of it
+    pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
+    kept = [(item.broken, piece) for item in surveys for piece in item.kept]
+    unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))
+    number = len(known.splits)
+    return Salvaged(
+        scans=_scan_pieces(runner, "scan what survived", task, pieces, number),
+        kept=_scan_pieces(runner, "scan what is kept", unchecked, kept, number + len(pieces)),
+        blanks=[item.blank for item in surveys if item.blank is not None],
+        gaps=whole + [gap for item in surveys for gap in item.gaps],
+    )
+
+
+def _scan_pieces(
+    runner: Runner, what: str, task: ScanTask, pieces: Sequence[tuple[Broken, tuple[int, int]]], number: int
+) -> list[SplitScan]:
+    splits = [
+        Split(number + index, broken.segment, start, end, broken.limit, start)
+        for index, (broken, (start, end)) in enumerate(pieces)
+    ]
+    scans = runner.map(what, task, splits) if splits else []
+    for split, scan in zip(splits, scans, strict=True):
+        if scan.report.start != split.start or scan.report.end != split.stop:
+            raise TotalsDisagree(
+                "a piece of the log does not read the same twice",
+                path=split.segment.path, offset=split.start, found=scan.report.end, expected=split.stop,
+            )  # fmt: skip
+    return scans

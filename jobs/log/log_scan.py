@@ -1,0 +1,340 @@
+"""Reading a whole commit log: scan the splits, prove the chain, and account for every byte.
+
+``scan_log`` is the front half of every job on a log. It returns the scans that count, in log order, and says of each
+byte of the log what it is: message, ghost, blank, unwritten, stale or damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jobs.log import damage, stale_segments
+from jobs.log.losses import DamagedBytes, Losses, find_losses
+from jobs.log.verified_chain import ProvenLog
+from jobs.spark.runner import Runner
+from storeformat import message as m
+from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
+from storeformat.log.commit_log import Break, Segment, Sight, Split, follow_chain, plan_splits
+from storeformat.salvage.survey import Finding, Gap
+from udfs.batch_queues import NO_RUNS
+from udfs.scan import ScanTask, SplitScan
+from udfs.survey import SurveyTask
+
+DEFAULT_SPLIT_SIZE = 256 << 20
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes [begin, end) of the log, and what is wrong or old about them."""
+
+    begin: int
+    end: int
+    reason: str
+    held_record: bool = True
+    """Whether it is certain that a record lay there."""
+
+    def as_row(self) -> dict[str, object]:
+        return {"begin": self.begin, "end": self.end, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class LogReading:
+    """A proven reading of the log. ``scans`` are in log order and hold every record once; the byte counts add up to the
+    log.
+    """
+
+    segments: list[Segment]
+    scans: list[SplitScan]
+    begin: int
+    end: int
+    damaged: list[Range]
+    stale: list[Range]
+    ghosts: list[tuple[int, int]]
+    blank_bytes: int
+    unwritten_bytes: int
+    whole: bool = False
+    """Whether the log is there from offset 0 on and every queue was seen."""
+    kept: list[Range] = field(default_factory=list)
+    """Records that count although their body does not have its CRC."""
+    lost_records: list[Sight] = field(default_factory=list)
+    """Lost records of which the head is sound."""
+
+    @property
+    def record_bytes(self) -> int:
+        return sum(scan.record_bytes for scan in self.scans)
+
+    @property
+    def records(self) -> int:
+        return sum(scan.records for scan in self.scans)
+
+    @property
+    def damaged_places(self) -> list[Range]:
+        """What a broker would cut its log at: damage, and the records that count although they are damaged."""
+        return sorted([*self.damaged, *self.kept], key=lambda item: item.begin)
+
+    @cached_property
+    def losses(self) -> Losses:
+        """Which messages are missing, as far as their neighbours prove it."""
+        ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
+        ranges += [(item.begin, item.end, False) for item in self.stale]
+        ranges += [(offset, offset + size, False) for offset, size in self.ghosts]
+        ranges += [(offset, offset + size, False) for scan in self.scans for offset, size in scan.fillers]
+        return find_losses(self.scans, DamagedBytes.of(ranges), self.lost_records, whole=self.whole)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the part of the report that every job on a log has in common."""
+        return {
+            "log_begin": self.begin,
+            "log_end": self.end,
+            "bytes": sum(segment.size for segment in self.segments),
+            "messages": self.records,
+            "damaged_ranges": [item.as_row() for item in self.damaged],
+            **self.losses.facts(),
+            "kept_records": [item.as_row() for item in self.kept],
+            "stale_ranges": [item.as_row() for item in self.stale],
+            "unwritten_bytes": self.unwritten_bytes,
+            "kernels": ", ".join(sorted({scan.kernels for scan in self.scans} - {""})),
+            "ghosts": [{"offset": offset, "size": size} for offset, size in self.ghosts[:1000]],
+        }
+
+
+def scan_log(
+    runner: Runner,
+    segments: Sequence[Segment],
+    task: ScanTask,
+    *,
+    split_size: int = DEFAULT_SPLIT_SIZE,
+    until: int | None = None,
+    begin: int | None = None,
+    on_damage: str = "fail",
+    keep_crc_failures: bool = False,
+) -> LogReading:
+    """Returns the proven reading of the log; raises DamagedLog where it is damaged and ``on_damage`` is ``fail``.
+
+    ``begin`` is where a record is known to begin: what lies before it is not read.
+    With ``stop`` the log ends at the first damage, as the broker's recovery ends it; with ``salvage`` it goes on with
+    what survived behind each damaged range, and with ``keep_crc_failures`` records count whose body alone is damaged.
+    """
+    if on_damage == "salvage":
+        task = replace(task, with_units=True)  # what a queue misses tells which messages are lost
+    splits = plan_splits(segments, split_size, until, begin)
+    scans = sharing(runner.map("scan the commit log", task, splits), splits)
+    chain = follow_chain(segments, splits, [scan.report for scan in scans])
+    while chain.rescans:
+        for scan in runner.map("scan again from proven starts", task, chain.rescans):
+            scans[scan.report.split.number] = scan
+        chain = follow_chain(segments, splits, [scan.report for scan in scans])
+    whole = begin is None and segments[0].base == 0 and task.with_units and not task.selection.queues
+    known = ProvenLog(segments, splits, scans, chain, whole)
+    salvaging = on_damage == "salvage"
+    has_ghosts = any(scan.ghosts for scan in known.counted)
+    if (salvaging and chain.breaks) or has_ghosts or stale_segments.queues_must_tell(known):
+        known = damage.see_all_queues(runner, known, task)
+        known = replace(known, whole=begin is None and segments[0].base == 0)
+    known = stale_segments.without_older_segments(known)
+    tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
+    starts = [item.start for item in known.older]
+    breaks = [item for item in (*known.chain.breaks, *starts) if item.offset < tail.offset]
+    if on_damage == "fail":  # a broker reads a file of an older log: whether it is none of this log, a person must say
+        breaks += [start for start in starts if start not in breaks]
+    if tail.damage is not None:
+        breaks.append(tail.damage)
+    breaks.sort(key=lambda item: item.offset)
+    if breaks and on_damage == "fail":
+        raise DamagedLog(
+            f"the commit log is damaged: {describe(breaks[0].defect)}",
+            path=breaks[0].segment.path,
+            offset=breaks[0].offset,
+            advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
+        )
+    proven = replace(known, scans=scans)
+    if breaks and salvaging:
+        saved = damage.salvage(runner, known, tail, task, keep_crc_failures=keep_crc_failures)
+        reading = seen = _salvaged(proven, saved, tail, until)
+    else:
+        reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail, until) for log in (proven, known))
+    reading = _with_damaged_offsets(reading, seen)
+    if on_damage == "fail":
+        _refuse_damaged_offsets(reading)
+    _check_tiling(reading)
+    return reading
+
+
+def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
+    """Returns the reading with those ghosts among the damage in whose place a message is missing, of whatever queue:
+    ``seen`` is the same reading with the queues that tell.
+    """
+    if not reading.ghosts:
+        return reading
+    ghosts = sorted(reading.ghosts)
+    offsets = np.array([offset for offset, _ in ghosts], np.int64)
+    named = np.zeros(len(ghosts), bool)
+    for row in seen.losses.rows:
+        named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
+    reason = describe(RecordDefect.FOREIGN_OFFSET)
+    ranges = [Range(begin, begin + size, reason) for (begin, size), lost in zip(ghosts, named, strict=True) if lost]
+    return replace(
+        reading,
+        damaged=sorted([*reading.damaged, *ranges], key=lambda item: item.begin),
+        ghosts=[ghost for ghost, lost in zip(ghosts, named, strict=True) if not lost],
+    )
+
+
+def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitScan]:
+    """Returns the scans of these splits with one object for what they have in common: from the tasks every scan brings
+    its own split, segment and topics, and a fleet of light queues has a topic each. Raises TotalsDisagree unless each
+    split has its scan.
+    """
+    if [scan.report.split.number for scan in scans] != [split.number for split in splits]:
+        raise TotalsDisagree("scans were lost", found=len(scans), expected=len(splits))
+    known: dict[bytes, bytes] = {}
+    lists: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
+    shared: list[SplitScan] = []
+    for scan, split in zip(scans, splits, strict=True):
+        topics = lists.get(scan.topics) or tuple(known.setdefault(topic, topic) for topic in scan.topics)
+        shared.append(
+            replace(
+                scan,
+                report=replace(scan.report, split=split),
+                topics=lists.setdefault(topics, topics),
+                batch_runs=scan.batch_runs if scan.batch_units else NO_RUNS,
+            )
+        )
+    return shared
+
+
+def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReading:
+    stale = []
+    if tail.garbage_end > tail.offset:
+        stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one")]
+    return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
+
+
+def _refuse_damaged_offsets(reading: LogReading) -> None:
+    """Raises DamagedLog where a message is missing and a record of another place lies there: not a copy that a broker
+    left, but a message whose own offset is damaged. A log with other damage was refused before.
+    """
+    if reading.damaged:
+        offset = reading.damaged[0].begin
+        raise DamagedLog(
+            f"the commit log is damaged: {describe(RecordDefect.FOREIGN_OFFSET)}",
+            path=next(segment.path for segment in reading.segments if segment.base <= offset < segment.end),
+            offset=offset,
+            advice="--on-damage salvage fills the place of the message",
+        )
+
+
+def _stopped(known: ProvenLog, first: Break) -> LogReading:
+    """Returns the log as the broker's recovery would cut it: nothing from the first damage on."""
+    end = first.offset
+    scans = [scan for scan in known.counted if scan.report.end <= end]
+    blanks = [blank for blank in known.chain.blanks if blank[1] <= end]
+    cut = Range(end, known.segments[-1].end, f"{describe(first.defect)}; the log was ended here")
+    return _reading(known, scans, blanks, [cut], [], end, None)
+
+
+def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
+    scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
+    blanks = sorted([*known.chain.blanks, *saved.blanks])
+    damaged: list[Range] = []
+    stale: list[Range] = []
+    if tail.damage is None and tail.garbage_end > tail.offset:
+        stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one"))
+    ends = [scan.report.end for scan in scans if scan.records or scan.ghosts]
+    end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
+    end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
+    lost = []
+    segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all
+    for gap in saved.gaps:
+        if gap.finding == Finding.STALE and gap.defect != RecordDefect.OLDER_LOG:
+            stale.append(Range(gap.begin, gap.end, "records of an older log"))
+        elif gap.finding == Finding.BLANK:
+            reach = min(gap.begin + m.BLANK_SIZE, gap.end)
+            damaged.append(Range(gap.begin, reach, f"the BLANK of a segment; {describe(gap.defect)}", False))
+            blanks.append((reach, gap.end))
+        elif gap.finding != Finding.ZEROS or gap.begin < end:
+            certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
+            damaged.append(Range(gap.begin, gap.end, _reason(gap), certain))
+        if gap.record is not None:
+            lost.append(gap.record)
+    for ranges in (damaged, stale):  # segments of an older log, those behind breaks, and the tail come one by one
+        ranges.sort(key=lambda item: item.begin)
+    reading = _reading(known, scans, blanks, damaged, stale, end, until)
+    kept = [Range(scan.report.start or 0, scan.report.end, describe(RecordDefect.BODY_CRC)) for scan in saved.kept]
+    return replace(reading, kept=kept, lost_records=lost)
+
+
+def _reason(gap: Gap) -> str:
+    if gap.finding == Finding.AMBIGUOUS:
+        return "whole records that may be copies inside a lost message, left out"
+    return describe(gap.defect)
+
+
+def _reading(
+    known: ProvenLog,
+    scans: list[SplitScan],
+    blanks: list[tuple[int, int]],
+    damaged: list[Range],
+    stale: list[Range],
+    end: int,
+    until: int | None,
+) -> LogReading:
+    segments = known.segments
+    log_end = segments[-1].end if until is None else min(segments[-1].end, max(until, segments[0].base))
+    named = sum(item.end - max(item.begin, end) for item in (*damaged, *stale) if item.end > end)
+    return LogReading(
+        segments=list(segments),
+        scans=scans,
+        begin=known.splits[0].start if known.splits else segments[0].base,
+        end=end,
+        damaged=damaged,
+        stale=stale,
+        ghosts=[ghost for scan in scans for ghost in scan.ghosts],
+        blank_bytes=sum(stop - start for start, stop in blanks),
+        unwritten_bytes=max(log_end - end - named, 0),
+        whole=known.whole,
+    )
+
+
+def _check_tiling(reading: LogReading) -> None:
+    """Every byte from the log's begin to its end is a record, a ghost, a blank, damaged or stale, exactly once."""
+    for scan in reading.scans:
+        own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.ghosts)
+        if scan.report.start is None or scan.report.end - scan.report.start != own:
+            raise TotalsDisagree(
+                "the records of a split do not tile it", offset=scan.report.start, found=own, expected=scan.report.end
+            )
+    total = reading.record_bytes + sum(size for _, size in reading.ghosts) + reading.blank_bytes
+    total += sum(scan.head_bytes for scan in reading.scans)
+    total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
+    if total != reading.end - reading.begin:
+        raise TotalsDisagree("the records do not tile the log", found=total, expected=reading.end - reading.begin)
+
+
+_WORDS = {
+    RecordDefect.UNWRITTEN: "zeros where a record should be",
+    RecordDefect.TRUNCATED: "a record reaches past the end of its segment",
+    RecordDefect.ILLEGAL_MAGIC: "no record begins where the one before ends (illegal magic code)",
+    RecordDefect.SIZE_TOO_SMALL: "a record's size is too small",
+    RecordDefect.LENGTH_MISMATCH: "the lengths inside a record do not add up to its size",
+    RecordDefect.BODY_CRC: "a body does not match its CRC",
+    RecordDefect.PROPERTY_CRC: "a record does not match its property CRC",
+    RecordDefect.BAD_DELAY: "a delayed message has a delay level that is no number",
+    RecordDefect.BAD_INNER_BATCH: "an inner batch has no proper count or base",
+    RecordDefect.BAD_NAME: "a record's topic or queue id cannot be a directory",
+    RecordDefect.FOREIGN_OFFSET: "a record carries the offset of another place (was its segment renamed or moved?)",
+    RecordDefect.RECORD_TOO_LARGE: "a record claims more than 256 MiB",
+    RecordDefect.OLDER_LOG: "a segment begins with records of an older log",
+    RecordDefect.BAD_ENTRY: "the head of a DLedger entry contradicts its place or the record in it",
+    RecordDefect.ENTRY_OUT_OF_ORDER: "a DLedger entry does not follow the one before it (index or term)",
+}
+
+
+def describe(defect: RecordDefect) -> str:
+    """Returns a defect in words, with its code in capitals for those who search."""
+    return f"{_WORDS[defect]} [{defect.name}]"

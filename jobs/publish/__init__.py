@@ -1,0 +1,1 @@
+"""``publish`` and ``restore``, and ``backups``, which both use."""

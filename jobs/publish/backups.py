@@ -1,0 +1,128 @@
+"""What ``publish`` and ``restore`` share: the lock, replacements that a crash cut short, and carrying one out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from jobs.rebuild.build_store import MANIFEST
+from jobs.reporting import Report
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
+from storeformat.log.dledger import DATA
+from storeformat.log.log_end import check_log_end
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import durable, files, locations
+from storeformat.store import swap_journal
+from storeformat.store.broker_rules import rules_of
+from storeformat.store.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, find_segments, is_file_name
+from storeformat.store.log_directories import group_directories, groups_of, with_committed
+from storeformat.store.swap_journal import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
+
+_SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
+"""One of these is in every store that a broker has ever opened."""
+
+
+def local_root(store: str, *, log_elsewhere: bool = False) -> str:
+    """Returns the store's root as an absolute path; raises where it is none or not local."""
+    root = locations.absolute(store)
+    if not locations.is_local(root):
+        raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)
+    if not files.exists(root):
+        raise MissingInput("there is no such store", path=root)
+    _refuse_what_is_no_store(root, log_elsewhere=log_elsewhere)
+    return root
+
+
+def _refuse_what_is_no_store(root: str, *, log_elsewhere: bool) -> None:
+    """Raises where a directory shows that it is no store's root: a lock file made there would be a stray file, which in
+    ``commitlog/`` keeps a broker from starting.
+    """
+    names = [entry.name for entry in files.list_directory(root) or []]
+    advice = "--store must be the broker's storePathRootDir"
+    if any(is_file_name(name) for name in names):
+        raise NotAStore("this directory holds segments or queue files, it is not a store", path=root, advice=advice)
+    if MANIFEST in names and not set(names) & {COMMIT_LOG, LOCK}:
+        raise NotAStore("this is what a rebuild made, not a store", path=root, advice=advice)
+    if not (log_elsewhere or set(names) & _SIGNS or group_directories(root)):
+        raise MissingInput(
+            "this is not a broker's store", path=root, expected=" or ".join(sorted(_SIGNS)), advice=advice
+        )
+
+
+@contextmanager
+def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
+    """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
+    with durable.broker_lock(locations.join(root, LOCK), create=not dry_run):
+        groups = (locations.join(group, DATA) for group in group_directories(root))
+        refuse_mapped_log([locations.join(root, COMMIT_LOG), *groups])
+        yield
+
+
+def refuse_mapped_log(directories: Sequence[str]) -> None:
+    """Raises Refused where a process has a log mapped into memory: a broker that is still loading has not taken its
+    lock yet.
+    """
+    for log in directories:
+        process = durable.mapped_by(log)
+        if process is not None:
+            raise Refused(
+                f"the store is live: process {process} has its log mapped into memory",
+                path=log, advice="stop the broker first",
+            )  # fmt: skip
+
+
+def unfinished(known: Sequence[Replacement]) -> Replacement | None:
+    """Returns the replacement that a crash cut short. There is at most one: every run settles it first."""
+    return next((item for item in reversed(known) if item.journal.state in (STAGING, SWAPPING)), None)
+
+
+def next_sequence(known: Sequence[Replacement]) -> int:
+    """Returns the number of the next replacement."""
+    return 1 + max((item.journal.sequence for item in known), default=0)
+
+
+def would_settle(job: str, item: Replacement, how: str) -> Report:
+    """Returns the report of a dry run that met a replacement cut short."""
+    note = f"the {item.journal.kind} {item.name} was cut short; it would be {how} first"
+    return Report(job, store=item.root, backup=item.name, dry_run=True, notes=[note])
+
+
+def log_trouble(root: str, log: LogRange) -> str | None:
+    """Returns why this is no longer the log that a replacement in ``root`` belongs to, or None if it is."""
+    try:
+        groups = groups_of(log.directories) or group_directories(root)
+        segments, committed = with_committed(find_segments(log.directories, None), groups)
+        if segments[0].base != log.begin:
+            return f"the log begins at {segments[0].base}, not at {log.begin}"
+        rules = DecodeRules(split_parser=rules_of(log.broker_version).split_parser, as_broker=log.as_broker)
+        check_log_end(segments, log.end, rules, past_damage=log.past_damage, committed=committed.end)
+    except StoreFormatError as error:
+        return str(error)
+    return None
+
+
+def check_places(root: str, places: Sequence[Place]) -> None:
+    """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
+    mounted from elsewhere on this one, as containers do.
+    """
+    backup = locations.join(root, swap_journal.BACKUP)
+    names = [locations.join(root, place.path) for place in places if place.old]
+    for path in [*names, *([backup] if durable.present(backup) else [])]:
+        if durable.lies_apart(root, path):
+            raise Refused(
+                "this lies on a mount of its own and cannot be swapped in one step", path=path,
+                advice="unmount it, or have the broker's storePathRootDir on one file system",
+            )  # fmt: skip
+
+
+def carry_out(root: str, journal: Journal, advance: Callable[[int], object] = lambda done: None) -> Replacement:
+    """Returns the finished replacement. If anything goes wrong on the way, a signal too, all is as it was before."""
+    item = swap_journal.begin(root, journal)
+    try:
+        item = swap_journal.stage(item, advance)
+        return swap_journal.finish(item)
+    except BaseException:
+        newest = next(one for one in swap_journal.replacements(root) if one.name == item.name)
+        if newest.journal.state in (STAGING, SWAPPING):
+            swap_journal.undo(newest)
+        raise

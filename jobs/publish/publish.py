@@ -1,0 +1,276 @@
+"""``publish``: a finished rebuild takes the place of a store's own artefacts, all or nothing.
+
+Everything that can be wrong is found before the first file moves: the store is not live, the rebuild is whole and on
+disk, and it belongs to this log up to its last byte. Then ``storeformat.store.swap_journal`` swaps. The broker's lock
+is held throughout, so that neither a broker nor a second ``publish`` comes in between. A rebuild on an object store is
+fetched into the store's ``backup/`` first, and published from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from jobs.config import PublishOptions
+from jobs.publish import backups
+from jobs.rebuild.build_store import MANIFEST
+from jobs.rebuild.manifest import Manifest, check_files, fetch, read_manifest
+from jobs.reporting import Report, Reporter, size_text
+from storeformat.errors import MissingInput, Refused
+from storeformat.storage import durable, files, locations, outputs
+from storeformat.store import swap_journal
+from storeformat.store.layout import (
+    ABORT,
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    ROCKSDB_QUEUES,
+    ROCKSDB_STORE,
+    StoreLayout,
+    apply_settings,
+)
+from storeformat.store.log_directories import commit_log_directories
+from storeformat.store.not_rebuilt import holds_pairs
+from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
+from storeformat.store.topic_config import TOPICS, configured_batch_topics
+
+_PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
+
+_QUEUES_TELL = (
+    "a broker goes on where the queues end, the furthest of them: what lags behind these, other queues or the index, "
+    "will stay so; verify names it, and a rebuild of everything has it"
+)
+
+
+def run(options: PublishOptions, reporter: Reporter) -> Report:
+    """Returns the report of one publish; the new files are in place when it returns."""
+    begun = time.monotonic()
+    root, source = (
+        backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
+        outputs.resolved(locations.absolute(options.rebuilt)),
+    )
+    with backups.stopped_store(root, dry_run=options.dry_run):
+        if locations.is_local(source):
+            report = _publish(root, source, None, options, reporter)
+        else:
+            fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
+            report = _publish(root, fetched, source, options, reporter)
+    report["seconds"] = round(time.monotonic() - begun, 3)
+    return report
+
+
+def _publish(root: str, source: str, remote: str | None, options: PublishOptions, reporter: Reporter) -> Report:
+    """Publishes what is in ``source``, after it came there from ``remote`` if that is given."""
+    known = swap_journal.replacements(root)
+    open_one = backups.unfinished(known)
+    undone = None
+    if open_one is not None:
+        if _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None:
+            return _finish_earlier(open_one, options, reporter)
+        if options.dry_run:
+            return backups.would_settle("publish", open_one, "undone")
+        reporter.note(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
+        swap_journal.undo(open_one)
+        undone, known = open_one.name, swap_journal.replacements(root)
+    if (done := _published_before(known, source)) is not None:
+        return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
+    manifest = read_manifest(remote or source)
+    notes = _check_store(root, manifest, options)
+    _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
+    log = _check_log(root, manifest, options.commitlog)
+    backups.refuse_mapped_log(log.directories)
+    if not durable.can_give_to_owner_of(log.directories[0]):
+        notes.append("the log belongs to another user: make sure that the broker may write to the new files")
+    if remote is not None:
+        _check_space(root, manifest)
+        if options.dry_run:
+            notes.append("the rebuild was not fetched, and its bytes were not checked")
+        else:
+            fetch(remote, source, manifest, reporter)
+    if remote is None or not options.dry_run:
+        check_files(source, manifest, reporter)
+    places = _places(root, source, manifest)
+    backups.check_places(root, places)
+    if remote is None and durable.device_of(source) != durable.device_of(outputs.resolved(root)):
+        _check_space(root, manifest)
+    number = backups.next_sequence(known)
+    journal = Journal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
+    if options.dry_run:
+        done = Replacement(root, "", journal)
+    else:
+        with reporter.progress("copy the rebuild", manifest.disk_size) as progress:
+            done = backups.carry_out(root, journal, progress.update)
+    return _report(done, dry_run=options.dry_run, undone=undone, notes=notes, manifest=manifest)
+
+
+# ------------------------------------------------------------------------------------------- after a publish cut short
+def _same_publish(item: Replacement, source: str) -> bool:
+    """Returns whether this publish can be finished: it was swapping in what lies, or lay, in ``source``."""
+    journal = item.journal
+    if journal.kind != PUBLISH or journal.state != SWAPPING or journal.source != source:
+        return False
+    return not files.exists(locations.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
+
+
+def _finish_earlier(item: Replacement, options: PublishOptions, reporter: Reporter) -> Report:
+    if options.dry_run:
+        return backups.would_settle("publish", item, "finished")
+    reporter.note(f"finishing the publish {item.name} that was cut short")
+    return _report(swap_journal.finish(item), finished=item.name)
+
+
+def _published_before(known: Sequence[Replacement], source: str) -> Replacement | None:
+    """Returns the newest replacement if it published ``source``, which has been emptied by that."""
+    newest = next((item for item in reversed(known) if item.journal.state == FINISHED), None)
+    if newest is None or newest.journal.kind != PUBLISH:
+        return None
+    emptied = files.exists(source) and not files.list_directory(source)
+    return newest if newest.journal.source == source and emptied else None
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list[str]:
+    """Returns notes on what lies in the store beside the artefacts; raises Refused where it forbids a publish."""
+    notes = []
+    if durable.present(locations.join(root, ABORT)):
+        if not options.after_crash:
+            raise Refused(
+                "the store is live, or its broker did not stop cleanly: abort exists", path=locations.join(root, ABORT),
+                advice="make sure that no broker runs on it, then publish --after-crash",
+            )  # fmt: skip
+        if not manifest.whole:
+            notes.append(_PARTIAL)
+    if durable.present(locations.join(root, CONSUME_QUEUE, "CURRENT")):
+        raise Refused(
+            "this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files",
+            path=locations.join(root, CONSUME_QUEUE),
+        )
+    if durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
+        notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
+    if holds_pairs(locations.join(root, ROCKSDB_STORE)):
+        notes.append(
+            "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
+            "is shorter than it once was, move rocksdbstore/ away before the broker starts"
+        )
+    if CONSUME_QUEUE in manifest.artefacts and not manifest.whole:
+        notes.append(_QUEUES_TELL)
+    if manifest.damaged_ranges:
+        notes.append(_damage_note(manifest, options))
+    return notes
+
+
+def _damage_note(manifest: Manifest, options: PublishOptions) -> str:
+    """Returns what a broker does to the log that the files were made from, and on which one to start it."""
+    places = f"{manifest.damaged_ranges} damaged places (--on-damage {manifest.on_damage})"
+    danger = (
+        f"these files are from a log with {places}: a broker that starts on it may cut it at the first of them and "
+        "delete what follows; keep commitlog/, and start the broker on"
+    )
+    if options.commitlog:
+        return f"{danger} {', '.join(options.commitlog)}, with what rebuild --repair-log wrote in it"
+    repaired = "the segments that rebuild --on-damage salvage --repair-log DIR repairs"
+    return f"{danger} a copy with {repaired} (publish --commitlog COPY)"
+
+
+def _check_queue_types(configured: str, manifest: Manifest) -> None:
+    """Raises Refused where ``ConsumeQueueStore#queueTypeShouldBe`` would keep a 5.x broker from loading the queues.
+
+    ``configured`` is where the ``config/topics.json`` lies that it will read.
+    """
+    batch = configured_batch_topics(configured)
+    if batch is None:
+        return  # a broker without it takes every queue as it finds it
+    for name in manifest.files:
+        kind, _, rest = name.partition("/")
+        is_batch = rest.partition("/")[0] in batch
+        if (kind == CONSUME_QUEUE and is_batch) or (kind == BATCH_CONSUME_QUEUE and not is_batch):
+            raise Refused(
+                "config/topics.json has another type for this queue: no broker would start with it",
+                path=name, found=kind, expected=BATCH_CONSUME_QUEUE if is_batch else CONSUME_QUEUE,
+                advice="rebuild with the --batch-topic that config/topics.json names, or correct that file",
+            )  # fmt: skip
+
+
+def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
+    """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
+    layout = apply_settings(StoreLayout(), manifest.settings, strict=False)
+    directories = tuple(commit_log_directories(root, layout, named=named))
+    if missing := [path for path in directories if not files.exists(path)]:
+        raise MissingInput("there is no commit log", path=missing[0], advice="--commitlog PATH[,PATH] says where it is")
+    log = LogRange(
+        manifest.log_begin,
+        manifest.log_end,
+        directories,
+        manifest.broker_version,
+        past_damage=manifest.on_damage == "salvage",
+        as_broker=manifest.on_damage == "stop",
+    )
+    trouble = backups.log_trouble(root, log)
+    if trouble is not None:
+        raise Refused(
+            f"the rebuild is not of this log as it is now: {trouble}", advice="run rebuild again, then publish"
+        )
+    return log
+
+
+def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
+    """Returns what is swapped: whole artefacts, or queue directories; where the store lacks a parent, that parent."""
+
+    def fills(path: str) -> bool:
+        return any(name == path or name.startswith(f"{path}/") for name in manifest.files)
+
+    paths = []
+    for path in manifest.roots():
+        parts = path.split("/")
+        grown = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+        paths.append(next((item for item in grown if not durable.present(locations.join(root, item))), path))
+    places = [
+        Place(
+            path,
+            durable.present(locations.join(root, path)),
+            durable.present(locations.join(source, path)) or fills(path),
+        )
+        for path in dict.fromkeys(paths)
+    ]
+    if manifest.whole and durable.present(locations.join(root, ABORT)):
+        places.append(Place(ABORT, old=True, new=False))
+    return tuple(place for place in places if place.old or place.new)
+
+
+def _check_space(root: str, manifest: Manifest) -> None:
+    """Raises Refused if a rebuild that has to be copied, holes as holes, does not fit."""
+    free = files.free_space(root)
+    if free is not None and free < manifest.disk_size:
+        raise Refused(
+            "the rebuild lies on another file system and does not fit beside the store", path=root,
+            found=f"{size_text(free)} free", expected=size_text(manifest.disk_size),
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+def _report(
+    done: Replacement,
+    *,
+    dry_run: bool = False,
+    finished: str | None = None,
+    undone: str | None = None,
+    notes: Sequence[str] = (),
+    manifest: Manifest | None = None,
+) -> Report:
+    journal = done.journal
+    facts: dict[str, Any] = {"files": len(manifest.files), "file_bytes": manifest.size} if manifest else {}
+    return Report(
+        "publish",
+        store=done.root,
+        source=journal.source,
+        log_begin=journal.log.begin,
+        log_end=journal.log.end,
+        replaced=[place.path for place in journal.places if place.new],
+        backup=done.name or None,
+        backed_up=[place.path for place in journal.places if place.old],
+        **facts,
+        finished_earlier_run=finished,
+        undone_earlier_run=undone,
+        dry_run=dry_run,
+        notes=list(notes),
+    )

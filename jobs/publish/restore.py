@@ -1,0 +1,138 @@
+"""``restore``: the way back from a ``publish``, and the way back from a ``restore``.
+
+A backup is put back as a rebuild is published, by the same journalled swap, and what it replaces becomes a backup
+itself. So nothing is ever lost, and two restores in a row change nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from jobs.config import RestoreOptions
+from jobs.publish import backups
+from jobs.reporting import Report, Reporter
+from storeformat.errors import MissingInput, Refused
+from storeformat.storage import durable, locations
+from storeformat.store import swap_journal
+from storeformat.store.layout import ABORT
+from storeformat.store.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING, Journal, Place, Replacement
+
+
+def run(options: RestoreOptions, reporter: Reporter) -> Report:
+    """Returns the report of one restore; the old files are in place when it returns."""
+    begun = time.monotonic()
+    root = backups.local_root(options.store)
+    with backups.stopped_store(root, dry_run=options.dry_run):
+        report = _restore(root, options, reporter)
+    report["seconds"] = round(time.monotonic() - begun, 3)
+    return report
+
+
+def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
+    known = swap_journal.replacements(root)
+    name = None if options.backup is None else locations.name_of(options.backup)
+    open_one = backups.unfinished(known)
+    undone = None
+    if open_one is not None:
+        journal = open_one.journal
+        again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
+        how = "finished" if again else "undone"
+        if options.dry_run:
+            return backups.would_settle("restore", open_one, how)
+        reporter.note(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
+        if again:
+            done = swap_journal.finish(open_one)
+            return _report(done, finished=done.name, notes=_notes(done))
+        swap_journal.undo(open_one)
+        undone, known = open_one.name, swap_journal.replacements(root)
+        if journal.kind == PUBLISH and name in (None, undone):
+            return _undone_report(open_one)
+    chosen = _choose(known, name, root)
+    backups.refuse_mapped_log(chosen.journal.log.directories)
+    journal = Journal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
+    backups.check_places(root, journal.places)
+    done = Replacement(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
+    return _report(done, dry_run=options.dry_run, undone=undone, notes=_notes(done))
+
+
+def _choose(known: Sequence[Replacement], name: str | None, root: str) -> Replacement:
+    """Returns the backup that was asked for, or the newest one that has not been put back yet."""
+    spent = {item.journal.source for item in known if item.journal.kind == RESTORE and item.journal.state == FINISHED}
+    fresh = [item for item in known if item.journal.state == FINISHED and item.name not in spent]
+    if name is None and fresh:
+        return fresh[-1]
+    where = locations.join(root, swap_journal.BACKUP)
+    there = ", ".join(item.name for item in fresh) or "none"
+    if name is None:
+        raise Refused("there is no backup that could be put back", path=where)
+    for item in known:
+        if item.name == name and item in fresh:
+            return item
+        if item.name == name:
+            raise Refused("this backup has been put back already", path=item.directory, advice=f"backups: {there}")
+    raise MissingInput("there is no such backup", path=locations.join(where, name), advice=f"backups: {there}")
+
+
+def _places(chosen: Replacement) -> tuple[Place, ...]:
+    """Returns the backup's places with the roles changed: its old files come in, whatever is there now goes out."""
+    for place in chosen.journal.places:
+        if place.old and not durable.present(chosen.at(place.path)):
+            raise Refused("this backup is not whole any more", path=chosen.at(place.path))
+    places = [
+        Place(place.path, durable.present(locations.join(chosen.root, place.path)), place.old)
+        for place in chosen.journal.places
+    ]
+    return tuple(place for place in places if place.old or place.new)
+
+
+def _notes(done: Replacement) -> list[str]:
+    """Returns what whoever starts the broker next should know."""
+    notes = []
+    root, places = done.root, {place.path: place for place in done.journal.places}
+    abort = places.get(ABORT)
+    if abort is not None and abort.new:
+        notes.append("abort is back, too: the broker will recover as after a crash")
+    elif durable.present(locations.join(root, ABORT)) and abort is None:
+        notes.append("abort exists and stays: the broker did not stop cleanly since")
+    trouble = backups.log_trouble(root, done.journal.log)
+    if trouble is not None:
+        notes.append(
+            f"the log has changed since these files belonged to it: {trouble}; rebuild and publish before a start"
+        )
+    return notes
+
+
+def _undone_report(item: Replacement) -> Report:
+    """Returns the report of the way back from a publish that a crash had cut short."""
+    return Report(
+        "restore",
+        store=item.root,
+        restored=[place.path for place in item.journal.places if place.old],
+        undone_earlier_run=item.name,
+        dry_run=False,
+        notes=[],
+    )
+
+
+def _report(
+    done: Replacement,
+    *,
+    dry_run: bool = False,
+    finished: str | None = None,
+    undone: str | None = None,
+    notes: Sequence[str] = (),
+) -> Report:
+    journal = done.journal
+    return Report(
+        "restore",
+        store=done.root,
+        source=done.source,
+        restored=[place.path for place in journal.places if place.new],
+        backup=done.name or None,
+        backed_up=[place.path for place in journal.places if place.old],
+        finished_earlier_run=finished,
+        undone_earlier_run=undone,
+        dry_run=dry_run,
+        notes=list(notes),
+    )

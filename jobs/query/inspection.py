@@ -1,0 +1,156 @@
+"""``inspect``: what is in this log, segment by segment; or the records themselves from an offset on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import islice
+from typing import Any
+
+from jobs.config import InspectOptions
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore, open_store
+from jobs.log.store_log import read_log, selection_of
+from jobs.query.offline_store import row_rules, rows_of
+from jobs.reporting import Report, Reporter, size_text
+from jobs.spark import session
+from jobs.spark.runner import SparkRunner
+from jobs.spark.transforms import proven_ranges
+from storeformat.log.commit_log import BlockWindow, chain_from
+from storeformat.log.framing import ChainEnd
+from storeformat.record.decode import RecordBlock
+from storeformat.record.dispatch import topic_names
+from storeformat.storage import files, locations
+from udfs.scan import SplitScan
+from udfs.table.proven_ranges import proven_blocks
+
+DEFAULT_LIMIT = 20
+
+
+def run(options: InspectOptions, reporter: Reporter) -> Report:
+    """Returns what the log holds; records if the options name a place or a number of them."""
+    begun = time.monotonic()
+    store = open_store(options, needs_index_sizes=False)
+    if options.from_offset is not None or options.limit is not None:
+        facts = _records(store, options)
+    else:
+        with session.spark_context("rocketmq-store-spark inspect") as context:
+            reading = read_log(store, options, SparkRunner(context))
+        facts = {**reading.facts(), **contents(store, reading, options)}
+    return Report(
+        "inspect",
+        "damaged" if facts.get("damaged_ranges") or facts.get("kept_records") else "ok",
+        store=store.root,
+        broker_version=store.rules.version,
+        broker_version_reason=store.version_reason,
+        **facts,
+        seconds=round(time.monotonic() - begun, 3),
+        notes=list(store.notes),
+    )
+
+
+def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
+    """Returns the rows of segments and of the topics asked for, largest first."""
+    wanted = selection_of(options.topics).queues
+    segments = []
+    for segment in store.segments:
+        scans = [scan for scan in reading.scans if scan.report.split.segment.base == segment.base]
+        times = [at for scan in scans for at in (scan.first_timestamp, scan.last_timestamp) if at is not None]
+        segments.append(
+            {
+                "file": locations.name_of(segment.path),
+                "messages": sum(scan.records for scan in scans),
+                "bytes": sum(scan.record_bytes for scan in scans),
+                "first_stored": utc_text(times[0]) if times else None,
+                "last_stored": utc_text(times[-1]) if times else None,
+            }
+        )
+    topics: dict[str, dict[str, Any]] = {}
+    for scan in reading.scans:
+        names = topic_names(scan.topics)
+        for code, queue_id, count in _queued(scan):
+            if not _is_wanted(names[code], queue_id, wanted):
+                continue
+            row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
+            row["queues"].add(queue_id)
+            row["queued_messages"] += count
+    by_size = sorted(topics.values(), key=lambda row: (-row["queued_messages"], row["topic"]))
+    return {
+        "log": size_text(reading.end - reading.begin),
+        "segments": segments,
+        "topics": [{**row, "queues": len(row["queues"])} for row in by_size],
+    }
+
+
+def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
+    """Yields topic code, queue id and number of messages of each run, those of BatchCQ topics too."""
+    runs, batches = scan.runs, scan.batch_runs
+    yield from zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), runs.counts.tolist(), strict=True)
+    yield from zip(batches.topic_codes.tolist(), batches.queue_ids.tolist(), batches.messages.tolist(), strict=True)
+
+
+def utc_text(milliseconds: int) -> str:
+    """Returns a store time as UTC text, or the number where it is no time of this calendar."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
+class NoPlainEnd(Exception):
+    """Where the sizes lead to no further record lies more than unwritten bytes: only the whole log tells what it is."""
+
+
+def _records(store: OpenedStore, options: InspectOptions) -> dict[str, Any]:
+    """Returns the records asked for; where the log is damaged in front of the last of them, as the options say."""
+    limit = options.limit or DEFAULT_LIMIT
+    try:
+        rows = list(islice(records_from(store, options), limit))
+        return {"records": rows, "messages": len(rows)}
+    except NoPlainEnd:
+        with session.spark_context("rocketmq-store-spark inspect") as context:
+            reading = read_log(store, options, SparkRunner(context))
+    rows = list(islice(proven_records(store, options, reading), limit))
+    return {**reading.facts(), "records": rows, "messages": len(rows)}
+
+
+def records_from(store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
+    """Yields the records from an offset on, following the sizes from the first byte of its segment; raises NoPlainEnd
+    where they lead to what is neither a record nor the unwritten rest of the log.
+    """
+    begin = options.from_offset if options.from_offset is not None else store.segments[0].base
+    until = store.until(options.until_offset)
+    for number, segment in enumerate(store.segments):
+        limit = segment.end if until is None else min(segment.end, until)
+        if limit <= begin:
+            continue
+        with files.RangeReader(segment.path) as reader:
+            window = BlockWindow(reader, segment)
+            walk = chain_from(window, segment.base, store.decode_rules(), stop=limit, limit=limit)
+            for block in walk:
+                if block.offsets[-1] >= begin:
+                    yield from _wanted_rows(block, store, options)
+            if walk.ended == ChainEnd.DEFECT:
+                if not (window.is_zero(walk.position, limit) and number == len(store.segments) - 1):
+                    raise NoPlainEnd
+                return
+
+
+def proven_records(store: OpenedStore, options: InspectOptions, reading: LogReading) -> Iterator[dict[str, Any]]:
+    """Yields the records from an offset on that a reading of the log has proven, in the order of the log."""
+    for proven in proven_ranges(reading.scans, options.from_offset or 0):
+        for block in proven_blocks(proven, store.decode_rules()):
+            yield from _wanted_rows(block, store, options)
+
+
+def _wanted_rows(block: RecordBlock, store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
+    begin, wanted = options.from_offset or 0, selection_of(options.topics).queues
+    for row in rows_of(block, row_rules(store, bodies=options.bodies)):
+        if row["commit_log_offset"] >= begin and _is_wanted(row["topic"], row["queue_id"], wanted):
+            yield row
+
+
+def _is_wanted(topic: str, queue_id: int, wanted: Sequence[tuple[str, int | None]]) -> bool:
+    """Returns whether a queue is one of those that are asked for; without any, all are."""
+    return not wanted or (topic, queue_id) in wanted or (topic, None) in wanted

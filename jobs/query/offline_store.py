@@ -1,0 +1,178 @@
+"""A store as its broker would answer from it: records by offset, queues and index files, read without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from jobs.log.opening import OpenedStore
+from storeformat.arrays import Structs
+from storeformat.errors import MissingInput, NotAStore
+from storeformat.index import index_file
+from storeformat.log.commit_log import BlockWindow, Segment, chain_from
+from storeformat.queues import batch_consume_queue, batch_queue_search, consume_queue
+from storeformat.queues.queue_search import QueueFile, queue_end
+from storeformat.record.decode import RecordBlock, store_timestamp_at
+from storeformat.storage import files, locations
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
+from udfs.table import schemas
+from udfs.table.rows import RowRules, record_batch
+
+SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("cluster", "broker"))
+
+
+def row_rules(store: OpenedStore, *, bodies: bool) -> RowRules:
+    """Returns how records of a store are shown: every column that is no constant, bodies if asked for."""
+    columns = (*SHOWN_COLUMNS, schemas.BODY) if bodies else SHOWN_COLUMNS
+    return RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=columns)
+
+
+def rows_of(block: RecordBlock, rules: RowRules) -> list[dict[str, Any]]:
+    """Returns the genuine records of a block as dictionaries that JSON can hold."""
+    return [plain_row(row) for row in record_batch(block, rules).to_pylist()]
+
+
+def plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row of the table as JSON can hold it: times as text, and the store time in milliseconds, too."""
+    stored = row["store_timestamp"]
+    shown: dict[str, Any] = {"store_timestamp_ms": None if stored is None else round(stored.timestamp() * 1000)}
+    for name, value in row.items():
+        if hasattr(value, "isoformat"):
+            shown[name] = value.isoformat(timespec="milliseconds") if hasattr(value, "hour") else value.isoformat()
+        elif isinstance(value, list) and value and isinstance(value[0], tuple):
+            shown[name] = dict(value)
+        else:
+            shown[name] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    return shown
+
+
+@dataclass(frozen=True)
+class OfflineStore:
+    """The three things a broker looks up: the log by offset, a queue's units, the index by key hash."""
+
+    store: OpenedStore
+
+    @property
+    def min_phy_offset(self) -> int:
+        return self.store.segments[0].base
+
+    def segment_of(self, offset: int) -> Segment | None:
+        """Returns the segment that holds an offset."""
+        return next((segment for segment in self.store.segments if segment.base <= offset < segment.end), None)
+
+    def record_at(self, offset: int, *, bodies: bool = False) -> dict[str, Any] | None:
+        """Returns the record at an offset, None where there is none. Its body is checked against its CRC."""
+        segment = self.segment_of(offset)
+        if segment is None:
+            return None
+        begin = offset - segment.framing.head_size
+        with files.RangeReader(segment.path) as reader:
+            window = BlockWindow(reader, segment)
+            for block in chain_from(window, begin, self.store.decode_rules(), stop=begin + 1, block_size=1 << 16):
+                rows = rows_of(block, row_rules(self.store, bodies=bodies))
+                return rows[0] if rows else None
+        return None
+
+    def store_time(self, offset: int, size: int) -> int:
+        """Returns the store time of the record that a unit points at, -1 where the log does not hold it."""
+        segment = self.segment_of(offset)
+        if segment is None or offset + size > segment.end:
+            return -1
+        with files.RangeReader(segment.path) as reader:
+            return store_timestamp_at(reader, offset - segment.base)
+
+    def queue(self, topic: str, queue_id: int) -> list[QueueFile]:
+        """Returns the files of a consume queue in order; raises MissingInput where the store has no such queue."""
+        return [
+            QueueFile(
+                int(entry.name) // consume_queue.UNIT_SIZE, consume_queue.parse_units(files.read_bytes(entry.path))
+            )
+            for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)
+        ]
+
+    def batch_queue(self, topic: str, queue_id: int) -> list[Structs]:
+        """Returns the units of a BatchCQ topic's queue, file by file; raises MissingInput where there is none."""
+        contents = [files.read_bytes(entry.path) for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)]
+        return batch_queue_search.recovered([batch_consume_queue.parse_units(content) for content in contents])
+
+    def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.Entry]:
+        directory = locations.join(self.store.root, kind, topic, str(queue_id))
+        entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
+        if entries and not entries[-1].size:  # a broker was making it when it died
+            entries.pop()
+        if not entries:
+            raise MissingInput("the store has no such consume queue", path=directory, advice="--scan reads the log")
+        layout = self.store.layout
+        of_batches = layout.mapper_file_size_batch_consume_queue
+        expected = layout.consume_queue_file_size if kind == CONSUME_QUEUE else of_batches
+        for entry in entries:
+            if entry.size not in (expected, -1):
+                raise NotAStore(
+                    "a queue file has the wrong length: no broker answers from this queue", path=entry.path,
+                    found=entry.size, expected=expected, advice="rebuild it; --scan reads the log",
+                )  # fmt: skip
+        return entries
+
+    def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+        """Returns commit-log offset and size at a queue offset, None outside of the queue and for pre-blank units.
+
+        In a BatchCQ topic that is the record which holds the message.
+        """
+        if topic in self.store.batch_topics:
+            batches = self.batch_queue(topic, queue_id)
+            inside = queue_offset >= batch_queue_search.queue_range(batches, self.min_phy_offset)[0]
+            holding = batch_queue_search.unit_at(batches, queue_offset) if inside else None
+            return None if holding is None else (int(holding["phy_offset"]), int(holding["size"]))
+        queue = self.queue(topic, queue_id)
+        if queue_offset >= queue_end(queue):
+            return None
+        for file in queue:
+            place = queue_offset - file.first_queue_offset
+            if 0 <= place < len(file.units):
+                unit = file.units[place : place + 1]
+                if consume_queue.is_pre_blank(unit)[0] or not consume_queue.is_valid(unit)[0]:
+                    return None
+                return int(unit["phy_offset"][0]), int(unit["size"][0])
+        return None
+
+    def queue_modified(self, topic: str, queue_id: int) -> list[int]:
+        """Returns when each file of a queue was last changed, in milliseconds: what brokers up to 5.1.0 search by."""
+        return [files.modified_at(entry.path) for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)]
+
+    def index_files(self) -> list[tuple[index_file.IndexHeader, index_file.Read]]:
+        """Returns the headers of the index files in order of name, and how to read them."""
+        entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
+        found: list[tuple[index_file.IndexHeader, index_file.Read]] = []
+        for entry in entries:
+            if entry.size < 0 or not index_file.is_index_file_name(entry.name):
+                continue
+            read = partial(_read_mapped, entry.path, self.store.layout.index_file_size)
+            found.append((index_file.parse_header(read(0, index_file.HEADER_SIZE)), read))
+        return found
+
+    def index_offsets(self, topic: str, key: str, *, max_num: int, begin: int, end: int) -> list[int]:
+        """Returns the commit-log offsets that the index has for a key, ascending, other keys of its hash included."""
+        slots = self.store.layout.max_hash_slot_num
+        hashed = index_file.key_hash(topic, key)
+        found = index_file.query_offsets(self.index_files(), slots, hashed, max_num=max_num, begin=begin, end=end)
+        return sorted(found)
+
+
+def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
+    """Returns a part of a file as a broker that maps so many bytes of it reads it: zeros behind a cut one."""
+    data = bytearray(max(min(length, mapped - position), 0))
+    with files.RangeReader(path) as reader:
+        there = max(min(len(data), reader.size - position), 0)
+        reader.read_into(position, memoryview(data)[:there])
+    return bytes(data)
+
+
+def has_key(row: dict[str, Any], key: str) -> bool:
+    """Returns whether a record really has a key, as a client checks what the broker sent for a hash."""
+    return key == row["uniq_key"] or key in (row["keys"] or ())
+
+
+def stored_at(row: dict[str, Any]) -> int:
+    """Returns the store time of a row in milliseconds; 0 where it is no time."""
+    return int(row["store_timestamp_ms"] or 0)

@@ -1,0 +1,201 @@
+"""``query``: the broker's own answers, offline.
+
+=======  ======================================================================================
+key      ``queryMsgByKey``: the index, newest file first, at most 64 entries a broker looks at
+id       ``queryMsgById``: an offsetMsgId leads into the log; a UNIQ_KEY is a key of its topic
+offset   ``queryMsgByOffset``: the unit of a queue leads into the log
+time     ``searchOffset``: binary search in a queue by the store times of its records
+=======  ======================================================================================
+
+With ``--scan`` the log itself is read, which needs neither queues nor index and finds what they have lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jobs.config import QueryOptions
+from jobs.log.opening import open_store
+from jobs.log.store_log import counting_task, read_log
+from jobs.query import explain
+from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules
+from jobs.reporting import Report, Reporter
+from jobs.spark import session
+from jobs.spark.runner import Runner, SparkRunner
+from jobs.spark.transforms import proven_ranges
+from storeformat.errors import UsageError
+from storeformat.queues import batch_queue_search
+from storeformat.queues.queue_search import Boundary, min_offset, offset_by_modified_time, offset_by_time, queue_end
+from storeformat.record import message_ids
+from udfs.table.find_messages import FindMessages, FindTime, Wanted
+from udfs.table.proven_ranges import ProvenRange
+
+
+def run(options: QueryOptions, reporter: Reporter) -> Report:
+    """Returns the answer; exit code 1 where nothing was found."""
+    begun = time.monotonic()
+    asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
+    offline = OfflineStore(open_store(options, needs_index_sizes=asks_index))
+    if options.scan or options.explain:
+        with session.spark_context("rocketmq-store-spark query") as context:
+            answer = _ANSWERS[options.kind](options, offline, SparkRunner(context))
+    else:
+        answer = _ANSWERS[options.kind](options, offline, None)
+    found = answer.pop("found")
+    return Report(
+        "query",
+        "ok",
+        exit_code=0 if found else 1,
+        store=offline.store.root,
+        kind=options.kind,
+        found=found,
+        seconds=round(time.monotonic() - begun, 3),
+        **answer,
+        notes=[] if found else _where_else(options),
+    )
+
+
+def _where_else(options: QueryOptions) -> list[str]:
+    """Returns where to look for what was not found."""
+    if options.kind == "id" and options.topic is None:
+        return ["no message has this offsetMsgId; the msgId that clients show is a UNIQ_KEY: name its --topic, too"]
+    if options.scan or options.kind == "time":
+        return []
+    if options.kind == "offset":
+        return ["the queue has no message there; --scan reads the log itself"]
+    return [] if options.explain else ["the index does not have it; --explain says why, --scan reads the log itself"]
+
+
+def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the messages that the index has under a key, or that the log has with ``--scan``."""
+    if options.topic is None or options.key is None:
+        raise UsageError("query key needs --topic and --key")
+    if options.scan and runner is not None:
+        wanted = Wanted(topic=options.topic, key=options.key, begin=options.begin, end=options.end)
+        return _messages(find(options, offline, runner, wanted, options.max_messages))
+    offsets = offline.index_offsets(
+        options.topic, options.key, max_num=options.max_messages, begin=options.begin, end=options.end
+    )
+    rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
+    mine = [row for row in rows if row["topic"] == options.topic and has_key(row, options.key)]
+    answer = _messages(mine)
+    answer["commit_log_offsets"] = offsets
+    answer["other_keys_of_the_same_hash"] = len(rows) - len(mine)
+    if options.explain and runner is not None:
+        stored = find(options, offline, runner, Wanted(topic=options.topic, key=options.key), options.max_messages)
+        answer["explanation"] = explain.explain_key(
+            options, offline, stored, {row["commit_log_offset"] for row in mine}
+        )
+    return answer
+
+
+def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic."""
+    text = options.message_id or ""
+    if options.topic is not None:
+        keyed = QueryOptions(**{**vars(options), "kind": "key", "key": text})
+        return by_key(keyed, offline, runner)
+    parsed = message_ids.parse_offset_message_id(text)
+    if parsed is None:
+        raise UsageError("this is no offsetMsgId", found=text, advice="a UNIQ_KEY needs --topic")
+    row = offline.record_at(parsed.commit_log_offset, bodies=options.bodies)
+    return _messages([row] if row is not None and row["offset_msg_id"] == str(parsed) else [])
+
+
+def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the message at a place of a queue."""
+    if options.topic is None or options.queue_id is None or options.offset is None:
+        raise UsageError("query offset needs --topic, --queue and --offset")
+    if runner is not None:
+        wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
+        return _messages(find(options, offline, runner, wanted, options.max_messages))
+    unit = offline.unit_at(options.topic, options.queue_id, options.offset)
+    row = None if unit is None else offline.record_at(unit[0], bodies=options.bodies)
+    return _messages([row] if row is not None else [])
+
+
+def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the queue offset of a time, with the queue's ends."""
+    if options.topic is None or options.queue_id is None or options.time is None:
+        raise UsageError("query time needs --topic, --queue and --time")
+    if runner is not None:
+        return _time_by_scan(options, offline, runner)
+    if options.topic in offline.store.batch_topics:
+        return _batch_by_time(options, offline, options.topic, options.queue_id, options.time)
+    queue = offline.queue(options.topic, options.queue_id)
+    version = tuple(int(part) for part in offline.store.rules.version.split("."))
+    end = queue_end(queue)
+    begin = min_offset(queue, end, offline.min_phy_offset, version)
+    if version < (5, 1):
+        modified = offline.queue_modified(options.topic, options.queue_id)
+        found = offset_by_modified_time(
+            queue,
+            modified,
+            options.time,
+            offline.store_time,
+            begin=begin,
+            end=end,
+            min_phy_offset=offline.min_phy_offset,
+        )
+    else:
+        found = offset_by_time(
+            queue,
+            options.time,
+            Boundary(options.boundary),
+            offline.store_time,
+            begin=begin,
+            end=end,
+            min_phy_offset=offline.min_phy_offset,
+        )
+    return {"found": 1 if end > begin else 0, "queue_offset": found, "min_offset": begin, "max_offset": end}
+
+
+def _batch_by_time(
+    options: QueryOptions, offline: OfflineStore, topic: str, queue_id: int, time: int
+) -> dict[str, Any]:
+    batches = offline.batch_queue(topic, queue_id)
+    begin, end = batch_queue_search.queue_range(batches, offline.min_phy_offset)
+    found = batch_queue_search.offset_by_time(batches, time, Boundary(options.boundary), begin=begin, end=end)
+    return {"found": 1 if end > begin else 0, "queue_offset": found, "min_offset": begin, "max_offset": end}
+
+
+def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) -> dict[str, Any]:
+    rules = row_rules(offline.store, bodies=False)
+    task = FindTime(options.topic or "", options.queue_id or 0, options.time or 0, rules)
+    places = runner.map("find a time", task, _checked_ranges(options, offline, runner))
+    begin = min((place.first for place in places), default=0)
+    end = max((place.end for place in places), default=0)
+    later = [place.first_at_or_after for place in places if place.first_at_or_after is not None]
+    earlier = [place.last_at_or_before for place in places if place.last_at_or_before is not None]
+    found = min(later, default=end) if options.boundary == "lower" else max(earlier, default=begin)
+    return {"found": len(places), "queue_offset": found, "min_offset": begin, "max_offset": end}
+
+
+def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) -> tuple[ProvenRange, ...]:
+    """Returns the ranges of the log that are records, after a first reading that checked them."""
+    store = offline.store
+    reading = read_log(store, options, runner, counting_task(store, with_units=False))
+    return proven_ranges(reading.scans)
+
+
+def find(
+    options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted, limit: int
+) -> list[dict[str, Any]]:
+    """Returns the first ``limit`` messages of the log that are wanted, in the order of the log."""
+    task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), limit)
+    found = runner.map("find messages", task, _checked_ranges(options, offline, runner))
+    return [plain_row(row) for row in found[:limit]]
+
+
+def _messages(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"found": len(rows), "messages": rows}
+
+
+_ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[str, Any]]] = {
+    "key": by_key,
+    "id": by_id,
+    "offset": by_offset,
+    "time": by_time,
+}

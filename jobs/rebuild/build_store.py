@@ -1,0 +1,397 @@
+"""The rebuild itself: from an opened store to checked files in a staging directory.
+
+    segments --scan--> runs in staging --plan--> files --build--> staging --check--> ready to get their final name
+
+On an object store, which has no rename, files are made under their final names: there the manifest, which is written
+last, makes an output of them. The source is never touched. Every unit and entry is counted a second time, in the bytes
+of the written files, before a rebuild counts as done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NoReturn
+
+from jobs.config import RebuildOptions, TopicFilter, VerifyOptions
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from jobs.log.store_log import read_log, selection_of
+from jobs.rebuild import planning
+from jobs.spark.runner import Runner
+from storeformat import __version__
+from storeformat.errors import MissingInput, Refused, TotalsDisagree, WriteFailed
+from storeformat.queues import consume_queue
+from storeformat.record.dispatch import topic_names
+from storeformat.storage import files, locations, outputs
+from storeformat.storage.extents import Content, content_of, read_back
+from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
+from storeformat.store.topic_config import TOPICS, topic_configuration
+from storeformat.store.topics_json import topics_json
+from udfs.batch_queues import BuildBatchQueueFiles
+from udfs.build import (
+    BuildFiles,
+    BuildIndexFiles,
+    BuildQueueFiles,
+    IndexFile,
+    QueueFile,
+    staged_timestamp,
+)
+from udfs.file_rows import FileRow, FileRows, batch_of
+from udfs.queue_ext import BuildExtFiles
+from udfs.scan import ScanTask
+
+MANIFEST = "manifest.json"
+MANIFEST_FORMAT = 2
+CLAIM = ".claim-"
+_NO_FILE = "no file"
+_QUEUE_FILES_A_TASK = 256
+_UNITS_A_TASK = (32 << 20) // consume_queue.UNIT_SIZE
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished and checked rebuild in staging."""
+
+    directory: str
+    reading: LogReading
+    queues: planning.QueuesPlan | None
+    index: planning.IndexPlan | None
+    rows: FileRows
+    batch_queues: planning.BatchQueuesPlan | None = None
+    topics_added: tuple[str, ...] = ()
+    """Topics for which config/topics.json has got an entry."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a rebuild works: directories for runs, for files that are not checked yet, and for those that are."""
+
+    runs: str
+    drafts: str
+    made: str
+
+    @staticmethod
+    def within(staging: str, made: str | None) -> Workplace:
+        """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
+        names = (
+            locations.join(staging, "runs"),
+            locations.join(staging, "drafts"),
+            made or locations.join(staging, "made"),
+        )
+        for directory in names:
+            files.make_directory(directory)
+        return Workplace(*names)
+
+
+def rebuild(
+    options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
+) -> Built:
+    """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
+    place = Workplace.within(staging, made)
+    with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
+    reading = scan_store(options, store, place.runs, runner, with_times=with_times)
+    queues = (
+        planning.plan_queues(reading.scans, store.layout, reading.losses) if "consumequeue" in options.only else None
+    )
+    batches = planning.plan_batch_queues(reading.scans, store.layout) if queues and store.batch_topics else None
+    index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
+    parts: list[FileRows] = []
+    configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
+    if not options.dry_run:
+        if configuration is not None:
+            parts.append(_write_whole(place.made, TOPICS, configuration))
+        if batches is not None:
+            parts.append(_build_batch_queues(runner, store, batches, place))
+        if queues is not None and queues.ext_files:
+            parts.append(_build_ext_files(runner, store, queues, place))
+        parts.append(_build_files(runner, store, queues, index if "index" in options.only else None, place))
+        if "checkpoint" in options.only:
+            checkpoint = _checkpoint(store, reading, index.end_timestamp)
+            parts.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
+    rows = FileRows.concatenate(parts).by_path()
+    if not options.dry_run:
+        complete(place.made, options, store, reading, rows)
+    files.remove_tree(place.runs)
+    return Built(place.made, reading, queues, index if "index" in options.only else None, rows, batches, tuple(added))
+
+
+def scan_store(
+    options: RebuildOptions | VerifyOptions,
+    store: OpenedStore,
+    runs: str,
+    runner: Runner,
+    *,
+    mark_tag_entries: bool = False,
+    with_times: bool = False,
+) -> LogReading:
+    """Returns the proven reading of a store's log; the runs and entries that the options ask for lie in
+    ``staged_runs``.
+    """
+    task = ScanTask(
+        staging=runs,
+        decode_rules=store.decode_rules(),
+        dispatch_rules=store.dispatch_rules(),
+        selection=selection_of(options.topics),
+        with_units="consumequeue" in options.only or "checkpoint" in options.only,
+        with_entries="index" in options.only or "checkpoint" in options.only,
+        with_times=with_times,
+        mark_tag_entries=mark_tag_entries,
+    )
+    reading = read_log(store, options, runner, task)
+    _refuse_unknown_queues(options.topics, store, reading)
+    return reading
+
+
+def _refuse_unknown_queues(wanted: Sequence[TopicFilter], store: OpenedStore, reading: LogReading) -> None:
+    """Raises MissingInput for a topic or queue that neither the log nor the store has: a name that was mistyped."""
+    if not wanted:
+        return
+    here = set()
+    for scan in reading.scans:
+        names = topic_names(scan.topics)
+        for runs in (scan.runs, scan.batch_runs):
+            pairs = zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)
+            here |= {(names[code], queue_id) for code, queue_id in pairs}
+    here |= {(topic, None) for topic, _ in here}
+    for item in wanted:
+        parts = (item.topic,) if item.queue_id is None else (item.topic, str(item.queue_id))
+        places = [locations.join(store.root, kind, *parts) for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)]
+        if (item.topic, item.queue_id) not in here and not any(files.exists(place) for place in places):
+            raise MissingInput(
+                "neither the log nor the store has this topic or queue", path=":".join(parts),
+                advice="inspect lists the topics; names are case-sensitive",
+            )  # fmt: skip
+
+
+def _build_files(
+    runner: Runner,
+    store: OpenedStore,
+    queues: planning.QueuesPlan | None,
+    index: planning.IndexPlan | None,
+    place: Workplace,
+) -> FileRows:
+    """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
+    layout = store.layout
+    build = BuildFiles(
+        BuildQueueFiles(
+            place.made,
+            place.drafts,
+            layout.consume_queue_file_size,
+            tuple(store.segments),
+            layout.mapped_file_size_consume_queue_ext,
+        ),
+        BuildIndexFiles(
+            place.made, place.drafts, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put
+        ),
+    )
+    index_files = index.files if index else []
+    batches = queues.files.batches(_QUEUE_FILES_A_TASK, _UNITS_A_TASK) if queues else []
+    jobs: list[IndexFile | Sequence[QueueFile]] = [*index_files, *batches]
+    made = runner.map("write consume queues and index files", build, jobs)
+    index_rows, queue_rows = FileRows.of(made[: len(index_files)]), FileRows.of(made[len(index_files) :])
+    if index is not None:
+        check_rows("index", index_rows, zip((file.path for file in index_files), index.entries, strict=True))
+        check_offsets("index", index_rows, index.offset_sum)
+    if queues is not None:
+        check_rows("consume queue", queue_rows, queues.files.units())
+        if queues.complete:
+            check_offsets("consume queue", queue_rows, queues.offset_sum)
+    return FileRows.concatenate([index_rows, queue_rows])
+
+
+def _build_batch_queues(
+    runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Workplace
+) -> FileRows:
+    build = BuildBatchQueueFiles(place.made, place.drafts, store.layout.mapper_file_size_batch_consume_queue)
+    rows = FileRows.of(runner.map("write batch consume queues", build, plan.files))
+    check_rows("batch consume queue", rows, ((file.path, sum(file.counts)) for file in plan.files))
+    if plan.complete:
+        check_offsets("batch consume queue", rows, plan.offset_sum)
+    return rows
+
+
+def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Workplace) -> FileRows:
+    build = BuildExtFiles(place.made, place.drafts, store.layout.mapped_file_size_consume_queue_ext)
+    rows = FileRows.of(runner.map("write consume queue ext", build, plan.ext_files))
+    check_rows("consume queue ext", rows, ((file.path, sum(file.counts)) for file in plan.ext_files))
+    return rows
+
+
+def check_rows(what: str, rows: FileRows, expected: Iterable[tuple[str, int]]) -> None:
+    """Raises TotalsDisagree unless the written files are the ``expected`` ones (path, units or entries), in order."""
+    for row, wanted in zip_longest(rows, expected):
+        if row is None or wanted is None or (row.path, row.count) != wanted:
+            raise TotalsDisagree(
+                f"the {what} files do not hold what the log does",
+                path=row.path if row else wanted[0],
+                found=row and row.count,
+                expected=wanted,
+            )
+
+
+def check_offsets(what: str, rows: FileRows, offset_sum: int) -> None:
+    """Raises TotalsDisagree unless the offsets in the written files add up to what the scan found."""
+    if rows.offset_sum() != offset_sum:
+        raise TotalsDisagree(
+            f"the offsets in the {what} files do not add up", found=rows.offset_sum(), expected=offset_sum
+        )
+
+
+def _write_whole(made: str, path: str, content: bytes) -> FileRows:
+    files.write_bytes(locations.join(made, path), content)
+    return FileRows.of([batch_of([FileRow(path, content_of(content))])])
+
+
+def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str]]:
+    """Returns config/topics.json for the topics of the log, and which of them the store's own does not have."""
+    queues: dict[str, int] = {}
+    for scan in reading.scans:
+        names = topic_names(scan.topics)
+        for runs in (scan.runs, scan.batch_runs):
+            for code, queue_id in set(zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)):
+                queues[names[code]] = max(queues.get(names[code], 0), queue_id + 1)
+    times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
+    return topics_json(queues, store.batch_topics, topic_configuration(store.root), times[-1] if times else 0)
+
+
+def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: int) -> StoreCheckpoint:
+    """Returns the checkpoint with which a clean start takes the short path and an immediate crash loses nothing."""
+    last = [scan for scan in reading.scans if scan.last_timestamp is not None]
+    last_unit = [scan.last_unit for scan in reading.scans if scan.last_unit >= 0]
+    return for_rebuilt_store(
+        tuple(int(number) for number in store.rules.version.split(".")),
+        last_store_timestamp=last[-1].last_timestamp or 0 if last else 0,
+        last_index_end_timestamp=index_end_timestamp,
+        last_queued_phy_offset=last_unit[-1] if last_unit else 0,
+    )
+
+
+def _manifest(options: RebuildOptions, store: OpenedStore, built_from: LogReading, rows: FileRows) -> Iterator[str]:
+    """Yields, piece by piece, what ``publish`` needs to know: which files with which content, of which range of which
+    log, made how. The files come last, one a line.
+    """
+    facts = {
+        "format": MANIFEST_FORMAT,
+        "program": "rocketmq-store-spark",
+        "version": __version__,
+        "log_begin": built_from.begin,
+        "log_end": built_from.end,
+        "messages": built_from.records,
+        "broker_version": store.rules.version,
+        "settings": store.layout.settings(),
+        "on_damage": options.on_damage,
+        "until_offset": options.until_offset,
+        "artefacts": list(options.only),
+        "topics": [item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in options.topics],
+        "damaged_ranges": [item.as_row() for item in built_from.damaged_places],
+    }
+    yield json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": ['
+    for number, row in enumerate(rows):
+        content = row.content
+        line = {
+            "path": row.path, "size": content.size, "data_size": content.data_size, "sha256": content.sha256.hex(),
+        }  # fmt: skip
+        yield (",\n  " if number else "\n  ") + json.dumps(line)
+    yield "\n ]\n}\n"
+
+
+def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
+    """Writes the manifest, after a last look at what is there: with it the files are an output."""
+    check_all_there(made, rows)
+    write_manifest(made, (text.encode() for text in _manifest(options, store, reading, rows)))
+
+
+def check_all_there(made: str, rows: FileRows) -> None:
+    """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
+    found: dict[str, int | str] = {
+        path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)
+    }
+    for row in rows:
+        size = found.pop(row.path, _NO_FILE)
+        if size != row.content.size:
+            _refuse_made(made, row.path, size, row.content.size)
+    if found:
+        path = min(found)
+        _refuse_made(made, path, found[path], _NO_FILE)
+
+
+def _refuse_made(made: str, path: str, found: int | str, expected: int | str) -> NoReturn:
+    raise WriteFailed(
+        "what a task wrote is not what is there", path=locations.join(made, path), found=found, expected=expected,
+        advice="all machines of the cluster must see the output, and nobody else may write there",
+    )  # fmt: skip
+
+
+def write_manifest(made: str, manifest: Iterable[bytes]) -> None:
+    """Writes the manifest, which comes in pieces, where none is; with it, the files are an output."""
+    path = locations.join(made, MANIFEST)
+    if files.exists(path):
+        raise Refused("another rebuild wrote here at the same time", path=path)
+    digest, size = hashlib.sha256(), 0
+    with files.FileWriter(path) as writer:
+        for piece in manifest:
+            digest.update(piece)
+            size += len(piece)
+            writer.write(piece)
+    _, stored = read_back(path, size)
+    if stored != Content(size, size, digest.digest()):
+        raise WriteFailed("the manifest is not as it was written: another rebuild writes here, too", path=path)
+
+
+@contextmanager
+def claimed(output: str) -> Iterator[None]:
+    """Within it this rebuild alone fills an output on an object store; if it fails, the output is gone afterwards.
+
+    Object stores list what was written, so of two rebuilds that each write a claim and look around afterwards, one at
+    least sees the other. One that was killed leaves its claim and no manifest: no output, and no place for another.
+    """
+    claim = locations.join(output, CLAIM + uuid.uuid4().hex)
+    files.write_bytes(claim, b"")
+    others = sorted(files.tree_sizes(output).keys() - {locations.name_of(claim)})
+    if others:
+        files.remove_object(claim)
+        advice = f"a rebuild left {others[0]} that runs, or was killed: then remove all of it"
+        raise Refused(
+            "the output directory is not empty", path=output, found=others[0], expected="nothing",
+            advice=advice if others[0].startswith(CLAIM) else None,
+        )  # fmt: skip
+    try:
+        yield
+        files.remove_object(claim)
+    except BaseException:
+        files.remove_tree(output)
+        raise
+
+
+def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str]:
+    """Returns a context with a new directory for what lives no longer than the job: beside the output, or, where that
+    is no file system but all tasks run on this machine, in its directory for temporary files.
+    """
+    if not locations.is_local(output) and one_machine:
+        return staging_beside(locations.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))
+    return staging_beside(output)
+
+
+@contextmanager
+def staging_beside(output: str) -> Iterator[str]:
+    """Yields a new directory beside the output, and removes it, whatever happens; its parents, too, if they had to be
+    made and nothing else came there.
+    """
+    staging = locations.join(
+        locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
+    )
+    made = outputs.missing_parents(staging)
+    try:
+        files.make_directory(staging)
+        yield staging
+    finally:
+        files.remove_tree(staging)
+        outputs.remove_empty(made)

@@ -1,0 +1,54 @@
+"""Repaired copies of damaged segments, for a broker that would cut its log at the damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.log.log_scan import LogReading
+from jobs.log.verified_chain import time_before
+from storeformat.log.commit_log import Segment
+from storeformat.salvage.repair import Patch, crc_patch, fill_range, join_ranges
+from storeformat.storage import files, locations
+
+_CHUNK = 8 << 20
+
+
+def repair_log(reading: LogReading, directory: str) -> list[str]:
+    """Returns the names of the segments that needed repair; their repaired copies are in ``directory`` afterwards.
+
+    Everything else in them is as it was: a survivor keeps its offset, and a queue its places.
+    """
+    by_segment: dict[Segment, list[Patch]] = {}
+    for segment, patch in _patches(reading):
+        by_segment.setdefault(segment, []).append(patch)
+    for segment, patches in by_segment.items():
+        _copy(segment, locations.join(directory, locations.name_of(segment.path)), patches)
+    return [locations.name_of(segment.path) for segment in by_segment]
+
+
+def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
+    ranges = [(item.begin, item.end) for item in (*reading.damaged, *reading.stale) if item.begin < reading.end]
+    records = [scan for scan in reading.scans if scan.records]
+    for segment, begin, end in join_ranges(ranges, reading.segments):
+        followed = any(end <= (scan.report.start or 0) < segment.end for scan in records)
+        after = next((scan.first_timestamp for scan in records if (scan.report.start or 0) >= end), None)
+        time = time_before([scan for scan in records if scan.report.end <= begin], after) or after or 0
+        for patch in fill_range(begin, end, segment, time, is_last=not followed):
+            yield segment, patch
+    for item in reading.kept:
+        segment = next(segment for segment in reading.segments if segment.base <= item.begin < segment.end)
+        record = bytearray(item.end - item.begin)
+        with files.RangeReader(segment.path) as reader:
+            reader.read_into(item.begin - segment.base, memoryview(record))
+        yield segment, crc_patch(bytes(record), item.begin)
+
+
+def _copy(segment: Segment, target: str, patches: list[Patch]) -> None:
+    buffer = bytearray(_CHUNK)
+    with files.RangeReader(segment.path) as reader, files.FileWriter(target) as writer:
+        for at in range(0, segment.size, _CHUNK):
+            chunk = memoryview(buffer)[: min(_CHUNK, segment.size - at)]
+            reader.read_into(at, chunk)
+            writer.write(chunk)
+        for patch in patches:
+            writer.write_at(patch.offset - segment.base, patch.data)

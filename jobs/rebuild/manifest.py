@@ -1,0 +1,183 @@
+"""The manifest of a rebuild: what ``publish`` may put in place, and the check that it is all there and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from jobs.config import ARTEFACTS, ROCKSDB, TopicFilter
+from jobs.rebuild.build_store import MANIFEST, MANIFEST_FORMAT
+from jobs.reporting import Reporter
+from storeformat.errors import MissingInput, Refused
+from storeformat.storage import durable, files, locations
+from storeformat.storage.extents import Content, copy
+from storeformat.store.broker_rules import VERSIONS
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
+from storeformat.store.topic_config import TOPICS
+
+QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
+"""What a rebuild of the queues fills: the first always, the others where the store has them."""
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest; ``files`` maps each path below DIR to its content, ``settings`` are those of the rebuild under their
+    broker.conf names, ``digest`` is that of the manifest.
+    """
+
+    digest: str
+    log_begin: int
+    log_end: int
+    broker_version: str
+    on_damage: str
+    damaged_ranges: int
+    artefacts: tuple[str, ...]
+    topics: tuple[tuple[str, int | None], ...]
+    settings: Mapping[str, str]
+    files: Mapping[str, Content]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it covers everything a broker derives from the log, of all topics."""
+        return not self.topics and set(self.artefacts) == set(ARTEFACTS)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files, holes too."""
+        return sum(content.size for content in self.files.values())
+
+    @property
+    def data_size(self) -> int:
+        """Bytes of all files as far as they hold data: what there is to read and to copy."""
+        return sum(content.data_size for content in self.files.values())
+
+    @property
+    def disk_size(self) -> int:
+        """Bytes that the files take on a disk: their data in whole blocks. A broker's own files have holes, too, and
+        fill them as messages come.
+        """
+        return sum(-(-content.data_size // _BLOCK) * _BLOCK for content in self.files.values())
+
+    def roots(self) -> list[str]:
+        """Returns the paths below the store that this rebuild replaces, whether it has files there or not."""
+        if self.topics:
+            named = [topic if queue is None else f"{topic}/{queue}" for topic, queue in self.topics]
+            kinds = [kind for kind in QUEUE_ARTEFACTS if kind == CONSUME_QUEUE or self._fills(kind)]
+            return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
+        filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
+        return [*self.artefacts, *filled, *([TOPICS] if TOPICS in self.files else [])]
+
+    def _fills(self, kind: str) -> bool:
+        return any(path.startswith(f"{kind}/") for path in self.files)
+
+
+def read_manifest(directory: str) -> Manifest:
+    """Returns the manifest of a finished rebuild; raises Refused if DIR is none."""
+    path = locations.join(directory, MANIFEST)
+    if not files.exists(directory):
+        raise MissingInput("there is no such directory", path=directory)
+    if not files.exists(path):
+        raise Refused("this is no finished rebuild: it has no manifest", path=path, advice="run rebuild --output first")
+    data = files.read_bytes(path)
+    try:
+        facts: dict[str, Any] = json.loads(data)
+        if facts["format"] != MANIFEST_FORMAT:
+            raise Refused(
+                "another version of this program wrote this manifest", path=path,
+                found=facts["format"], expected=MANIFEST_FORMAT, advice="run rebuild again",
+            )  # fmt: skip
+        manifest = Manifest(
+            digest=hashlib.sha256(data).hexdigest(),
+            log_begin=int(facts["log_begin"]),
+            log_end=int(facts["log_end"]),
+            broker_version=str(facts["broker_version"]),
+            on_damage=str(facts["on_damage"]),
+            damaged_ranges=len(facts["damaged_ranges"]),
+            artefacts=tuple(facts["artefacts"]),
+            topics=tuple((item.topic, item.queue_id) for item in map(TopicFilter.parse, facts["topics"])),
+            settings={str(name): str(value) for name, value in facts["settings"].items()},
+            files={str(row["path"]): _content(row) for row in facts["files"]},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
+    if manifest.artefacts == ROCKSDB:
+        raise Refused("this is a table of RocksDB pairs, nothing that a broker reads from its store", path=path)
+    if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(ARTEFACTS):
+        raise Refused("the manifest names what this program does not know", path=path, advice="run rebuild again")
+    roots = manifest.roots()
+    for name in manifest.files:
+        if not (_is_inside(name) and any(name == root or name.startswith(root + "/") for root in roots)):
+            raise Refused("the manifest names a file that does not belong to its artefacts", path=path, found=name)
+    return manifest
+
+
+def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> None:
+    """Copies a rebuild from an object store into a local directory, whose manifest comes last; raises Refused unless
+    every file is as the rebuild wrote it. What an earlier attempt brought is taken if it is right.
+    """
+    done, drafts = 0, f"{target}.drafts"
+    files.make_directory(target)
+    with reporter.progress("fetch the rebuild", manifest.data_size) as progress:
+        for name, expected in sorted(manifest.files.items()):
+            place = locations.join(target, name)
+            if durable.present(place) and not _is_right(place, expected):
+                durable.remove_file(place)
+            if not durable.present(place):
+                found = copy(locations.join(source, name), place, drafts, expected.data_size)
+                if found != expected:
+                    durable.remove_file(place)
+                    _refuse_file(locations.join(source, name), found, expected)
+            done += expected.data_size
+            progress.update(done)
+    if not durable.present(locations.join(target, MANIFEST)):
+        copy(locations.join(source, MANIFEST), locations.join(target, MANIFEST), drafts)
+    files.remove_tree(drafts)
+
+
+def _is_right(path: str, expected: Content) -> bool:
+    return durable.contents_on_disk([(path, expected.data_size)], lambda count: None) == [expected]
+
+
+def _refuse_file(path: str, found: Content, expected: Content) -> NoReturn:
+    raise Refused(
+        "a file is not as the rebuild wrote it",
+        path=path, found=found, expected=expected, advice="run rebuild again",
+    )  # fmt: skip
+
+
+def _content(row: Mapping[str, Any]) -> Content:
+    content = Content(int(row["size"]), int(row["data_size"]), bytes.fromhex(row["sha256"]))
+    if not 0 <= content.data_size <= content.size:
+        raise ValueError("no content of a file")
+    return content
+
+
+def _is_inside(path: str) -> bool:
+    return not any(part in ("", ".", "..") for part in path.split("/"))
+
+
+def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
+    """Raises Refused unless DIR holds the manifest's files, byte for byte, and no others; they are on disk then."""
+    base = len(locations.join(locations.local_path(directory), ""))
+    directories, others = durable.tree(directory)
+    found = {path[base:]: path for path in others}
+    found.pop(MANIFEST, None)
+    for name in sorted(found.keys() | manifest.files.keys()):
+        if name not in found:
+            raise Refused("a file of the manifest is missing", path=locations.join(directory, name))
+        if name not in manifest.files or not durable.is_plain_file(found[name]):
+            raise Refused("this file is not in the manifest", path=found[name], advice="move it away")
+    names = sorted(manifest.files)
+    with reporter.progress("check the rebuild", manifest.data_size) as progress:
+        rows = durable.contents_on_disk(
+            [(found[name], manifest.files[name].data_size) for name in names], progress.update
+        )
+    for name, row in zip(names, rows, strict=True):
+        if row != manifest.files[name]:
+            _refuse_file(found[name], row, manifest.files[name])
+    durable.sync_all(directories)

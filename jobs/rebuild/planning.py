@@ -1,0 +1,304 @@
+"""From the scans' summaries to the files that will be made: pure functions on small tables, run in the driver.
+
+Queue files follow from the runs (``consumequeue.plan_queues``), index files from prefix sums over the entries: entry
+number n of the log lies in file n // (max_index_num - 1). Nothing here looks at a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from jobs.log.losses import Losses
+from jobs.log.queue_runs import QueueRuns, all_runs
+from storeformat.arrays import Bools, Int64s, narrow
+from storeformat.index import index_file
+from storeformat.queues import consume_queue, consume_queue_ext
+from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
+from storeformat.queues.batch_consume_queue import check_file_size
+from storeformat.record.dispatch import topic_names
+from storeformat.storage import locations
+from storeformat.store.layout import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    StoreLayout,
+    file_name,
+)
+from udfs.batch_queues import BatchQueueFile
+from udfs.build import IndexFile, QueueFiles
+from udfs.queue_ext import ExtQueueFile
+from udfs.scan import SplitScan
+
+MOST_NOTES = 1_000
+NO_LOSSES = Losses()
+
+
+@dataclass(frozen=True)
+class QueueNote:
+    """What a queue's records show that a reader of the report should know."""
+
+    topic: str
+    queue_id: int
+    note: str
+    messages: int
+
+    def as_row(self) -> dict[str, object]:
+        return {"topic": self.topic, "queue_id": self.queue_id, "note": self.note, "messages": self.messages}
+
+
+@dataclass(frozen=True)
+class QueuesPlan:
+    """Every consume-queue file to make. ``units`` is what they must hold in all; ``complete`` says that no unit was
+    left out.
+    """
+
+    files: QueueFiles
+    queues: int
+    units: int
+    complete: bool
+    offset_sum: int
+    notes: list[QueueNote] = field(default_factory=list)
+    created_anew: frozenset[tuple[str, int]] = frozenset()
+    """Queues of which only the last life is kept."""
+    ext_files: list[ExtQueueFile] = field(default_factory=list)
+    """Every consumequeue_ext file to make; none where the broker has that switched off."""
+
+
+def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses = NO_LOSSES) -> QueuesPlan:
+    """Returns the consume-queue files that the runs of these scans (in log order) make, with fillers for the losses."""
+    table = all_runs(scans)
+    names, runs, scan_of_run, begins = table.names, table.runs, table.scan_of_run, table.runs.begins
+    firsts = runs.first_queue_offsets if losses.first_queue_offsets is None else losses.first_queue_offsets
+    plan = consume_queue.plan_queues(table.keys, firsts, runs.counts, losses.after_damage, losses.begins_anew)
+    per_file = consume_queue.plan_files(plan, layout.consume_queue_file_size)
+    extended = layout.enable_consume_queue_ext
+    ext_numbers, ext_counts = _ext_numbers(plan, runs.counts, runs.light)
+    ext_begins = np.where(runs.light[per_file.run], -1, ext_numbers[per_file.run] + per_file.run_begin)
+    keys = plan.queues[per_file.queue]
+    made = QueueFiles(
+        directory=CONSUME_QUEUE,
+        topics=tuple(table.topics),
+        topic_of=(keys >> 32).astype(np.int32),
+        queue_ids=(keys & 0xFFFFFFFF).astype(np.int32),
+        first_queue_offsets=per_file.first_queue_offset,
+        pre_blanks=narrow(per_file.pre_blanks),
+        edges=narrow(np.append(per_file.slices_begin, len(per_file.run))),
+        sources=tuple(scan.units_path for scan in scans),
+        path_of=scan_of_run[per_file.run].astype(np.int32),
+        begins=narrow(begins[per_file.run] + per_file.run_begin),
+        counts=narrow(per_file.count),
+        fillers=per_file.filler,
+        ext_begins=ext_begins if extended else None,
+    )
+    left_out = int(plan.earlier_lives.sum() + plan.dropped.sum())
+    return QueuesPlan(
+        files=made,
+        queues=int((plan.end > plan.first).sum()),
+        units=int(plan.count.sum() + plan.fill.sum()),
+        complete=left_out == 0 and not plan.fill.any(),
+        offset_sum=sum(scan.offset_sums[0] for scan in scans) % (1 << 64),
+        notes=list(_queue_notes(plan, names)),
+        created_anew=frozenset(
+            (names[key >> 32], key & 0xFFFFFFFF) for key in plan.queues[plan.earlier_lives > 0].tolist()
+        ),
+        ext_files=_plan_ext_files(scans, layout, table, plan, ext_numbers, ext_counts) if extended else [],
+    )
+
+
+def _ext_numbers(plan: consume_queue.QueuePlan, counts: Int64s, light: Bools) -> tuple[Int64s, Int64s]:
+    """Returns for each run the number in its queue's ext of its first unit, and how many it has there: all of them,
+    those too that the queue drops, but none of a light run or of an earlier life.
+    """
+    used = np.where(plan.in_last_life & ~light, counts, 0)
+    before = np.cumsum(used) - used
+    starts = np.searchsorted(plan.queue_of_run, np.arange(len(plan.queues)))
+    return before - before[starts][plan.queue_of_run], used
+
+
+def _plan_ext_files(
+    scans: Sequence[SplitScan],
+    layout: StoreLayout,
+    table: QueueRuns,
+    plan: consume_queue.QueuePlan,
+    numbers: Int64s,
+    used: Int64s,
+) -> list[ExtQueueFile]:
+    """Returns the consumequeue_ext files: the same cut as for the queues, with the places that units have there."""
+    file_size = layout.mapped_file_size_consume_queue_ext
+    nothing = np.zeros_like(used)
+    there = replace(plan, position=numbers, skip=nothing, count=used, fill=nothing, first=np.zeros_like(plan.first))
+    units_per_file = consume_queue_ext.units_per_file(file_size)
+    cut = consume_queue.plan_files(there, units_per_file * consume_queue.UNIT_SIZE)
+    begins = (table.runs.begins[cut.run] + cut.run_begin).tolist()
+    scan_of_slice, counts = table.scan_of_run[cut.run].tolist(), cut.count.tolist()
+    made = []
+    for number in range(len(cut.queue)):
+        key = int(plan.queues[cut.queue[number]])
+        part = slice(int(cut.slices_begin[number]), int(cut.slices_end[number]))
+        base = int(cut.first_queue_offset[number]) // units_per_file * file_size
+        made.append(
+            ExtQueueFile(
+                locations.join(CONSUME_QUEUE_EXT, table.names[key >> 32], str(key & 0xFFFFFFFF), file_name(base)),
+                units_paths=tuple(scans[scan].units_path for scan in scan_of_slice[part]),
+                times_paths=tuple(scans[scan].times_path for scan in scan_of_slice[part]),
+                begins=tuple(begins[part]),
+                counts=tuple(counts[part]),
+                closed=number + 1 < len(cut.queue) and cut.queue[number + 1] == cut.queue[number],
+            )
+        )
+    return made
+
+
+def _queue_notes(plan: consume_queue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:
+    for column, note in (
+        (plan.earlier_lives, "the topic was created anew: messages of its earlier life are left out"),
+        (
+            plan.dropped,
+            "queue offsets were already taken, or the topic was created anew in what is lost: the first wins",
+        ),
+        (plan.shifted, "queue offsets are missing before these messages: as in the broker they move up"),
+    ):
+        for queue in np.flatnonzero(column)[:MOST_NOTES].tolist():
+            key = int(plan.queues[queue])
+            yield QueueNote(names[key >> 32], key & 0xFFFFFFFF, note, int(column[queue]))
+
+
+@dataclass(frozen=True)
+class BatchQueuesPlan:
+    """Every batch-queue file to make, with the units it must hold; ``complete`` says that no unit was left out."""
+
+    files: list[BatchQueueFile]
+    queues: int
+    units: int
+    complete: bool
+    offset_sum: int
+
+
+def plan_batch_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQueuesPlan:
+    """Returns the batch-queue files that the batch runs of these scans (in log order) make.
+
+    Units lie one after the other from position 0 on; a queue that was created anew keeps its last life.
+    """
+    per_file = check_file_size(layout.mapper_file_size_batch_consume_queue) // BATCH_UNIT_SIZE
+    queues: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    left_out = 0
+    for scan in scans:
+        names, runs = topic_names(scan.topics), scan.batch_runs
+        columns = (runs.topic_codes, runs.queue_ids, runs.begins, runs.counts, runs.births)
+        for code, queue_id, begin, count, birth in zip(*(column.tolist() for column in columns), strict=True):
+            slices = queues.setdefault((names[code], queue_id), [])
+            if birth:
+                left_out += sum(size for _, _, size in slices)
+                slices.clear()
+            slices.append((scan.batches_path, begin, count))
+    made = [
+        BatchQueueFile(
+            locations.join(BATCH_CONSUME_QUEUE, topic, str(queue_id), file_name(number * per_file * BATCH_UNIT_SIZE)),
+            *parts,
+        )
+        for (topic, queue_id), slices in sorted(queues.items())
+        for number, parts in enumerate(_cut(slices, per_file))
+    ]
+    return BatchQueuesPlan(
+        files=made,
+        queues=len(queues),
+        units=sum(sum(file.counts) for file in made),
+        complete=left_out == 0,
+        offset_sum=sum(scan.batch_offset_sum for scan in scans) % (1 << 64),
+    )
+
+
+def _cut(
+    slices: Sequence[tuple[str, int, int]], per_file: int
+) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
+    """Yields the slices of each file, cut where a file is full."""
+    part: list[tuple[str, int, int]] = []
+    room = per_file
+    for source, slice_begin, slice_count in slices:
+        begin, count = slice_begin, slice_count
+        while count:
+            taken = min(room, count)
+            part.append((source, begin, taken))
+            begin, count, room = begin + taken, count - taken, room - taken
+            if not room:
+                yield _columns(part)
+                part, room = [], per_file
+    if part:
+        yield _columns(part)
+
+
+def _columns(part: list[tuple[str, int, int]]) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
+    return tuple(row[0] for row in part), tuple(row[1] for row in part), tuple(row[2] for row in part)
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """Every index file to make, with the entries it must hold; ``end_timestamp`` is that of the last entry."""
+
+    files: list[IndexFile]
+    entries: list[int]
+    offset_sum: int
+    end_timestamp: int
+
+
+def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]) -> IndexPlan:
+    """Returns the index files that the entries of these scans (in log order) make; ``timestamp_of`` tells a staged
+    entry's store time.
+
+    The broker makes a file when a record is dispatched and the last file is full or missing: so an empty next file
+    follows a full last one if any record comes behind, and a log without a single key has one empty file. With
+    ``messageIndexEnable=false`` it makes none.
+    """
+    capacity = layout.max_index_num - 1
+    counts = np.array([scan.entries for scan in scans], np.int64)
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    number = -(-total // capacity)
+    last_record = max((scan.last_record for scan in scans), default=-1)
+    last_entry = max((scan.last_entry for scan in scans), default=-1)
+    asked_for_next = total == 0 or (total % capacity == 0 and last_record > last_entry)
+    if layout.message_index_enable and last_record >= 0 and asked_for_next:
+        number += 1
+    with_keys = [scan for scan in scans if scan.entries]
+    first_rows = np.array([0, *np.cumsum([scan.entries for scan in with_keys])], np.int64)
+    slices: list[tuple[list[str], list[int], list[int]]] = []
+    for file in range(number):
+        low, high = file * capacity, min((file + 1) * capacity, total)
+        paths, begins, sizes = [], [], []
+        first = int(np.searchsorted(first_rows, low, "right")) - 1
+        while first < len(with_keys) and first_rows[first] < high:
+            begin, end = max(low, int(first_rows[first])), min(high, int(first_rows[first + 1]))
+            paths.append(with_keys[first].entries_path)
+            begins.append(begin - int(first_rows[first]))
+            sizes.append(end - begin)
+            first += 1
+        slices.append((paths, begins, sizes))
+    names = index_file.index_file_names(_begin_timestamps(slices, timestamp_of))
+    made = []
+    previous: tuple[str, int] | None = None
+    for name, (paths, begins, sizes) in zip(names, slices, strict=True):
+        made.append(IndexFile(locations.join(INDEX, name), tuple(paths), tuple(begins), tuple(sizes), previous))
+        if paths:
+            previous = (paths[-1], begins[-1] + sizes[-1] - 1)
+    return IndexPlan(
+        files=made,
+        entries=[sum(file.counts) for file in made],
+        offset_sum=sum(scan.offset_sums[1] for scan in scans) % (1 << 64),
+        end_timestamp=timestamp_of(*previous) if previous else 0,
+    )
+
+
+def _begin_timestamps(
+    slices: Sequence[tuple[list[str], list[int], list[int]]], timestamp_of: Callable[[str, int], int]
+) -> list[int]:
+    """Returns the store time of each file's first entry; an empty last file begins when the one before ended."""
+    result, end = [], 0
+    for paths, begins, sizes in slices:
+        result.append(timestamp_of(paths[0], begins[0]) if paths else end)
+        if paths:
+            end = timestamp_of(paths[-1], begins[-1] + sizes[-1] - 1)
+    return result

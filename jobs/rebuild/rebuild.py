@@ -1,0 +1,163 @@
+"""``rebuild``: consume queues, index files and checkpoint out of the commit log alone, byte for byte as the broker
+would write them.
+
+With ``--only rocksdb`` it is instead the pairs that a broker with RocksDB queues would hold, as a table.
+
+All work happens in a staging directory beside the output; it becomes the output by one rename, when it is complete and
+checked. On an object store the manifest, written last, does what the rename does elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+from jobs.config import ROCKSDB, RebuildOptions, narrow_to_queues
+from jobs.log.opening import OpenedStore, open_store
+from jobs.rebuild.build_store import Built, claimed, rebuild, staging_for
+from jobs.rebuild.log_repair import repair_log
+from jobs.rebuild.rocksdb_pairs import Exported, export
+from jobs.reporting import Report, Reporter
+from jobs.spark import launch, session
+from jobs.spark.runner import MeteringRunner, SparkRunner
+from storeformat.errors import MissingInput, Refused, UsageError
+from storeformat.log.framing import PLAIN
+from storeformat.storage import files, locations, outputs
+from storeformat.store.not_rebuilt import parts_not_rebuilt
+
+
+def run(options: RebuildOptions, reporter: Reporter) -> Report:
+    """Returns the report of one rebuild; the output is there when it returns."""
+    begun = time.monotonic()
+    options = narrow_to_queues(options)
+    if options.topics_json and (options.topics or "consumequeue" not in options.only):
+        raise UsageError("--topics-json needs the consume queues of all topics")
+    store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)))
+    for note in store.notes:
+        reporter.note(note)
+    output = outputs.resolved(locations.absolute(options.output))
+    _refuse_output(output, store)
+    for left in _left_by_others(output):
+        reporter.note(f"{left} is of a rebuild that runs, or was killed: then it can be removed")
+    repaired_log = _repaired_log(options, store)
+    size = sum(segment.size for segment in store.segments)
+    renamed = locations.is_local(output)
+    with (
+        nullcontext() if renamed or options.dry_run else claimed(output),
+        staging_for(output, one_machine=launch.on_one_machine()) as staging,
+        session.spark_context("rocketmq-store-spark rebuild") as context,
+    ):
+        with reporter.progress("rebuild", size) as progress, session.watching(context, progress):
+            make = export if options.only == ROCKSDB else rebuild
+            runner, made = SparkRunner(context), None if renamed else output
+            runner.stages["start of Spark"] = round(time.monotonic() - begun, 3)
+            built: Built | Exported = make(options, store, staging, runner, made=made)
+        repaired: list[str] = []
+        if not options.dry_run:
+            with _gone_on_failure(repaired_log):
+                if repaired_log is not None:
+                    repaired = repair_log(built.reading, repaired_log)
+                if renamed:
+                    files.rename(built.directory, output)
+    return _report(options, store, built, repaired, runner, time.monotonic() - begun)
+
+
+@contextmanager
+def _gone_on_failure(directory: str | None) -> Iterator[None]:
+    """Within it a directory, which was absent or empty before, is filled; it is removed if that fails."""
+    try:
+        yield
+    except BaseException:
+        if directory is not None:
+            files.remove_tree(directory)
+        raise
+
+
+def _refuse_output(output: str, store: OpenedStore) -> None:
+    """Raises Refused where DIR is in use: it must be absent or empty, and not inside the store."""
+    if not locations.is_local(output):
+        if not locations.parent_of(output).partition("://")[2]:
+            raise UsageError(f"{output}: name a directory in the bucket")
+        files.refuse_missing_bucket(output)
+    for directory in {store.root: None} | {locations.parent_of(segment.path): None for segment in store.segments}:
+        if outputs.lies_inside(output, directory):
+            raise Refused(
+                "the output must not lie inside the store", path=output, advice="rebuild beside it, then publish"
+            )
+    outputs.refuse_used_directory(output)
+
+
+def _left_by_others(output: str) -> list[str]:
+    """Returns the staging directories beside a local output."""
+    begin, beside = f".{locations.name_of(output)}.", []
+    if locations.is_local(output):
+        with suppress(MissingInput):  # of a directory that may be entered, and not read
+            beside = files.list_directory(locations.parent_of(output)) or []
+    return [entry.path for entry in beside if entry.name.startswith(begin) and entry.name.endswith(".staging")]
+
+
+def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
+    """Returns where repaired segments go, None if none are asked for; raises where they must not go."""
+    if options.repair_log is None:
+        return None
+    if any(segment.framing != PLAIN for segment in store.segments):
+        raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
+    if options.on_damage != "salvage":
+        raise UsageError("--repair-log needs --on-damage salvage: only what survives behind damage needs a way there")
+    target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
+    if outputs.lies_inside(target, output) or outputs.lies_inside(output, target):
+        raise UsageError("--repair-log and --output are two directories, none inside the other")
+    _refuse_output(target, store)
+    return target
+
+
+def _counted(built: Built | Exported) -> dict[str, Any]:
+    """Returns what was made, counted."""
+    if isinstance(built, Exported):
+        return {"queues": built.queues, "rocksdb_files": len(built.rows), "rocksdb_pairs": built.pairs}
+    queues, batches = built.queues, built.batch_queues
+    return {
+        "queues": queues.queues if queues else 0,
+        "consume_queue_files": len(queues.files) if queues else 0,
+        "consume_queue_units": queues.units if queues else 0,
+        "consume_queue_ext_files": len(queues.ext_files) if queues else 0,
+        "batch_consume_queue_files": len(batches.files) if batches else 0,
+        "batch_consume_queue_units": batches.units if batches else 0,
+        "index_files": len(built.index.files) if built.index else 0,
+        "index_entries": sum(built.index.entries) if built.index else 0,
+        "topics_added": list(built.topics_added),
+        "queue_notes": [note.as_row() for note in queues.notes] if queues else [],
+    }
+
+
+def _report(
+    options: RebuildOptions,
+    store: OpenedStore,
+    built: Built | Exported,
+    repaired: list[str],
+    runner: MeteringRunner,
+    seconds: float,
+) -> Report:
+    reading = built.reading
+    counted = _counted(built)
+    queue_notes = counted.pop("queue_notes", [])
+    return Report(
+        "rebuild",
+        "damaged" if reading.damaged_places else "ok",
+        store=store.root,
+        **reading.facts(),
+        seconds=round(seconds, 3),
+        stages=runner.stages,
+        tasks={what: cost.as_row() for what, cost in runner.costs.items()},
+        **counted,
+        output=None if options.dry_run else locations.absolute(options.output),
+        repaired_segments=repaired,
+        dry_run=options.dry_run,
+        broker_version=store.rules.version,
+        broker_version_reason=store.version_reason,
+        queue_notes=queue_notes,
+        not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
+        notes=list(store.notes),
+    )

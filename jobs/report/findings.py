@@ -1,0 +1,236 @@
+"""What is in a table ``messages``: totals, groups and checks, as rows that a terminal, a file and a page show alike.
+
+The numbers are those of the views in ``jobs/report/sql/views``, added up over brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from jobs.reporting import CONTROLS, duration_text, size_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+
+KEYS = MappingProxyType(
+    {
+        "topic": ("topic",),
+        "queue": ("cluster", "broker", "topic", "queue_id"),
+        "tag": ("topic", "tags"),
+        "host": ("host",),
+        "hour": ("hour",),
+        "date": ("store_date",),
+    }
+)
+MOST_GROUPS = 100_000
+_SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
+
+# One row each, cheap to read in a report: what people ask first when something is wrong.
+CHECKS = MappingProxyType(
+    {
+        "retries": """
+            SELECT consumer_group, origin_topic, kind, reconsume_times, sum(messages) AS messages, sum(bytes) AS bytes,
+                   max(median_seconds_since_born) AS median_seconds_since_born, min(oldest_stored) AS oldest_stored
+              FROM retry_ageing GROUP BY ALL
+             ORDER BY consumer_group, kind DESC, reconsume_times, origin_topic""",
+        "duplicates": """
+            SELECT topic, messages, duplicated_keys, surplus, surplus_share, median_seconds_between
+              FROM duplicates_by_topic WHERE surplus > 0 ORDER BY surplus DESC, topic""",
+        "transactions": """
+            SELECT producer_group, topic, outcome, sum(transactions) AS transactions, sum(checks) AS checks,
+                   max(median_seconds) AS median_seconds, max(max_seconds) AS max_seconds
+              FROM transaction_outcomes GROUP BY ALL ORDER BY producer_group, topic, outcome""",
+        "delays": """
+            SELECT level, sum(scheduled) AS scheduled, sum(delivered) AS delivered, sum(waiting) AS waiting,
+                   sum(overdue) AS overdue, max(median_late_ms) AS median_late_ms, max(max_late_ms) AS max_late_ms
+              FROM delay_accuracy GROUP BY level ORDER BY level""",
+        "gaps": """
+            SELECT cluster, broker, topic, queue_id, kind, count(*) AS places,
+                   CAST(least(sum(CAST(missing AS DECIMAL(38))), 9223372036854775807) AS BIGINT) AS missing,
+                   min(stored) AS first, max(stored) AS last
+              FROM queue_gaps GROUP BY ALL ORDER BY missing DESC, cluster, broker, topic, queue_id, kind""",
+        "clock_steps": """
+            SELECT cluster, broker, count(*) AS steps, max(milliseconds) AS max_milliseconds, min(stored) AS first,
+                   max(stored) AS last
+              FROM clock_steps GROUP BY cluster, broker ORDER BY cluster, broker""",
+        "clocks_ahead": """
+            SELECT host, sum(messages) AS messages, sum(from_the_future) AS from_the_future, min(min_ms) AS min_ms
+              FROM clock_skew_by_host GROUP BY host HAVING from_the_future > 0 ORDER BY min_ms, host""",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (empty if they were not asked for).
+
+    Of ``groups_in_all`` the ``groups`` are the largest, ``MOST_GROUPS`` at most: tags may be as many as messages.
+    """
+
+    by: str
+    brokers: Sequence[Row]
+    groups: Sequence[Row]
+    checks: dict[str, list[Row]]
+    groups_in_all: int
+
+    @property
+    def messages(self) -> int:
+        """All messages."""
+        return sum(broker["messages"] for broker in self.brokers)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all records."""
+        return sum(broker["bytes"] for broker in self.brokers)
+
+    @property
+    def first_stored(self) -> Any:
+        """Store time of the oldest message, None in a table without one."""
+        return min((broker["first_stored"] for broker in self.brokers if broker["first_stored"]), default=None)
+
+    @property
+    def last_stored(self) -> Any:
+        """Store time of the newest message, None in a table without one."""
+        return max((broker["last_stored"] for broker in self.brokers if broker["last_stored"]), default=None)
+
+    @property
+    def span(self) -> float:
+        """Seconds from the oldest message to the newest; at least 1, so that rates stay rates."""
+        return max((self.last_stored - self.first_stored).total_seconds(), 1.0) if self.first_stored else 1.0
+
+
+def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
+    """Returns the facts that the registered views give; with ``checks`` those, too."""
+    brokers = _rows(
+        spark,
+        """
+        SELECT cluster, broker, sum(messages) AS messages, sum(bytes) AS bytes, min(first_stored) AS first_stored,
+               max(last_stored) AS last_stored
+          FROM storage_by_date GROUP BY cluster, broker ORDER BY cluster, broker""",
+    )
+    keys = KEYS[by]
+    groups = _rows(
+        spark,
+        f"""
+        SELECT {", ".join(keys)}, sum(messages) AS messages, sum(bytes) AS bytes, sum(body_bytes) AS body_bytes,
+               min(first_stored) AS first_stored, max(last_stored) AS last_stored
+          FROM storage_by_{by} GROUP BY {", ".join(keys)} ORDER BY bytes DESC, {", ".join(keys)} LIMIT {MOST_GROUPS}""",
+    )
+    in_all = len(groups)
+    if in_all == MOST_GROUPS:
+        (counted,) = _rows(
+            spark, f"SELECT count(*) AS groups FROM (SELECT DISTINCT {', '.join(keys)} FROM storage_by_{by})"
+        )
+        in_all = counted["groups"]
+    found = {name: _rows(spark, query) for name, query in CHECKS.items()} if checks else {}
+    facts = Facts(by, brokers, groups, found, in_all)
+    seconds = _SECONDS_OF.get(by, facts.span)
+    for group in groups:
+        group["share"] = group["bytes"] / max(facts.bytes, 1)
+        group["messages_per_second"] = group["messages"] / seconds
+        group["bytes_per_second"] = group["bytes"] / seconds
+    return facts
+
+
+def _rows(spark: SparkSession, query: str) -> list[Row]:
+    return list(spark.sql(query).toArrow().to_pylist())
+
+
+def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
+    """Returns what each check found, in a sentence; also where it found nothing."""
+
+    def total(name: str, column: str, **where: Any) -> int:
+        return sum(row[column] for row in checks[name] if all(row[key] == value for key, value in where.items()))
+
+    retries, dead = total("retries", "messages", kind="retry"), total("retries", "messages", kind="dlq")
+    groups = len({row["consumer_group"] for row in checks["retries"]})
+    surplus = total("duplicates", "surplus")
+    outcomes: dict[str, int] = {}
+    for row in checks["transactions"]:
+        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["transactions"]
+    scheduled, overdue = total("delays", "scheduled"), total("delays", "overdue")
+    latest = max((row["max_late_ms"] for row in checks["delays"] if row["max_late_ms"] is not None), default=None)
+    missing, places = total("gaps", "missing"), total("gaps", "places")
+    again = total("gaps", "places", kind="restart") + total("gaps", "places", kind="repeat")
+    steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
+    return {
+        "retries": f"{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}" if groups else "none",
+        "duplicates": f"{surplus:,} messages more than unique keys" if surplus else "none",
+        "transactions": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())) or "none",
+        "delays": (
+            f"{scheduled:,} delayed messages, {overdue:,} overdue"
+            + ("" if latest is None else f", at most {latest:,} ms late")
+            if scheduled
+            else "none"
+        ),
+        "gaps": (
+            f"{missing:,} messages are missing in queues"
+            + (f"; at {again:,} places numbers begin anew or are given twice" if again else "")
+            if places
+            else "none: queue offsets go on by one"
+        ),
+        "clocks": (
+            f"the broker's clock went back {steps:,} times; {ahead:,} producers' clocks are ahead of it"
+            if steps or ahead
+            else "no step back, no producer ahead"
+        ),
+    }
+
+
+def moment(value: Any) -> str:
+    """Returns a time as ``2024-05-30 07:15:02``, in UTC."""
+    return "?" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+
+
+def key_text(value: Any) -> str:
+    """Returns a group's key for a person; of a tag nothing that a terminal would obey."""
+    if value is None:
+        return "(none)"
+    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else str(value).translate(CONTROLS)
+
+
+def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
+    """Returns lines for a terminal, with the ``shown`` largest groups, and where the others are."""
+    if not facts.brokers:
+        return "The table is empty."
+    names = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in facts.brokers[:5])
+    more = f" and {len(facts.brokers) - 5} more" if len(facts.brokers) > 5 else ""
+    head = (
+        f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
+        f"{moment(facts.last_stored)} ({duration_text(facts.span)}); {names}{more}"
+    )
+    rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "bytes/s")]
+    rows += [
+        (
+            *(key_text(group[key]) for key in KEYS[facts.by]),
+            f"{group['messages']:,}",
+            size_text(group["bytes"]),
+            f"{group['share']:.1%}",
+            f"{group['messages_per_second']:,.3g}",
+            size_text(group["bytes_per_second"]),
+        )
+        for group in facts.groups[:shown]
+    ]
+    lines = [head, "", *_aligned(rows, left=len(KEYS[facts.by]))]
+    if facts.groups_in_all > shown:
+        lines.append(f"... and {facts.groups_in_all - shown:,} more{elsewhere}")
+    if facts.checks:
+        lines += ["", *(f"{title:<14}{sentence}" for title, sentence in sentences(facts.checks).items())]
+    return "\n".join(lines)
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Returns lines: the first ``left`` columns begin, the others end at common places."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,42 @@
+"""The SQL functions of ``udfs.functions.scalar``, by one call: ``register(spark)``, then ``SELECT rmq_java_hash(...)``.
+
+What people see (signatures, defaults, comments) is SQL in ``jobs/report/sql/functions.sql``; where it needs more than
+SQL has, a function there calls one of Python's, registered under the same name with a leading underscore.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from udfs.functions.scalar import FUNCTIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+_NAME = re.compile(r"FUNCTION (\w+)")
+
+
+def register(spark: SparkSession) -> list[str]:
+    """Makes the functions part of this session and returns their names."""
+    from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415  (for the reading of the file alone no Spark is needed)
+
+    make: Any = arrow_udf  # its declared overloads want column types written out
+    for name, (function, returned) in FUNCTIONS.items():
+        spark.udf.register(f"_rmq_{name}", make(function, returned))
+    declared = statements(sql_text("functions.sql"))
+    for statement in declared:
+        spark.sql(statement)
+    return [name for statement in declared for name in _NAME.findall(statement)[:1]]
+
+
+def sql_text(*path: str) -> str:
+    """Returns the text of a file below ``jobs/report/sql``, also where the packages came as a zip."""
+    return resources.files("jobs.report").joinpath("sql", *path).read_text(encoding="utf-8")
+
+
+def statements(text: str) -> list[str]:
+    """Returns the statements of SQL text, without comment lines; a statement ends with a semicolon at a line's end."""
+    return [part.strip() for part in re.split(r";\s*(?:\n|$)", _COMMENT.sub("", text)) if part.strip()]

@@ -1,0 +1,284 @@
+"""The page of ``report --html``: one HTML file with everything in it, for people who were not there.
+
+It opens from a disk without a network, prints, follows the reader's light or dark setting, and can be read aloud: plots
+have descriptions that state their numbers, tables have captions and headers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from jobs.report import plots
+from jobs.report.findings import KEYS, Facts, Row, key_text, moment, sentences
+from jobs.reporting import duration_text, size_text
+from storeformat.errors import DependencyMissing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_BARS = 12
+_MOST_ROWS = 50
+_MOST_SERIES = len(plots.COLOURS)
+_STEPS = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
+_MOST_STEPS = 400
+
+
+@dataclass(frozen=True)
+class About:
+    """Which table, and which version of it."""
+
+    table: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What is plotted beside the groups: bytes by interval of length ``step`` and topic, and messages by size.
+
+    Only the largest topics have a name (one more than are drawn), all others are None together.
+    """
+
+    step: timedelta
+    bytes_by_time: Sequence[Row]
+    sizes: Sequence[Row]
+
+
+def require_plots() -> None:
+    """Raises DependencyMissing where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise DependencyMissing(
+            "--html needs matplotlib", advice=f"{sys.executable} -m pip install 'matplotlib>=3.9,<4', or use --csv"
+        )
+
+
+def step_of(span: timedelta) -> timedelta:
+    """Returns the interval in which a span is plotted: a minute, an hour, or as many days as make few enough steps."""
+    found = next((step for step in _STEPS if span <= _MOST_STEPS * step), None)
+    return found or _STEPS[-1] * -(-span // (_MOST_STEPS * _STEPS[-1]))
+
+
+def read_pictures(spark: SparkSession) -> Pictures:
+    """Returns what the registered views give for the plots."""
+    (ends,) = spark.sql("SELECT min(hour) AS first, max(hour) AS last FROM storage_by_hour").toArrow().to_pylist()
+    span = ends["last"] - ends["first"] if ends["last"] else timedelta()
+    step = step_of(span)
+    seconds = int(step.total_seconds())
+    by_time = spark.sql(
+        f"""
+        WITH largest AS (
+          SELECT topic FROM throughput GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {_MOST_SERIES + 1}
+        )
+        SELECT timestamp_seconds(unix_seconds(minute) - pmod(unix_seconds(minute), {seconds})) AS at,
+               largest.topic, sum(bytes) AS bytes
+          FROM throughput LEFT JOIN largest USING (topic) WHERE minute IS NOT NULL GROUP BY ALL ORDER BY at, topic"""
+    )
+    sizes = spark.sql(
+        "SELECT from_size, to_size, sum(messages) AS messages FROM size_buckets GROUP BY ALL ORDER BY from_size"
+    )
+    return Pictures(step, by_time.toArrow().to_pylist(), sizes.toArrow().to_pylist())
+
+
+def render(facts: Facts, pictures: Pictures, about: About) -> str:
+    """Returns the page."""
+    title = f"What fills {about.table.rstrip('/').rpartition('/')[2]}"
+    parts = [_heading(title, facts, about)]
+    if facts.brokers:
+        parts += [_groups(facts), _over_time(pictures), _sizes(pictures), _group_table(facts), *_checks(facts)]
+    else:
+        parts.append("<p>The table is empty.</p>")
+    style = resources.files("jobs.report").joinpath("page.css").read_text(encoding="utf-8")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<style>\n{style}</style>\n</head>\n<body>\n<main>\n" + "\n".join(parts) + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _heading(title: str, facts: Facts, about: About) -> str:
+    brokers = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in facts.brokers[:8])
+    more = f" and {len(facts.brokers) - 8} more" if len(facts.brokers) > 8 else ""
+    cards = [
+        ("messages", f"{facts.messages:,}"),
+        ("in the commit log", size_text(facts.bytes)),
+        ("from first to last", duration_text(facts.span)),
+        ("on average", f"{size_text(facts.bytes / facts.span)}/s"),
+    ]
+    shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)
+    return (
+        f"<header><h1>{escape(title)}</h1>\n<p>{escape(about.table)}, version {about.version}. "
+        f"Brokers: {escape(brokers + more) or 'none'}. Stored from {moment(facts.first_stored)} to "
+        f"{moment(facts.last_stored)} UTC.</p>\n<dl>{shown}</dl></header>"
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- plots
+def _groups(facts: Facts) -> str:
+    shown = list(facts.groups if len(facts.groups) <= _MOST_BARS + 1 else facts.groups[:_MOST_BARS])
+    labels = [_label(facts, group) for group in shown]
+    values = [group["bytes"] for group in shown]
+    others = facts.groups_in_all - len(shown)
+    if others:
+        labels.append(f"{others:,} others")
+        values.append(facts.bytes - sum(values))
+    first = shown[0]
+    said = (
+        f"{labels[0]} holds {first['share']:.0%} of all bytes ({size_text(first['bytes'])} in "
+        f"{first['messages']:,} messages)."
+    )
+    if facts.groups_in_all > 3:
+        said += f" The three largest of {facts.groups_in_all:,} hold {sum(g['share'] for g in shown[:3]):.0%}."
+    drawn = plots.bars("groups", labels, values, unit="bytes", description=f"Bytes by {facts.by}. {said}")
+    return _figure(f"Bytes by {facts.by}", said, drawn)
+
+
+def _over_time(pictures: Pictures) -> str:
+    if not pictures.bytes_by_time:
+        return "<p>No message has a store time of this calendar.</p>"
+    of_topic: dict[str, int] = {}
+    for row in pictures.bytes_by_time:
+        if row["topic"] is not None:
+            of_topic[row["topic"]] = of_topic.get(row["topic"], 0) + row["bytes"]
+    ranked = sorted(of_topic, key=lambda topic: (-of_topic[topic], topic))
+    named = ranked if len(ranked) <= _MOST_SERIES else ranked[: _MOST_SERIES - 1]
+    first = min(row["at"] for row in pictures.bytes_by_time)
+    last = max(row["at"] for row in pictures.bytes_by_time)
+    count = (last - first) // pictures.step + 1
+    layers = {topic: [0.0] * count for topic in (*named, *(() if len(named) == len(ranked) else ("all others",)))}
+    for row in pictures.bytes_by_time:
+        name = row["topic"] if row["topic"] in layers else "all others"
+        layers[name][(row["at"] - first) // pictures.step] += row["bytes"] / pictures.step.total_seconds()
+    times = [first + number * pictures.step for number in range(count)]
+    total = [sum(values) for values in zip(*layers.values(), strict=True)]
+    peak = max(range(count), key=total.__getitem__)
+    mean = sum(total) / count
+    what = {timedelta(minutes=1): "minute", timedelta(hours=1): "hour", timedelta(days=1): "day"}.get(
+        pictures.step, f"{pictures.step.days} days"
+    )
+    said = (
+        f"The busiest {what} began at {times[peak]:%Y-%m-%d %H:%M} with {size_text(total[peak])}/s, "
+        f"{total[peak] / mean:.1f} times the mean of {size_text(mean)}/s."
+    )
+    title = f"Bytes written per second, by {what} and topic"
+    drawn = plots.layers("rates", times, list(layers.items()), unit="bytes/s", description=f"{title}. {said}")
+    return _figure(title, said, drawn)
+
+
+def _sizes(pictures: Pictures) -> str:
+    labels = [_bucket(row) for row in pictures.sizes]
+    values = [row["messages"] for row in pictures.sizes]
+    most = max(range(len(values)), key=values.__getitem__)
+    said = f"{values[most] / sum(values):.0%} of the records have {labels[most].replace(' to ', ' to below ')}."
+    drawn = plots.columns(
+        "sizes",
+        [label.replace(" to ", " to\n") for label in labels],
+        values,
+        x="size of the record in the commit log",
+        y="messages",
+        description=f"Messages by size. {said}",
+    )
+    return _figure("How large messages are", said, drawn)
+
+
+def _bucket(row: Row) -> str:
+    def binary(size: int) -> str:
+        for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+            if size >= scale:
+                return f"{size // scale} {unit}"
+        return f"{size} B"
+
+    return f"{binary(row['from_size'])} to {binary(row['to_size'])}"
+
+
+def _figure(title: str, said: str, svg: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>\n<figure>{svg}<figcaption>{escape(said)}</figcaption></figure></section>"
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+class Amount(str):
+    """A number that has been made text, with its unit."""
+
+    __slots__ = ()
+
+
+def _group_table(facts: Facts) -> str:
+    rows = [
+        {
+            **{key: group[key] for key in KEYS[facts.by]},
+            "messages": group["messages"],
+            "bytes": Amount(size_text(group["bytes"])),
+            "share": Amount(f"{group['share']:.1%}"),
+            "messages/s": Amount(f"{group['messages_per_second']:,.3g}"),
+            "bytes/s": Amount(size_text(group["bytes_per_second"])),
+            "first stored": group["first_stored"],
+            "last stored": group["last_stored"],
+        }
+        for group in facts.groups[:_MOST_ROWS]
+    ]
+    left = f" The {_MOST_ROWS} largest of {facts.groups_in_all:,}." if facts.groups_in_all > _MOST_ROWS else ""
+    return f"<section><h2>All by {facts.by}</h2>{_table(f'By {facts.by}, largest first.{left}', rows)}</section>"
+
+
+_TITLES = {
+    "retries": ("Retries and dead letters", ("retries",)),
+    "duplicates": ("Duplicates", ("duplicates",)),
+    "transactions": ("Transactions", ("transactions",)),
+    "delays": ("Delayed messages", ("delays",)),
+    "gaps": ("Gaps in queues", ("gaps",)),
+    "clocks": ("Clocks", ("clock_steps", "clocks_ahead")),
+}
+
+
+def _checks(facts: Facts) -> list[str]:
+    parts = []
+    for name, said in sentences(facts.checks).items():
+        title, checks = _TITLES[name]
+        tables = "".join(
+            _table(f"{check.replace('_', ' ')}, at most {_MOST_ROWS} rows", facts.checks[check][:_MOST_ROWS])
+            for check in checks
+            if facts.checks[check]
+        )
+        parts.append(f"<section><h2>{title}</h2><p>{escape(said[0].upper() + said[1:])}.</p>{tables}</section>")
+    return parts
+
+
+def _table(caption: str, rows: Sequence[Row]) -> str:
+    cells = [[_cell(value) for value in row.values()] for row in rows]
+    numeric = [any(row[column][1] for row in cells) for column in range(len(cells[0]))]
+    right = [' class="n"' if one else "" for one in numeric]
+    head = "".join(
+        f'<th scope="col"{side}>{escape(name.replace("_", " "))}</th>'
+        for name, side in zip(rows[0], right, strict=True)
+    )
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{side}>{text}</td>" for (text, _), side in zip(row, right, strict=True)) + "</tr>"
+        for row in cells
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(value: Any) -> tuple[str, bool]:
+    """Returns a cell's HTML, and whether it is a number."""
+    if value is None:
+        return "–", False  # noqa: RUF001  (what tables have where there is nothing)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}", False
+    if isinstance(value, int):
+        return f"{value:,}", True
+    if isinstance(value, float):
+        return f"{value:,.4g}", True
+    return escape(str(value)), isinstance(value, Amount)
+
+
+def _label(facts: Facts, group: Row) -> str:
+    return " / ".join(key_text(group[key]) for key in KEYS[facts.by])

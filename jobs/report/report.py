@@ -1,0 +1,72 @@
+"""``report``: what fills the table ``messages``, by topic, queue, tag, host, hour or date, and what is odd about it.
+
+The report goes to the terminal or as JSON to stdout, all groups into a CSV file, and everything with plots into one
+HTML file (``jobs.report.page``).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+
+from jobs.config import ReportOptions
+from jobs.report import page, views
+from jobs.report.findings import KEYS, Facts, Row, measure, to_text
+from jobs.reporting import Report, Reporter
+from jobs.spark import session
+from storeformat.storage import locations, outputs
+
+SHOWN = 20
+"""Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
+MOST_IN_JSON = 10_000
+
+
+def run(options: ReportOptions, reporter: Reporter) -> Report:
+    """Returns the report of one table."""
+    begun = time.monotonic()
+    for file in filter(None, (options.html, options.csv)):
+        outputs.refuse_directory(locations.absolute(file))
+    if options.html is not None:
+        page.require_plots()
+    with session.spark_session("rocketmq-store-spark report") as started:
+        checks = options.checks or options.html is not None
+        needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
+        spark, table = views.over_table(started, locations.absolute(options.table), needed)
+        facts = measure(spark, options.by, checks=checks)
+        if options.html is not None:
+            reporter.note("drawing the page")
+            picture = page.read_pictures(spark)
+            about = page.About(table=options.table, version=table.version())
+            outputs.replace_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
+    if options.csv is not None:
+        outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
+    report = Report("report", table=options.table, **facts_for_json(facts))
+    report["seconds"] = round(time.monotonic() - begun, 3)
+    report.text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
+    return report
+
+
+def facts_for_json(facts: Facts) -> Row:
+    """Returns the report's own fields; at most ``MOST_IN_JSON`` groups, the largest."""
+    return {
+        "by": facts.by,
+        "messages": facts.messages,
+        "bytes": facts.bytes,
+        "first_stored": facts.first_stored,
+        "last_stored": facts.last_stored,
+        "brokers": list(facts.brokers),
+        "groups": list(facts.groups[:MOST_IN_JSON]),
+        "groups_in_all": facts.groups_in_all,
+        **({"checks": facts.checks} if facts.checks else {}),
+    }
+
+
+def to_csv(facts: Facts) -> str:
+    """Returns the groups as CSV (RFC 4180) with a header."""
+    names = list(facts.groups[0]) if facts.groups else [*KEYS[facts.by], "messages", "bytes"]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, names)
+    writer.writeheader()
+    writer.writerows(facts.groups)
+    return text.getvalue()

@@ -1,0 +1,285 @@
+"""How Spark is started: what goes to spark-submit, into which environment, with which defaults.
+
+The driver is this Python process and starts Spark's JVM itself, by the spark-submit of the installed pyspark and with
+all options the user gave. The other way round (spark-submit starts Python) would merge the driver's stderr into stdout,
+and stdout belongs to the report. Only ``--deploy-mode cluster`` needs the other way, because there the driver runs
+elsewhere.
+
+This module imports neither pyspark nor anything else that costs time.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shlex
+import sys
+import tempfile
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from storeformat import __version__
+from storeformat.errors import DependencyMissing, MissingInput, UsageError
+from storeformat.javaproperties import parse_properties
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "conf"
+DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.spark.session to show all that Spark says
+ONE_MACHINE = "ROCKETMQ_STORE_SPARK_ONE_MACHINE"
+WORKER_ENVIRONMENT = "ROCKETMQ_STORE_SPARK_WORKER_ENVIRONMENT"  # JSON; there where workers can be started early
+WORKER_DAEMON = "udfs.worker_daemon"
+SOCKETS = "spark.python.unix.domain.socket"
+LONGEST_SOCKET_PATH = 103
+"""Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
+PACKAGES = ("jobs", "storeformat", "udfs")
+
+# org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
+VALUED = frozenset({
+    "--archives", "--class", "--conf", "-c", "--deploy-mode", "--driver-class-path", "--driver-cores",
+    "--driver-java-options", "--driver-library-path", "--driver-memory", "--exclude-packages", "--executor-cores",
+    "--executor-memory", "--files", "--jars", "--keytab", "--kill", "--master", "--name", "--num-executors",
+    "--packages", "--principal", "--properties-file", "--proxy-user", "--py-files", "--queue", "--remote",
+    "--repositories", "--status", "--total-executor-cores",
+})  # fmt: skip
+SWITCHES = frozenset({"--load-spark-defaults", "--supervise", "--usage-error", "--verbose", "-v"})
+
+SETTING_OF_OPTION = {
+    "--master": "spark.master",
+    "--deploy-mode": "spark.submit.deployMode",
+    "--driver-memory": "spark.driver.memory",
+    "--packages": "spark.jars.packages",
+    "--jars": "spark.jars",
+}
+
+# Jobs that run tasks in Python.
+WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
+
+# Jobs whose work is Python's: a JVM that never leaves its fast compiler starts sooner and leaves the cores to them.
+BUSY_JVM = frozenset({"load", "report", "demo"})
+
+
+def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
+    """Returns (options for spark-submit, the rest): the rest begins with the job's name, if one is named."""
+    at = 0
+    while at < len(arguments) and arguments[at] not in jobs:
+        word = arguments[at]
+        name, equals, _ = word.partition("=")
+        if word in VALUED:
+            at += 2
+        elif word in SWITCHES or (equals and name in VALUED):
+            at += 1
+        elif word.startswith("-") and any(argument in jobs for argument in arguments[at:]):
+            raise UsageError(f"{word} is no option of spark-submit", advice="options of a job come after its name")
+        else:
+            break
+    return list(arguments[:at]), list(arguments[at:])
+
+
+def values_of(options: Sequence[str], *names: str) -> list[str]:
+    """Returns the values that ``options`` give under any of the names, in order."""
+    found = []
+    for at, word in enumerate(options):
+        name, equals, value = word.partition("=")
+        if word in names and at + 1 < len(options):
+            found.append(options[at + 1])
+        elif equals and name in names:
+            found.append(value)
+    return found
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Returns the settings of a spark-defaults.conf; those without a value are none."""
+    settings = parse_properties(path.read_text(encoding="utf-8", errors="replace"))
+    return {name: value for name, value in settings.items() if value}
+
+
+def user_settings(options: Sequence[str]) -> dict[str, str]:
+    """Returns every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads; raises
+    UsageError and MissingInput for what spark-submit would end with a trace of Java's.
+    """
+    settings = {"spark.master": os.environ["MASTER"]} if os.environ.get("MASTER") else {}
+    conf_dir = os.environ.get("SPARK_CONF_DIR")
+    named = values_of(options, "--properties-file")
+    files = [Path(path) for path in named]
+    for path in files:
+        if not path.is_file():
+            raise MissingInput("there is no such file of Spark's properties", path=str(path))
+    if conf_dir and (not named or "--load-spark-defaults" in options):
+        files.insert(0, Path(conf_dir, "spark-defaults.conf"))
+    for path in files:
+        if path.is_file():
+            settings |= read_properties(path)
+    for pair in values_of(options, "--conf", "-c"):
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--conf {pair}: this is not name=value")
+        settings[name] = value
+    for option, name in SETTING_OF_OPTION.items():
+        for value in values_of(options, option):
+            if not value.strip():
+                raise UsageError(f"{option} has an empty value")
+            settings[name] = value
+    return settings
+
+
+def socket_settings(directory: str) -> dict[str, str]:
+    """Returns where Spark and its Python processes meet: sockets in a directory for temporary files, or TCP where their
+    paths would be too long.
+    """
+    if len(os.fsencode(directory)) + len("/.00000000-0000-0000-0000-000000000000.sock") > LONGEST_SOCKET_PATH:
+        return {f"{SOCKETS}.enabled": "false"}
+    return {f"{SOCKETS}.dir": directory}
+
+
+def prepare(
+    options: Sequence[str] = (),
+    job_arguments: Sequence[str] = (),
+    job: str = "",
+    *,
+    delta: bool = False,
+    debug: bool = False,
+) -> None:
+    """Sets the environment from which ``jobs.spark.session`` starts Spark.
+
+    With ``--deploy-mode cluster`` there is no driver here: the process becomes spark-submit and this does not return.
+    Where a driver has been started by spark-submit already (PYSPARK_GATEWAY_PORT), everything has been decided and this
+    does nothing.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    chosen = user_settings(options)
+    defaults = read_properties(CONF / "spark-defaults.conf") if CONF.is_dir() else {"spark.master": "local[*]"}
+    settings = {name: value for name, value in defaults.items() if name not in chosen}
+    master = chosen.get("spark.master") or settings["spark.master"]
+    extra: list[str] = []
+    if delta or "io.delta" in " ".join(chosen.values()):
+        extra += delta_options(chosen, settings)
+    if is_local(master):
+        # No name of this machine needs to resolve, no interface needs to be up.
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            if name not in chosen and "SPARK_LOCAL_IP" not in os.environ:
+                settings[name] = "127.0.0.1"
+        if not any(name.startswith(SOCKETS) for name in chosen):
+            settings |= socket_settings(tempfile.gettempdir())
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        if "spark.python.daemon.module" not in chosen:
+            settings["spark.python.daemon.module"] = WORKER_DAEMON
+    else:
+        extra += ["--py-files", ",".join([*values_of(options, "--py-files"), str(application_zip())])]
+    # What spark-submit does with a Python program; it does not know that there is one.
+    if "spark.pyspark.python" in chosen:
+        os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
+    if master.startswith("local"):  # local-cluster, too: everything runs on this machine
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ["SPARK_HOME"] = str(spark_home())
+    os.environ[DEBUG] = "1" if debug else "0"
+    os.environ.pop(WORKER_ENVIRONMENT, None)
+    if job in WITH_WORKERS and settings.get("spark.python.daemon.module") == WORKER_DAEMON:
+        os.environ[WORKER_ENVIRONMENT] = json.dumps(worker_environment(settings | chosen))
+    os.environ[ONE_MACHINE] = "1" if master.startswith("local") else "0"
+    command = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")] + [*options, *extra]
+    if chosen.get("spark.submit.deployMode") == "cluster":
+        become_spark_submit(command, job_arguments)
+    # The short-lived JVM that puts the command together, then the driver's.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
+        filter(None, (*jvm_flags(job, debug), os.environ.get("SPARK_SUBMIT_OPTS")))
+    )
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*command, "pyspark-shell"])
+
+
+def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that Spark will add to the environment of Python workers."""
+    prefix = "spark.executorEnv."
+    asked = {name[len(prefix) :]: value for name, value in settings.items() if name.startswith(prefix)}
+    return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": settings.get("spark.task.cpus", "1"), **asked}
+
+
+def is_local(master: str) -> bool:
+    """Returns whether executors are threads of the driver's JVM (``local-cluster`` has processes of its own)."""
+    return master == "local" or master.startswith("local[")
+
+
+def on_one_machine() -> bool:
+    """Returns whether all tasks run on the driver's machine, as far as ``prepare`` saw."""
+    return os.environ.get(ONE_MACHINE) == "1"
+
+
+def spark_home() -> Path:
+    """Returns the directory of the pyspark of this environment; any other Spark would not fit it."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise DependencyMissing("pyspark is not installed", advice="./spark-submit.sh installs what is needed")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def jvm_flags(job: str, debug: bool) -> list[str]:
+    """Returns the options of the driver's JVM that must be there before any setting of Spark is read."""
+    flags = [f"-Drocketmq.store.spark.log.level={'info' if debug else 'off'}"]
+    if (CONF / "log4j2.properties").is_file():
+        flags.append(f'"-Dlog4j2.configurationFile={(CONF / "log4j2.properties").as_uri()}"')
+    archive = Path(sys.prefix, "spark.jsa")
+    if archive.is_file():
+        # Made by jobs.spark.environment; a JVM that it does not fit goes on without it.
+        flags += [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    if job not in BUSY_JVM:
+        flags.append("-XX:TieredStopAtLevel=1")
+    return flags
+
+
+def delta_coordinate() -> str:
+    """Returns the Maven coordinate of the Delta jar for the installed pair of pyspark and delta-spark."""
+    spark = importlib.metadata.version("pyspark").split(".")
+    return f"io.delta:delta-spark_{spark[0]}.{spark[1]}_2.13:{importlib.metadata.version('delta-spark')}"
+
+
+def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]:
+    """Returns spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none."""
+    extensions = chosen.get("spark.sql.extensions", "")
+    ours = "io.delta.sql.DeltaSparkSessionExtension"
+    extra = []
+    if ours not in extensions:
+        extra = ["--conf", "spark.sql.extensions=" + ",".join(filter(None, (extensions, ours)))]
+    if "spark.sql.catalog.spark_catalog" not in chosen:
+        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    present = " ".join((chosen.get("spark.jars", ""), chosen.get("spark.jars.packages", "")))
+    if "delta-spark" in present:
+        return extra
+    jars = sorted(Path(sys.prefix, "jars").glob("*.jar"))
+    if jars:
+        return [*extra, "--jars", ",".join(filter(None, (chosen.get("spark.jars"), *map(str, jars))))]
+    settings.setdefault("spark.jars.ivy", str(Path(sys.prefix, "ivy")))
+    return [*extra, "--packages", ",".join(filter(None, (chosen.get("spark.jars.packages"), delta_coordinate())))]
+
+
+def application_zip() -> Path:
+    """Returns the zip of our packages for executors, made anew when a source is newer than it."""
+    sources = sorted(
+        path
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    )
+    target = Path(sys.prefix, "build", f"rocketmq-store-spark-{__version__}.zip")
+    if target.is_file() and target.stat().st_mtime >= max(path.stat().st_mtime for path in sources):
+        return target
+    target.parent.mkdir(exist_ok=True)
+    draft = target.with_suffix(f".{os.getpid()}")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sources:
+            archive.write(path, path.relative_to(ROOT).as_posix())
+    draft.replace(target)
+    return target
+
+
+def become_spark_submit(options: Sequence[str], job_arguments: Sequence[str]) -> NoReturn:
+    """Replaces this process by spark-submit: in cluster mode the driver runs on the cluster."""
+    sys.stdout.flush()
+    program = str(spark_home() / "bin" / "spark-submit")
+    os.execv(program, [program, *options, str(ROOT / "jobs" / "__main__.py"), *job_arguments])

@@ -1,0 +1,240 @@
+"""What a load writes into Delta's log, and what keeps two loads from committing the same rows.
+
+==========================  ==========================================================================================
+transaction of Delta's      ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH`` -> the commit-log offset where the last load
+                            ended. Kept for ever. A repair begins the next epoch, because its end may lie further back
+another, of loads of        ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH/TOPIC,TOPIC:QUEUE`` -> the same offset
+some topics
+files that were added       with the smallest and largest values that Delta skips files by
+user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
+==========================  ==========================================================================================
+
+An append is a transaction of Delta's own (``OptimisticTransaction``): it reads the transactions of its broker in this
+epoch and the next, and fails when another commit has written one of them since the load looked at the table. So of two
+loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each other.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from storeformat.errors import WriteFailed
+from udfs.table import schemas
+from udfs.table.parquet_files import PARTITION, WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+APPLICATION = "rocketmq-store-spark"
+
+_WHEN_PLAIN = {
+    "delta.columnMapping.mode": ("none",),
+    "delta.isolationLevel": ("Serializable",),  # else an append does not stop a repair beside it
+    "delta.enableIcebergCompatV1": ("false",),
+    "delta.enableIcebergCompatV2": ("false",),
+    "delta.enableRowTracking": ("false",),
+}
+"""Table properties that need Delta's own writer, with the values that do not."""
+
+_CONFLICTS = (
+    "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_TABLE_ALREADY_EXISTS",
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND",
+)  # fmt: skip
+"""Delta's error classes of commits that lost a race, the last two of a table that another load is just making. Its
+Python exceptions do not cover all of them.
+"""
+
+_TROUBLE = (
+    "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed",
+    "ParentNotDirectoryException", "Not a directory", "No space left on device", "Read-only file system",
+    "FileAlreadyExistsException", "DELTA_CANNOT_CREATE_LOG_PATH",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BrokerState:
+    """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs, and which ``topics`` (empty: all).
+
+    ``recorded`` says that the table's transactions tell so; else its rows do.
+    """
+
+    end: int
+    epoch: int
+    topics: tuple[str, ...] = ()
+    recorded: bool = True
+
+
+@dataclass(frozen=True)
+class BrokerRows:
+    """Rows [begin, end) of a broker that a commit puts in place of what is there; up to any offset if ``end`` is None.
+
+    ``done`` is where the log ended and ``epoch`` the epoch in which it is recorded; ``metadata`` goes into the history.
+    """
+
+    cluster: str
+    broker: str
+    begin: int
+    end: int | None
+    done: int
+    epoch: int
+    metadata: Mapping[str, Any]
+
+    @property
+    def condition(self) -> str:
+        """The rows that are replaced, in SQL."""
+        upper = "" if self.end is None else f" AND commit_log_offset < {self.end}"
+        return f"{of_broker(self.cluster, self.broker)} AND commit_log_offset >= {self.begin}{upper}"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A version of the table, and the rows it brought."""
+
+    version: int
+    rows: int
+
+
+class Overtaken(Exception):
+    """Another load of the same broker was committed first."""
+
+
+def recorded_state(transactions: Mapping[str, int], cluster: str, broker: str) -> BrokerState | None:
+    """Returns how far a broker was loaded, from a table's transactions; None if they do not say."""
+    prefix = application_prefix(cluster, broker)
+    ends: dict[int, int] = {}
+    topics: dict[int, tuple[str, ...]] = {}
+    for name, version in transactions.items():
+        epoch, _, selection = name.removeprefix(prefix).partition("/")
+        if not (name.startswith(prefix) and epoch.isdigit()):
+            continue
+        if selection:
+            topics[int(epoch)] = tuple(unquote(topic) for topic in selection.split(","))
+        else:
+            ends[int(epoch)] = version
+    return BrokerState(ends[max(ends)], max(ends), topics.get(max(ends), ())) if ends else None
+
+
+def takes_files(metadata: Mapping[str, Any]) -> bool:
+    """Returns whether files of ours can be rows of a table as they are, and Delta can tell doubled loads apart.
+
+    Not so where its owner gave it column mapping, constraints, generated columns or the like, which Delta's own writer
+    has to heed, or divided it differently. ``metadata`` is the table's, as Delta's log has it.
+    """
+    plain = all(
+        value in _WHEN_PLAIN.get(name, (value,)) and not name.startswith("delta.constraints.")
+        for name, value in metadata["configuration"].items()
+    )
+    fields = json.loads(metadata["schemaString"])["fields"]
+    return (
+        plain
+        and metadata["partitionColumns"] == list(schemas.PARTITION_COLUMNS)
+        and {field["name"] for field in fields} >= set(schemas.MESSAGES.names)
+        and all(field["nullable"] and not field["metadata"].keys() - {"comment"} for field in fields)
+    )
+
+
+def append(
+    spark: SparkSession,
+    log: Any,
+    written: Sequence[WrittenFile],
+    what: BrokerRows,
+    seen: BrokerState | None,
+    topics: Sequence[str],
+) -> Commit:
+    """Commits files of new rows to a table; ``log`` is its DeltaLog, ``seen`` the state on which they are based.
+
+    Raises Overtaken. Files of a commit that failed stay where they are: only Delta can tell whether it really did.
+    """
+    jvm: Any = spark._jvm
+    python = jvm.org.apache.spark.api.python.PythonUtils
+    some, nothing = jvm.scala.Option.apply, jvm.scala.Option.empty
+    prefix = application_prefix(what.cluster, what.broker)
+    now = int(time.time() * 1000)
+    names = [f"{prefix}{what.epoch}"]
+    if topics:
+        names.append(f"{names[0]}/{','.join(quote(topic, safe='') for topic in topics)}")
+    actions = [{"txn": {"appId": name, "version": what.done, "lastUpdated": now}} for name in names]
+    actions += [_added(file, now) for file in written]
+    rows = sum(file.rows for file in written)
+    transaction = log.startTransaction()
+    expected = seen.end if seen and seen.recorded else -1
+    for epoch, known in ((what.epoch, expected), (what.epoch + 1, -1)):
+        if int(transaction.txnVersion(f"{prefix}{epoch}")) != known:
+            raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
+    metrics = {"numFiles": len(written), "numOutputBytes": sum(file.size for file in written), "numOutputRows": rows}
+    transaction.registerSQLMetrics(spark._jsparkSession, python.toScalaMap(_metrics(spark, metrics)))
+    parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
+    operation = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")(
+        jvm.org.apache.spark.sql.SaveMode.Append,
+        some(python.toSeq(list(schemas.PARTITION_COLUMNS))),
+        nothing(),
+        some(json.dumps(what.metadata)),
+        *[nothing() for _ in range(5)],
+    )
+    version = transaction.commit(python.toSeq([parse(json.dumps(action)) for action in actions]), operation)
+    return Commit(int(version), rows)
+
+
+def _added(file: WrittenFile, now: int) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": {PARTITION: file.store_date},
+            "size": file.size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": file.statistics,
+        }
+    }
+
+
+def _metrics(spark: SparkSession, values: Mapping[str, int]) -> dict[str, Any]:
+    """Returns Spark's counters of these values, which DESCRIBE HISTORY shows."""
+    jvm: Any = spark._jvm
+    found = {}
+    for name, value in values.items():
+        found[name] = jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
+            spark.sparkContext._jsc.sc(), name
+        )
+        found[name].set(value)
+    return found
+
+
+@contextmanager
+def plain_trouble(path: str) -> Iterator[None]:
+    """Turns conflicts into Overtaken, and what the file system says into WriteFailed."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        text = str(error)
+        if any(sign in text for sign in _CONFLICTS):
+            raise Overtaken(text.partition("\n")[0]) from error
+        for sign in _TROUBLE:
+            if sign in text:
+                raise WriteFailed(f"the table cannot be written: {sign}", path=path) from error
+        raise
+
+
+def application_prefix(cluster: str, broker: str) -> str:
+    """Returns how the names of a broker's transactions begin."""
+    return f"{APPLICATION}/{quote(cluster, safe='')}/{quote(broker, safe='')}/"
+
+
+def of_broker(cluster: str, broker: str) -> str:
+    """Returns the condition for a broker's rows, in SQL."""
+    return f"cluster = {literal(cluster)} AND broker = {literal(broker)}"
+
+
+def literal(text: str) -> str:
+    """Returns a text as SQL writes it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,268 @@
+"""The Delta table ``messages``: making it, asking how far a broker was loaded, adding rows to it at most once.
+
+What was loaded is written in the table itself, in the same commit as the rows (``jobs.table.commits``). New rows come
+as files that tasks have written. Delta's own writer *replaces* what is there: rows behind the place from which on a log
+was rewritten, and every range of a table whose owner asked for more of Delta than such files have. A range that is
+replaced cannot get in twice either: Delta lets only one of two commits pass that replace a common range.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+
+from jobs.table import commits
+from jobs.table.commits import BrokerRows, BrokerState, Commit
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused
+from storeformat.storage import files
+from udfs.table import schemas
+from udfs.table.parquet_files import WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+TIME_ZONE = "rocketmq.timeZone"
+IDENTITY = (
+    "commit_log_offset", "size", "topic", "queue_id", "queue_offset", "store_timestamp", "body_crc", "magic_code",
+)  # fmt: skip
+"""Columns that tell two records apart which lie at the same offset of different logs."""
+
+REQUIRED = ("cluster", "broker", "store_date", *IDENTITY)
+"""Columns without which a table is another table; all others may be missing and are added."""
+
+_NEAR = 64 << 20
+_MOST_DATES_A_TASK = 100
+_COMMITS_LOOKED_AT = 50
+
+
+class MessagesTable:
+    """A table ``messages`` at a path; only ``exists`` may be asked where there may be none."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self.path = path
+
+    def exists(self) -> bool:
+        """Returns whether Delta's log has a version here; its directory alone is no table yet."""
+        return int(self._snapshot().version()) >= 0
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self._snapshot_metadata()["configuration"])
+
+    @property
+    def time_zone(self) -> str:
+        """The time zone whose midnight divides ``store_date``."""
+        return self.properties.get(TIME_ZONE, "UTC")
+
+    def schema(self) -> StructType:
+        """Returns the columns that the table has."""
+        return self.rows().schema
+
+    def rows(self) -> DataFrame:
+        """Returns all rows."""
+        return self._spark.read.format("delta").load(self.path)
+
+    def version(self) -> int:
+        """Returns the newest version."""
+        return int(self._snapshot().version())
+
+    def state(self, cluster: str, broker: str) -> BrokerState | None:
+        """Returns how far a broker was loaded, None if it never was."""
+        transactions = {}
+        entries = self._snapshot().transactions().iterator()
+        while entries.hasNext():
+            entry = entries.next()
+            transactions[str(entry._1())] = int(entry._2())
+        found = commits.recorded_state(transactions, cluster, broker)
+        if found is not None:
+            return found
+        # A copy of a table (CTAS, CLONE) has the rows and not their transactions.
+        (end,) = self._of(cluster, broker).selectExpr("max(commit_log_offset + size)").first() or (None,)
+        return None if end is None else BrokerState(int(end), 0, recorded=False)
+
+    def last_rows(self, cluster: str, broker: str, below: int, count: int) -> list[dict[str, Any]]:
+        """Returns the last rows of a broker below an offset, newest first: their ``IDENTITY``."""
+        for begin in (below - _NEAR, 0):
+            where = f"commit_log_offset < {below} AND commit_log_offset >= {max(begin, 0)}"
+            rows = self._of(cluster, broker).where(where).select(*IDENTITY)
+            found = rows.orderBy(rows.commit_log_offset.desc()).limit(count).toArrow().to_pylist()
+            if len(found) == count or begin <= 0:
+                return list(found)
+        return []
+
+    def add_missing_columns(self, wanted: Sequence[str]) -> list[str]:
+        """Adds the columns that an older version of this program did not have; returns their names."""
+        present = {name.lower() for name in self.schema().names}
+        missing = [name for name in wanted if name not in present]
+        if missing:
+            columns = ", ".join(
+                f"{field.name} {field.dataType.simpleString()} COMMENT {commits.literal(field.metadata['comment'])}"
+                for field in schemas.to_spark(schemas.select(missing))
+            )
+            self._spark.sql(f"ALTER TABLE delta.{_quoted(self.path)} ADD COLUMNS ({columns})")
+        return missing
+
+    def takes_files(self) -> bool:
+        """Returns whether files that tasks have written can be rows of this table as they are."""
+        return commits.takes_files(self._snapshot_metadata())
+
+    def append(
+        self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str]
+    ) -> Commit:
+        """Commits files of new rows; ``seen`` is the state on which they are based. Raises Overtaken."""
+        with commits.plain_trouble(self.path):
+            return commits.append(self._spark, self._log(), written, what, seen, topics)
+
+    def replace(self, rows: DataFrame, what: BrokerRows, *, bodies: bool) -> Commit | None:
+        """Commits rows; returns the commit, None where this very range had been committed. Raises Overtaken.
+
+        ``bodies`` makes the writer look at its buffers after every row: a default of 100 rows may be 400 MB of bodies.
+        """
+        writer = (
+            rows.write.format("delta")
+            .mode("overwrite")
+            .option("replaceWhere", what.condition)
+            .option("txnAppId", f"{commits.application_prefix(what.cluster, what.broker)}{what.epoch}")
+            .option("txnVersion", what.done)
+            .option("userMetadata", json.dumps(what.metadata))
+        )
+        if bodies:
+            for unit in ("page.size", "block.size"):
+                writer = writer.option(f"parquet.{unit}.row.check.min", 1)
+        before = self.version()
+        with _no_sort_by_partition(self._spark), commits.plain_trouble(self.path):
+            writer.save(self.path)
+        return self._commit_of(what, before)
+
+    def _commit_of(self, what: BrokerRows, before: int) -> Commit | None:
+        """Returns the commit with this metadata, if there is one behind the version ``before``."""
+        if self.version() == before:
+            return None
+        history = DeltaTable.forPath(self._spark, self.path).history(_COMMITS_LOOKED_AT)
+        wanted = json.dumps(what.metadata)
+        for row in history.select("version", "userMetadata", "operationMetrics").collect():
+            if row.userMetadata == wanted:
+                metrics = {name: int(row.operationMetrics.get(name, 0)) for name in ("numOutputRows", "numCopiedRows")}
+                # Rows of other brokers that shared a file with replaced ones are written anew, and counted.
+                return Commit(int(row.version), metrics["numOutputRows"] - metrics["numCopiedRows"])
+        return None
+
+    def _of(self, cluster: str, broker: str) -> DataFrame:
+        return self.rows().where(commits.of_broker(cluster, broker))
+
+    def _log(self) -> Any:
+        jvm: Any = self._spark._jvm
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.path)
+
+    def _snapshot(self) -> Any:
+        jvm: Any = self._spark._jvm
+        nothing = jvm.scala.Option.empty()
+        return self._log().update(False, nothing, nothing)
+
+    def _snapshot_metadata(self) -> dict[str, Any]:
+        metadata: dict[str, Any] = json.loads(self._snapshot().metadata().json())
+        found: dict[str, Any] = metadata.get("metaData", metadata)
+        return found
+
+
+def open_table(spark: SparkSession, path: str) -> MessagesTable | None:
+    """Returns the table at a path, None if nothing is there. Raises what is there instead."""
+    require_delta(spark)
+    table = MessagesTable(spark, path)
+    if not table.exists():
+        # A load that makes the table at this moment, or was killed when it did, has made Delta's directory first.
+        entries = files.list_directory(path) if files.exists(path) else None
+        if not any(entry.name != "_delta_log" for entry in entries or ()):
+            return None
+        if not table.exists():
+            raise NotAStore("there is something else than a Delta table", path=path)
+    check_schema(table.schema(), path)
+    return table
+
+
+def existing_table(spark: SparkSession, path: str) -> MessagesTable:
+    """Returns the table at a path; raises MissingInput if there is none."""
+    table = open_table(spark, path)
+    if table is None:
+        raise MissingInput("there is no such table", path=path, advice="`load` makes one")
+    return table
+
+
+def create_table(spark: SparkSession, path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
+    """Returns the table at a path, made if it is not there."""
+    schema = schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES
+    with commits.plain_trouble(path):
+        (
+            DeltaTable.createIfNotExists(spark)
+            .location(path)
+            .addColumns(schemas.to_spark(schema))
+            .partitionedBy(*schemas.PARTITION_COLUMNS)
+            .property(TIME_ZONE, time_zone)
+            .property("delta.dataSkippingStatsColumns", ",".join(schemas.STATISTICS_COLUMNS))
+            .execute()
+        )
+    return MessagesTable(spark, path)
+
+
+def check_schema(found: StructType, path: str) -> None:
+    """Raises NotAStore unless a table of these columns is, or can become, the table ``messages``."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in found}
+    missing = [name for name in REQUIRED if name not in types]
+    if missing:
+        raise NotAStore(f"this Delta table is not `messages`: it has no column {missing[0]}", path=path)
+    for field in schemas.to_spark(schemas.MESSAGES_WITH_BODY):
+        expected = field.dataType.simpleString()
+        if types.get(field.name, expected) != expected:
+            raise NotAStore(
+                f"this Delta table is not `messages`: the type of {field.name} is wrong",
+                path=path, found=types[field.name], expected=expected,
+            )  # fmt: skip
+
+
+def require_delta(spark: SparkSession) -> None:
+    """Raises DependencyMissing where Spark cannot read Delta tables."""
+    advice = (
+        "./spark-submit.sh brings it; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0, with Delta's extension"
+    )
+    jvm: Any = spark._jvm
+    if type(jvm.org.apache.spark.sql.delta.DeltaLog).__name__ != "JavaClass":
+        raise DependencyMissing("Spark has no Delta jar", advice=advice)
+    catalog = spark.conf.get("spark.sql.catalog.spark_catalog", "") or ""
+    extensions = spark.conf.get("spark.sql.extensions", "") or ""
+    if "DeltaCatalog" not in catalog or "DeltaSparkSessionExtension" not in extensions:
+        raise DependencyMissing("Spark has Delta's jar, but not its extension and catalog", advice=advice)
+
+
+@contextmanager
+def _no_sort_by_partition(spark: SparkSession) -> Iterator[None]:
+    """Within it a task keeps a file open for each of a few dates, instead of sorting its rows by date first."""
+    name = "spark.sql.maxConcurrentOutputFileWriters"
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, _MOST_DATES_A_TASK)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
+    """Returns the table's time zone; raises Refused where another one was asked for."""
+    if asked is not None and asked != table.time_zone:
+        raise Refused(
+            "the table is divided by another time zone's dates", path=table.path, found=asked, expected=table.time_zone
+        )
+    return table.time_zone

@@ -1,0 +1,120 @@
+"""``spark.readStream.format("rocketmq-commitlog")``: a commit log that grows, as a stream of rows of ``messages``.
+
+An offset of the stream is an offset of the log, ``{"offset": 4096}``: the rows of a batch are those of the records that
+lie between two of them. So a query that starts again from its checkpoint reads the very bytes again that it had planned
+to, and gives each record once where its sink does. Each batch looks at the store anew: segments that were begun since
+belong to it, and those that retention deleted are no longer needed, or missed by name.
+
+What is read is what the file system holds. A broker that crashes may cut records off that it had not flushed yet: a
+stream that has read them ends with an error when the log goes on below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+
+from jobs import config
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore, open_store
+from jobs.log.store_log import read_log
+from jobs.spark.runner import LocalRunner
+from jobs.spark.transforms import proven_ranges
+from storeformat.errors import Refused
+from udfs.table.datasource import Stretch, StretchReader
+
+OFFSET = "offset"
+SPLIT_SIZE = 128 << 20
+"""Bytes scanned at a time where the query is planned, in one process."""
+
+Offset = dict[str, int]
+
+
+def proven_stretches(reading: LogReading, begin: int) -> tuple[Stretch, ...]:
+    """Returns what tasks are to read of a proven reading from ``begin`` on."""
+    return tuple(Stretch(item.split, item.records) for item in proven_ranges(reading.scans, begin))
+
+
+class LogStreamReader(DataSourceStreamReader):
+    """Plans batches where the query runs; what travels to the executors is the reader of stretches alone.
+
+    ``most_bytes`` bounds a batch (None: all there is).
+    """
+
+    def __init__(self, options: config.LogOptions, reader: StretchReader, most_bytes: int | None = None) -> None:
+        self._options = options
+        self._reader = reader
+        self._most_bytes = most_bytes
+        self._planned: tuple[int, LogReading] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return replace, (self._reader,)
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Returns the begin of the segment in which the first wanted record lies, or the log's."""
+        segments = open_store(self._options, needs_index_sizes=False).segments
+        wanted = self._reader.filter.offsets[0]
+        bases = [segment.base for segment in segments if segment.base <= wanted]
+        return {OFFSET: max(bases, default=segments[0].base)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Returns how much a batch takes if its trigger does not ask for all."""
+        return ReadAllAvailable() if self._most_bytes is None else ReadMaxBytes(self._most_bytes)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Returns the offset behind the last whole record that the next batch is to hold."""
+        begin = start[OFFSET]
+        store = open_store(self._options, needs_index_sizes=False)
+        log_end = store.segments[-1].end
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else log_end - begin
+        while True:
+            reading = self._read(store, begin, begin + most)
+            if reading is None:
+                return start
+            if reading.end > begin or begin + most >= log_end:
+                return {OFFSET: max(reading.end, begin)}
+            most *= 2  # not one record fits
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Returns the stretches between two offsets, proven: planned just now, or read again after a restart."""
+        begin, stop = start[OFFSET], end[OFFSET]
+        if begin == stop:
+            return []
+        if self._planned is not None and (self._planned[0], self._planned[1].end) == (begin, stop):
+            reading: LogReading | None = self._planned[1]
+        else:
+            reading = self._read(open_store(self._options, needs_index_sizes=False), begin, stop)
+        if reading is None or reading.end != stop:
+            raise Refused(
+                "the log is not the one that was read: it was truncated, or is another store's",
+                path=self._options.store, found=begin if reading is None else reading.end, expected=stop,
+                advice="a stream with a new checkpoint begins anew; the option from-offset says where",
+            )  # fmt: skip
+        return replace(self._reader, stretches=proven_stretches(reading, begin)).partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a stretch."""
+        return self._reader.read(partition)
+
+    def _read(self, store: OpenedStore, begin: int, until: int) -> LogReading | None:
+        """Returns the reading of [begin, until), None if the log has nothing there."""
+        first, last = store.segments[0], store.segments[-1]
+        if begin < first.base:
+            raise Refused(
+                "the log begins behind the place that the stream has reached: retention deleted what it had not read",
+                path=store.root, found=first.base, expected=begin,
+                advice="a stream with a new checkpoint begins where the log does",
+            )  # fmt: skip
+        bound = store.committed if self._options.until_offset is None else self._options.until_offset
+        until = min(until, last.end if bound is None else bound)
+        if until <= begin:
+            return None
+        options = replace(self._options, until_offset=until)
+        reading = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin, on_damage="fail")
+        self._planned = begin, reading
+        return reading

@@ -1,0 +1,342 @@
+"""``verify``, the index: in which order its files follow each other, and what a comparison means.
+
+Names come from the broker's wall clock, so the order is taken from the offsets in the files. Together the files must
+hold the log's entries once, without a gap; three things that healthy brokers do explain an exception:
+
+- retention deletes whole files, the last one never: older entries than the log stay, or are gone
+- a crash costs the files that the checkpoint does not vouch for, and dispatch begins again at a segment: entries are
+  missing from the end of a file up to the begin of a segment
+- the last record before a crash is indexed twice
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from jobs.spark.runner import Runner
+from jobs.verify.differences import MOST_DIFFERENCES, Place, Verdicts, lost_ranges
+from storeformat.index import index_file
+from storeformat.index.alignment import FileContext, Gap, keys_in
+from storeformat.index.index_check import IndexComparison
+from storeformat.storage import files, locations
+from storeformat.store.layout import INDEX
+from udfs.staged_files import Readers
+from udfs.verify import CompareIndexFiles, EntrySource, IndexCheck, StagedRows
+
+_REPAIR = "rebuild --only index, then publish"
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What orders index files: the begin of their entries, by the median of three fields, so that one wrong one does
+    not matter; an empty file follows the one at whose end it begins.
+    """
+
+    path: str
+    header: index_file.IndexHeader
+    first_phy_offset: int
+
+    @property
+    def place(self) -> tuple[int, bool, int, str]:
+        header = self.header
+        begin = sorted((header.begin_phy_offset, header.end_phy_offset, self.first_phy_offset))[1]
+        return (begin, header.entries == 0 and self.first_phy_offset == 0, header.end_phy_offset, self.path)
+
+
+@dataclass
+class IndexCompared:
+    """The index files in the order of their entries, and what was found in each."""
+
+    checks: list[IndexCheck]
+    comparisons: list[IndexComparison]
+    sources: tuple[EntrySource, ...]
+    unread: int
+
+    @property
+    def reach(self) -> int:
+        """Commit-log offset of the last record that is indexed as the log says, -1 if none is."""
+        return max((one.last_offset for one in self.comparisons), default=-1)
+
+
+def compare_index(
+    store: OpenedStore, reading: LogReading, runner: Runner, verdicts: Verdicts, *, growing: bool
+) -> IndexCompared:
+    """Returns the comparison of all index files with the staged entries of the log. ``growing`` says that the last one
+    may be in the middle of a change.
+    """
+    heads, unread = _read_heads(store, verdicts)
+    heads.sort(key=lambda head: head.place)
+    _judge_names(heads, verdicts)
+    checks = []
+    for number, head in enumerate(heads):
+        context = FileContext(
+            log_begin=reading.begin,
+            log_end=reading.end,
+            previous_end=heads[number - 1].header.end_timestamp if number else None,
+            growing=growing and number == len(heads) - 1,
+            with_tags=store.rules.index_tags,
+            damaged=lost_ranges(reading),
+        )
+        checks.append(IndexCheck(head.path, context))
+    sources = tuple(
+        EntrySource(scan.entries_path, scan.entries, scan.last_entry) for scan in reading.scans if scan.entries
+    )
+    task = CompareIndexFiles(store.root, store.layout.max_hash_slot_num, store.layout.max_index_num, sources)
+    comparisons = runner.map("compare index files", task, checks)
+    if growing and comparisons and comparisons[-1].counts:
+        comparisons[-1:] = runner.map("look again at the last index file", task, checks[-1:])
+    return IndexCompared(checks, comparisons, sources, unread)
+
+
+def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], int]:
+    """Returns the heads of the index files, and how many files could not be read as one."""
+    layout = store.layout
+    first_entry = index_file.entries_position(layout.max_hash_slot_num) + index_file.ENTRY_SIZE
+    heads, unread = [], 0
+    for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
+        path = f"{INDEX}/{entry.name}"
+        if entry.is_directory or not index_file.is_index_file_name(entry.name):
+            verdicts.differ(Place(INDEX, path), "extra_file", found="no name of an index file")
+        elif entry.size != layout.index_file_size:
+            verdicts.differ(Place(INDEX, path), "wrong_size", expected=layout.index_file_size, found=entry.size)
+            unread += 1
+        else:
+            with files.RangeReader(entry.path) as reader:
+                page, first = bytearray(index_file.HEADER_SIZE), bytearray(index_file.ENTRY_SIZE)
+                reader.read_into(0, memoryview(page))
+                reader.read_into(first_entry, memoryview(first))
+            offset = int(index_file.parse_entries(bytes(first))["phy_offset"][0])
+            heads.append(_Head(path, index_file.parse_header(bytes(page)), offset))
+    return heads, unread
+
+
+def _judge_names(heads: Sequence[_Head], verdicts: Verdicts) -> None:
+    """Says which names are not in the order of the entries: a clock that was set back does that, and so does a hand.
+
+    A broker orders the files by their names when it starts, and its search for a key ends at the first file that begins
+    before the asked time.
+    """
+    copies = Counter(head.header for head in heads)  # they are named elsewhere
+    filled = [head.path for head in heads if head.header.entries and copies[head.header] == 1]
+    in_order = _longest_ascent(filled)
+    for number, path in enumerate(filled):
+        if number not in in_order:
+            verdicts.warn(
+                Place(INDEX, path),
+                "index_order",
+                "the name is out of order: there are older entries in files with greater names, or newer ones in files "
+                "with smaller names (a clock was set back, or files were exchanged); a broker that started since may "
+                "not find a key within a time",
+                advice=_REPAIR,
+            )
+
+
+def _longest_ascent(names: Sequence[str]) -> set[int]:
+    """Returns the numbers of the most names that ascend as they stand."""
+    ends: list[str] = []
+    lengths = []
+    for name in names:
+        length = bisect_left(ends, name)
+        ends[length:] = [name, *ends[length + 1 :]]
+        lengths.append(length)
+    wanted, chosen = len(ends) - 1, set()
+    for number in reversed(range(len(names))):
+        if lengths[number] == wanted:
+            chosen.add(number)
+            wanted -= 1
+    return chosen
+
+
+def judge_index(
+    store: OpenedStore,
+    compared: IndexCompared,
+    dispatched: int | None,
+    verdicts: Verdicts,
+    *,
+    cut: bool,
+) -> dict[str, int]:
+    """Says what the comparison means; returns how much was compared. ``dispatched`` is the offset below which every
+    entry must be there, None for the whole log.
+    """
+    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+        place = Place(INDEX, check.path)
+        for fault in one.faults:
+            verdicts.differ(
+                place, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
+            )
+        for cause, count in one.counts.items():
+            verdicts.count(cause, count)
+    _judge_slot_counts(compared, verdicts)
+    with Readers() as readers:
+        _Sequence(store, compared, StagedRows(compared.sources, readers), verdicts).judge(dispatched)
+    _judge_tags(compared, verdicts)
+    _judge_ends(compared, verdicts, cut)
+    return {
+        "index_files": len(compared.checks),
+        "index_entries": sum(one.compared for one in compared.comparisons),
+    }
+
+
+class _Sequence:
+    """Follows the files' entries through the log's, file by file."""
+
+    def __init__(self, store: OpenedStore, compared: IndexCompared, staged: StagedRows, verdicts: Verdicts) -> None:
+        self._compared = compared
+        self._rows = staged.rows
+        self._verdicts = verdicts
+        self._segment_size = store.layout.mapped_file_size_commit_log
+        self._capacity = store.layout.max_index_num - 1
+        self._unread = compared.unread
+        self._doubled = sum(one.doubled for one in compared.comparisons)
+
+    def judge(self, dispatched: int | None) -> None:
+        """Says where entries of the log are missing, or are there again."""
+        row, with_tags = 0, True
+        before: IndexComparison | None = None
+        for check, one in zip(self._compared.checks, self._compared.comparisons, strict=True):
+            place = Place(INDEX, check.path)
+            for gap in one.gaps:
+                self._missing_keys(place, gap)
+            if one.rows_begin < 0:
+                continue
+            gap = Gap(row, one.rows_begin, one.with_tags)
+            if gap.begin < gap.end:
+                self._judge_gap(place, gap, one, before)
+            elif one.rows_begin < row:
+                self._judge_overlap(place, one, row)
+            row, with_tags, before = max(row, one.rows_end), one.with_tags, one
+        self._judge_rest(Gap(row, self._rows.total, with_tags and before is not None), before, dispatched)
+        if self._doubled:
+            self._verdicts.note(f"{self._doubled} index entries are there twice, as after a crash")
+
+    def _judge_gap(self, place: Place, gap: Gap, behind: IndexComparison, before: IndexComparison | None) -> None:
+        count, _ = keys_in(gap, self._rows, 0)
+        if not count:
+            return
+        last, first = (int(row["offset"]) for row in self._rows.read(gap.end - 1, gap.end + 1))
+        at_segment = first // self._segment_size != last // self._segment_size
+        if at_segment and (before is not None or behind.first_time_diff == 0):
+            begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
+            self._verdicts.warn(
+                place,
+                "index_gap",
+                f"messages from offset {begin} to {first} are not indexed: a broker lost this part of the index in a "
+                "crash and began again with a segment; queries by key do not find them",
+                advice=_REPAIR,
+                entries=count,
+            )
+        elif count % self._capacity == 0:
+            self._missing_files(gap, count // self._capacity)
+        else:
+            self._missing_keys(place, gap)
+
+    def _judge_overlap(self, place: Place, one: IndexComparison, row: int) -> None:
+        offsets = self._rows.read(one.rows_begin, min(row, one.rows_end))["offset"]
+        if len(offsets) and bool((offsets == offsets[0]).all()):
+            self._doubled += len(offsets)
+        else:
+            self._verdicts.differ(place, "extra_file", found=f"{len(offsets)} entries that another file holds")
+
+    def _judge_rest(self, gap: Gap, before: IndexComparison | None, dispatched: int | None) -> None:
+        """Says what is missing at the end: lag, files, or keys."""
+        stop = gap.end if dispatched is None else min(max(self._rows.find(dispatched), gap.begin), gap.end)
+        lagging, _ = keys_in(Gap(stop, gap.end, gap.with_tags), self._rows, 0)
+        if lagging:
+            self._verdicts.note(f"the index lags: {lagging} entries are not made yet")
+        gap = Gap(gap.begin, stop, gap.with_tags)
+        count, _ = keys_in(gap, self._rows, 0)
+        if not count:
+            return
+        if before is None or before.entries >= self._capacity:
+            self._missing_files(gap, -(-count // self._capacity))
+        else:
+            self._missing_keys(Place(INDEX, self._compared.checks[-1].path), gap)
+
+    def _missing_files(self, gap: Gap, count: int) -> None:
+        begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
+        absorbed = min(count, self._unread)
+        self._unread -= absorbed
+        if count > absorbed:
+            self._verdicts.differ(
+                Place(INDEX),
+                "missing_file",
+                expected={"entries": gap.end - gap.begin, "begin_phy_offset": begin},
+                count=count - absorbed,
+            )
+
+    def _missing_keys(self, place: Place, gap: Gap) -> None:
+        count, shown = keys_in(gap, self._rows, MOST_DIFFERENCES)
+        for key in shown:
+            self._verdicts.differ(place, "missing_key", expected=key, count=0)
+        self._verdicts.count("missing_key", count)
+
+
+def _judge_slot_counts(compared: IndexCompared, verdicts: Verdicts) -> None:
+    """Says where hashSlotCount is neither the used slots nor the entries (brokers before 4.7.1), nor between them in a
+    file that lived through that upgrade.
+    """
+    counted = [one for one in compared.comparisons if one.entries and one.used_slots != one.entries]
+    by_entry = [number for number, one in enumerate(counted) if one.hash_slot_count == one.entries]
+    by_slot = [number for number, one in enumerate(counted) if one.hash_slot_count == one.used_slots]
+    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+        if one.hash_slot_count in (one.used_slots, one.entries) or check.context.growing:
+            continue
+        number = counted.index(one) if one in counted else -1
+        upgraded = by_entry and max(by_entry) < number and all(other > number for other in by_slot)
+        if upgraded and one.used_slots < one.hash_slot_count < one.entries:
+            continue
+        verdicts.differ(
+            Place(INDEX, check.path),
+            "wrong_header",
+            position=int(np.dtype(index_file.HEADER).fields["hash_slot_count"][1]),  # type: ignore[index]
+            expected={"hash_slot_count": one.used_slots},
+            found={"hash_slot_count": one.hash_slot_count},
+        )
+
+
+def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
+    """Entries of tags may be absent only in front of the first one that is there: written before the upgrade."""
+    begun, older = False, 0
+    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+        if begun and one.absent_tags:
+            verdicts.differ(Place(INDEX, check.path), "missing_key", expected="entries of tags", count=one.absent_tags)
+        else:
+            older += one.absent_tags
+        begun = begun or one.first_tag is not None
+    if older:
+        verdicts.note(f"{older} tags are not indexed: those files are of a broker before 5.4.0")
+
+
+def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
+    """Says how many entries are of messages that the log does not hold (any more, or as far as it was read)."""
+    lost = sum(one.lost for one in compared.comparisons)
+    if lost:
+        verdicts.note(f"{lost} index entries are of messages that damage took from the log")
+    old = sum(one.old for one in compared.comparisons)
+    if old:
+        verdicts.note(f"{old} index entries point at messages that retention took")
+    beyond = [
+        (check, one)
+        for check, one in zip(compared.checks, compared.comparisons, strict=True)
+        if one.beyond or one.end_phy_offset >= check.context.log_end
+    ]
+    if beyond and cut:
+        count = sum(one.beyond for _, one in beyond)
+        verdicts.note(f"{count} index entries belong to messages behind the part of the log that was read")
+        return
+    for check, one in beyond:
+        verdicts.warn(
+            Place(INDEX, check.path),
+            "index_beyond_log",
+            f"the index goes on to offset {one.end_phy_offset}, behind the end of the log at {check.context.log_end}: "
+            "no new message in front of that is indexed",
+            advice=_REPAIR,
+            entries=one.beyond,
+        )

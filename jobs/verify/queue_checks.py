@@ -1,0 +1,257 @@
+"""``verify``, the consume queues: which files are compared with what. What it means, ``queue_verdicts`` says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from jobs.config import TopicFilter
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from jobs.rebuild.planning import BatchQueuesPlan, QueuesPlan
+from jobs.spark.runner import Runner
+from jobs.verify.differences import Place, Verdicts, lost_ranges
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
+from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
+from storeformat.queues.batch_consume_queue import written_units
+from storeformat.queues.consume_queue import UNIT_SIZE
+from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.storage import files, locations
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
+from udfs.build import QueueFile
+from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
+
+LITE_PREFIX = LIGHT_PREFIX + "$"
+_FILES_A_TASK = 256
+_BYTES_A_TASK = 64 << 20
+
+Queue = tuple[str, int]
+
+
+@dataclass
+class QueueSides:
+    """One queue: the files that the log makes, those that are there (with their length), and where its units lie."""
+
+    expected: dict[int, QueueFile] = field(default_factory=dict)
+    found: dict[int, int] = field(default_factory=dict)
+    first: int = 0
+    end: int = 0
+
+    @property
+    def known(self) -> bool:
+        return bool(self.expected)
+
+
+@dataclass
+class QueuesCompared:
+    """All queues of one kind with what was found in each of their files, by the byte offset that names the file."""
+
+    artefact: str
+    unit_size: int
+    task: CompareQueueFiles
+    queues: dict[Queue, QueueSides] = field(default_factory=lambda: defaultdict(QueueSides))
+    findings: dict[Queue, dict[int, QueueFinding]] = field(default_factory=lambda: defaultdict(dict))
+    checks: dict[str, QueueCheck] = field(default_factory=dict)
+
+    @property
+    def reach(self) -> int:
+        """Commit-log offset of the last unit that is there as it should be, -1 if none is."""
+        return max(
+            (one.units.last_present for found in self.findings.values() for one in found.values() if one.units),
+            default=-1,
+        )
+
+    def place(self, queue: Queue, base: int | None = None, name: str | None = None) -> Place:
+        """Returns the place of a queue, or of a file of it."""
+        return Place(self.artefact, self.path(queue, base, name), *queue)
+
+    def path(self, queue: Queue, base: int | None = None, name: str | None = None) -> str:
+        """Returns the path below the store of a queue, or of a file of it."""
+        named = name if base is None else file_name(base)
+        return "/".join([self.artefact, queue[0], str(queue[1]), *([named] if named else [])])
+
+
+def compare_queues(
+    store: OpenedStore,
+    reading: LogReading,
+    plan: QueuesPlan,
+    topics: Sequence[TopicFilter],
+    runner: Runner,
+    verdicts: Verdicts,
+) -> QueuesCompared:
+    """Returns the first comparison of all consume-queue files that the log makes or that are there."""
+    task = _task(store, reading, store.layout.consume_queue_file_size)
+    compared = QueuesCompared(CONSUME_QUEUE, UNIT_SIZE, task)
+    for file in plan.files:
+        _, topic, queue_id, name = file.path.split("/")
+        those = compared.queues[topic, int(queue_id)]
+        base = int(name) // UNIT_SIZE
+        if not those.expected:
+            those.first = base + file.pre_blanks
+        those.expected[int(name)] = file
+        those.end = base + file.pre_blanks + int(file.counts.sum())
+    _find_files(store.root, compared, topics, verdicts)
+    ext = {
+        (topic.name, queue.name): tuple(
+            ExtFile(entry.path, int(entry.name), entry.size)
+            for entry in files.list_directory(queue.path) or []
+            if is_file_name(entry.name) and not entry.is_directory
+        )
+        for topic in files.list_directory(locations.join(store.root, CONSUME_QUEUE_EXT)) or []
+        for queue in (files.list_directory(topic.path) or [] if topic.is_directory else [])
+        if queue.is_directory
+    }
+    _compare(compared, ext, runner)
+    return compared
+
+
+def compare_batch_queues(
+    store: OpenedStore,
+    reading: LogReading,
+    plan: BatchQueuesPlan,
+    topics: Sequence[TopicFilter],
+    runner: Runner,
+    verdicts: Verdicts,
+) -> QueuesCompared:
+    """Returns the first comparison of all files of BatchCQ topics.
+
+    Their units lie one after the other, wherever the queue began. So where retention took the head of the log, the
+    store's own units tell how many places the deleted messages take.
+    """
+    task = replace(_task(store, reading, store.layout.mapper_file_size_batch_consume_queue), batch=True)
+    compared = QueuesCompared(BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, task)
+    slices: dict[Queue, list[tuple[str, int, int]]] = defaultdict(list)
+    for file in plan.files:
+        _, topic, queue_id, _ = file.path.split("/")
+        slices[topic, int(queue_id)] += zip(file.sources, file.begins, file.counts, strict=True)
+        compared.queues[topic, int(queue_id)]
+    _find_files(store.root, compared, topics, verdicts)
+    for queue, parts in slices.items():
+        those = compared.queues[queue]
+        those.first = _units_of_deleted(compared, queue) if reading.begin else 0
+        those.end = those.first + sum(count for _, _, count in parts)
+        those.expected = _cut_files(compared, queue, those.first, parts)
+    _compare(compared, {}, runner)
+    return compared
+
+
+def _task(store: OpenedStore, reading: LogReading, file_size: int) -> CompareQueueFiles:
+    return CompareQueueFiles(
+        root=store.root,
+        file_size=file_size,
+        segments=tuple(store.segments),
+        decode_rules=store.second_rules(),
+        log_begin=reading.begin,
+        log_end=reading.end,
+        damaged=lost_ranges(reading),
+    )
+
+
+def _find_files(root: str, compared: QueuesCompared, topics: Sequence[TopicFilter], verdicts: Verdicts) -> None:
+    """Lists the queue files that are there, as far as they are asked for; what is no queue file is said at once."""
+    for topic in files.list_directory(locations.join(root, compared.artefact)) or []:
+        wanted = [item.queue_id for item in topics if item.topic == topic.name]
+        if not topic.is_directory or (topics and not wanted):
+            continue
+        for queue in files.list_directory(topic.path) or []:
+            if not (queue.is_directory and queue.name.isascii() and queue.name.isdigit()):
+                continue  # as the broker does
+            if topics and None not in wanted and int(queue.name) not in wanted:
+                continue
+            key = (topic.name, int(queue.name))
+            for entry in files.list_directory(queue.path) or []:
+                if entry.is_directory:
+                    continue
+                if is_file_name(entry.name):
+                    compared.queues[key].found[int(entry.name)] = entry.size
+                else:
+                    place = compared.place(key, name=entry.name)
+                    verdicts.differ(place, "extra_file", found="no name of a consume-queue file")
+
+
+def _units_of_deleted(compared: QueuesCompared, queue: Queue) -> int:
+    """Returns the place of a batch queue's first unit that does not point below the log."""
+    task, place = compared.task, 0
+    for base, size in sorted(compared.queues[queue].found.items()):
+        if size != task.file_size or base % task.file_size:
+            continue
+        units = np.frombuffer(files.read_bytes(locations.join(task.root, compared.path(queue, base))), BATCH_UNIT)
+        written = written_units(units)
+        alive = np.flatnonzero(units["phy_offset"][:written] >= task.log_begin)
+        place = base // BATCH_UNIT_SIZE + (int(alive[0]) if len(alive) else written)
+        if len(alive) or written < len(units):
+            break
+    return place
+
+
+def _cut_files(
+    compared: QueuesCompared, queue: Queue, first: int, parts: Iterable[tuple[str, int, int]]
+) -> dict[int, QueueFile]:
+    """Returns the files that these slices of staged units make from place ``first`` on."""
+    per_file = compared.task.file_size // compared.unit_size
+    cut: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    place = first
+    for source, begin, count in parts:
+        at, left = begin, count
+        while left:
+            taken = min(left, per_file - place % per_file)
+            cut[place // per_file].append((source, at, taken))
+            place, at, left = place + taken, at + taken, left - taken
+    made = {}
+    for number, slices in cut.items():
+        base = number * compared.task.file_size
+        made[base] = QueueFile(
+            path=compared.path(queue, base),
+            pre_blanks=0,
+            sources=tuple(source for source, _, _ in slices),
+            path_of=np.arange(len(slices), dtype=np.int32),
+            begins=np.array([at for _, at, _ in slices], np.int64),
+            counts=np.array([taken for _, _, taken in slices], np.int64),
+            fillers=np.zeros(len(slices), bool),
+        )
+    return made
+
+
+def _compare(compared: QueuesCompared, ext: Mapping[tuple[str, str], tuple[ExtFile, ...]], runner: Runner) -> None:
+    for queue, those in compared.queues.items():
+        for check in _checks(compared, queue, those, ext.get((queue[0], str(queue[1])), ())):
+            compared.checks[check.file.path] = check
+    run_checks(compared, runner, f"compare {compared.artefact}", compared.task, list(compared.checks.values()))
+
+
+def _checks(
+    compared: QueuesCompared, queue: Queue, those: QueueSides, ext: tuple[ExtFile, ...]
+) -> Iterable[QueueCheck]:
+    file_size, unit_size = compared.task.file_size, compared.unit_size
+    per_file = file_size // unit_size
+    for base in sorted(those.expected.keys() | those.found.keys()):
+        file = those.expected.get(base)
+        if file is None:
+            if base % file_size:
+                continue
+            nothing = np.zeros(0, np.int32)
+            path = compared.path(queue, base)
+            file = QueueFile(path, 0, (), nothing, nothing, nothing, np.zeros(0, bool))
+        first, end = those.first - base // unit_size, those.end - base // unit_size
+        yield QueueCheck(
+            file,
+            begin=min(max(first, 0), per_file) if those.known else 0,
+            end=min(max(end, 0), per_file) if those.known else 0,
+            schedule=queue[0] == SCHEDULE_TOPIC,
+            ext=ext,
+        )
+
+
+def run_checks(
+    compared: QueuesCompared, runner: Runner, what: str, task: CompareQueueFiles, checks: Sequence[QueueCheck]
+) -> None:
+    """Compares files and keeps what is found; what was found of them before is forgotten."""
+    group = max(1, min(_FILES_A_TASK, _BYTES_A_TASK // task.file_size))
+    batches = [checks[at : at + group] for at in range(0, len(checks), group)]
+    for finding in runner.map(what, task, batches):
+        _, topic, queue_id, name = finding.path.split("/")
+        compared.findings[topic, int(queue_id)][int(name)] = finding

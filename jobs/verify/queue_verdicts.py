@@ -1,0 +1,335 @@
+"""``verify``, the consume queues: what the comparison of their files means.
+
+A broker that was killed, or is running, may not have dispatched the end of the log yet. It dispatches records strictly
+in order, so units may be missing only from one offset on, the same for all queues: everything before the last unit that
+is there, in whatever queue, must be there too. That offset is known only after a first look at all files, so files in
+which something is missing are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import astuple, replace
+
+import numpy as np
+
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from jobs.spark.runner import Runner
+from jobs.verify.differences import Place, Verdicts, lost_ranges
+from jobs.verify.queue_checks import LITE_PREFIX, Queue, QueuesCompared, run_checks
+from storeformat.arrays import Int64s, inside
+from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.storage import locations
+from storeformat.storage.durable import is_live
+from storeformat.store.layout import LOCK
+from storeformat.store.topic_config import topic_configuration
+from udfs.verify import FindRecords, RecordsAsked
+
+MOST_RECOVERED_SEGMENTS = 10
+"""``commitLogRecoverMaxNum`` of 5.4.0 and later: so many segments a recovery goes back."""
+
+
+def judge_queues(
+    store: OpenedStore,
+    reading: LogReading,
+    created_anew: Iterable[Queue],
+    compared: QueuesCompared,
+    dispatched: int | None,
+    runner: Runner,
+    verdicts: Verdicts,
+    *,
+    cut: bool,
+) -> dict[str, int]:
+    """Says what the comparison means; returns how much was compared.
+
+    ``dispatched`` is the offset below which every unit must be there, None for the whole log. ``cut`` says that the log
+    goes on behind what was read, so that units which point there are fine.
+    """
+    if dispatched is not None:
+        again = [
+            compared.checks[one.path]
+            for found in compared.findings.values()
+            for one in found.values()
+            if one.units is not None and one.units.counts
+        ]
+        task = replace(compared.task, dispatched=dispatched)
+        run_checks(compared, runner, "look again at what is missing", task, again)
+    totals: Counter[str] = Counter()
+    multi_dispatch = any(topic.startswith(LIGHT_PREFIX) for topic, _ in compared.queues)
+    gone = _Deletions(store.root, created_anew, compared)
+    for queue in sorted(compared.queues):
+        those = compared.queues[queue]
+        if those.known:
+            _judge_missing_files(compared, queue, gone, verdicts, totals)
+        for base in sorted(those.found):
+            if base % compared.task.file_size:
+                verdicts.differ(compared.place(queue, base), "extra_file", found="name between two files")
+                continue
+            _judge_file(reading, compared, queue, base, multi_dispatch, verdicts, totals)
+    _judge_old_units(reading, compared, runner, verdicts, totals, store)
+    _judge_beyond(compared, verdicts, cut)
+    if totals["lagging"]:
+        _judge_lag(store, totals["lagging"], dispatched or 0, verdicts)
+    _note_totals(totals, verdicts)
+    return {
+        "queues": sum(those.known for those in compared.queues.values()),
+        "consume_queue_files": sum(len(those.found) for those in compared.queues.values()),
+        "consume_queue_units": totals["compared"],
+    }
+
+
+class _Deletions:
+    """Whether a queue that the log knows and the store has not was deleted with its topic."""
+
+    def __init__(self, root: str, created_anew: Iterable[Queue], compared: QueuesCompared) -> None:
+        self._configured = _configured_topics(root)
+        self._present = {topic for (topic, _), those in compared.queues.items() if those.found}
+        self._births: dict[str, int] = {}
+        for topic, queue_id in created_anew:
+            those = compared.queues.get((topic, queue_id))
+            if those is not None and those.expected:
+                finding = compared.findings[topic, queue_id].get(min(those.expected))
+                if finding is not None and finding.first_expected is not None:
+                    self._births[topic] = max(self._births.get(topic, -1), finding.first_expected)
+
+    def explain(self, queue: Queue, last_offset: int) -> str | None:
+        """Returns why a queue may be missing as a whole, None if nothing explains it."""
+        topic = queue[0]
+        if topic.startswith(LITE_PREFIX):
+            return "a lite topic, whose queue the broker deletes when its time is over"
+        if last_offset < self._births.get(topic, -1):
+            return "its topic was deleted and created anew, and this queue was not used since"
+        if self._configured is not None and topic not in self._configured and topic not in self._present:
+            return "its topic was deleted: config/topics.json does not know it"
+        return None
+
+
+def _configured_topics(root: str) -> set[str] | None:
+    """Returns the topics of config/topics.json, None where there is none that can be read."""
+    configuration = topic_configuration(root)
+    return set(configuration["topicConfigTable"]) or None if configuration else None
+
+
+def _judge_missing_files(
+    compared: QueuesCompared, queue: Queue, gone: _Deletions, verdicts: Verdicts, totals: Counter[str]
+) -> None:
+    """Says which files of a queue that the log knows are not there, unless something explains it."""
+    those, found, file_size = compared.queues[queue], compared.findings[queue], compared.task.file_size
+    missing = [base for base in sorted(those.expected) if base not in those.found and found[base].size is None]
+    if those.found:
+        # Between the oldest file that is there and the first one of the log, the broker's files have no gap either.
+        begin, stop = min(those.found), min(those.expected)
+        missing += [base for base in range(begin - begin % file_size, stop, file_size) if base not in those.found]
+    if not those.found and not any(finding.size is not None for finding in found.values()):
+        last = max((one.last_expected for one in found.values() if one.last_expected is not None), default=-1)
+        reason = gone.explain(queue, last)
+        if reason is not None:
+            verdicts.note(f"{queue[0]}:{queue[1]} is not there: {reason}")
+            return
+    for base in missing:
+        finding = found.get(base)
+        units = None if finding is None else finding.units
+        if units is not None and not units.counts.get("missing_unit"):
+            totals["lagging"] += units.lagging
+            continue
+        expected = f"{units.counts['missing_unit']} units" if units is not None else "units of deleted messages"
+        verdicts.differ(compared.place(queue, base), "missing_file", expected=expected)
+
+
+def _judge_file(
+    reading: LogReading,
+    compared: QueuesCompared,
+    queue: Queue,
+    base: int,
+    multi_dispatch: bool,
+    verdicts: Verdicts,
+    totals: Counter[str],
+) -> None:
+    """Says what one file that is there has of differences, and counts the rest."""
+    those, finding = compared.queues[queue], compared.findings[queue][base]
+    place = compared.place(queue, base)
+    last = base == max(those.found)
+    units = finding.units
+    if units is None:
+        if finding.size == 0 and last:
+            verdicts.warn(
+                place, "empty_file", "the last file has no bytes: brokers before 5.1.3 do not start with it",
+                advice=_repair(queue),
+            )  # fmt: skip
+        else:
+            verdicts.differ(place, "wrong_size", expected="the length of all others", found=finding.size)
+        return
+    if not those.known and units.behind_count - units.behind_below:
+        if inside(units.behind.phy_offsets, lost_ranges(reading)).any():
+            totals["unproven"] += units.behind_count
+        elif multi_dispatch:
+            totals["multi_dispatch"] += 1
+        else:
+            verdicts.differ(place, "extra_file", found=f"{units.behind_count - units.behind_below} units")
+        return
+    for fault in units.faults:
+        verdicts.differ(
+            place, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
+        )
+    for cause, count in units.counts.items():
+        verdicts.count(cause, count)
+    totals["compared"] += units.compared
+    totals["old"] += units.old + (0 if those.known else units.behind_below)
+    totals["lagging"] += units.lagging
+    totals["ext"] += len(units.ext_places)
+    totals["delivery_hashes"] += len(units.delivery_hashes)
+    totals["unproven"] += units.unproven
+    if last and units.all_zero:
+        verdicts.warn(
+            place,
+            "zero_file",
+            "the last file holds nothing: a broker takes its first unit for real, and the next message gets a queue "
+            "offset that is one too high; 5.0 to 5.4 may not start",
+            advice=_repair(queue),
+        )
+    elif last and units.last_is_pre_blank:
+        verdicts.warn(
+            place,
+            "pre_blank_end",
+            "the queue ends with a pre-blank unit: after a start 4.5 to 4.9 stop dispatching below 2 GiB, 5.x drop new "
+            "messages of this queue",
+            advice=_repair(queue),
+        )
+
+
+def _repair(queue: Queue) -> str:
+    return f"rebuild --topic '{queue[0]}:{queue[1]}', then publish"
+
+
+def _judge_old_units(
+    reading: LogReading,
+    compared: QueuesCompared,
+    runner: Runner,
+    verdicts: Verdicts,
+    totals: Counter[str],
+    store: OpenedStore,
+) -> None:
+    """Says what the units behind the queues' ends are: left over by a truncation or a deleted topic, or foreign."""
+    behind = [
+        (queue, base, finding)
+        for queue, found in sorted(compared.findings.items())
+        if compared.queues[queue].known
+        for base, finding in sorted(found.items())
+        if finding.units is not None and finding.units.behind_count
+    ]
+    if not behind:
+        return
+    offsets = np.unique(np.concatenate([one.units.behind.phy_offsets for _, _, one in behind if one.units]))
+    records = _find_records(reading, offsets, store, runner)
+    for queue, base, finding in behind:
+        units, found = finding.units, compared.findings[queue]
+        if units is None:
+            continue
+        first = min(one.first_expected for one in found.values() if one.first_expected is not None)
+        place, foreign = compared.place(queue, base), []
+        for at, offset, size in zip(*(column.tolist() for column in astuple(units.behind)), strict=True):
+            record = records.get(offset)
+            its_own = record is not None and (record[1] == queue or queue[0].startswith(LIGHT_PREFIX))
+            of_earlier_life = its_own and offset < first
+            if record is not None and record[0] == size and not of_earlier_life:
+                foreign.append((at * compared.unit_size, {"phy_offset": offset, "size": size}))
+        lost = int(inside(units.behind.phy_offsets, lost_ranges(reading)).sum())
+        if foreign and base not in compared.queues[queue].expected:
+            verdicts.differ(place, "extra_file", found=f"{len(foreign)} units of messages that lie elsewhere")
+        else:
+            for position, unit in foreign:
+                verdicts.differ(place, "extra_unit", position=position, found=unit)
+        totals["unproven"] += lost
+        count = units.behind_count - len(foreign) - lost
+        if count:
+            taken = f": the next clean start takes the first {units.taken} for messages" if units.taken else ""
+            verdicts.warn(
+                place,
+                "old_units",
+                f"old units lie behind the queue's end{taken}",
+                advice=_repair(queue),
+                position=int(units.behind.places[0]) * compared.unit_size,
+                units=count,
+            )
+
+
+def _find_records(
+    reading: LogReading, offsets: Int64s, store: OpenedStore, runner: Runner
+) -> dict[int, tuple[int, Queue]]:
+    """Returns size and queue of those offsets at which a record of the log begins."""
+    asked = []
+    for scan in reading.scans:
+        start, end = scan.report.start, scan.report.end
+        if start is None:
+            continue
+        mine = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, end)]
+        if len(mine):
+            asked.append(RecordsAsked(replace(scan.report.split, first_record=start, stop=int(mine[-1]) + 1), mine))
+    found = runner.map("find the records of old units", FindRecords(store.second_rules()), asked)
+    return {one.offset: (one.size, (one.topic.decode(errors="replace"), one.queue_id)) for one in found}
+
+
+def _judge_beyond(compared: QueuesCompared, verdicts: Verdicts, cut: bool) -> None:
+    """Says which queues hold units of records behind the log's end."""
+    total = 0
+    for queue, found in sorted(compared.findings.items()):
+        for base, finding in sorted(found.items()):
+            if finding.units is None or not finding.units.beyond:
+                continue
+            total += finding.units.beyond
+            if not cut:
+                verdicts.warn(
+                    compared.place(queue, base),
+                    "units_beyond_log",
+                    "units point behind the end of the log: the next start truncates the queue, or takes them for "
+                    "messages once the log has grown over them",
+                    advice=_repair(queue),
+                    units=finding.units.beyond,
+                )
+    if total and cut:
+        verdicts.note(f"{total} units belong to messages behind the part of the log that was read")
+
+
+def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
+    """Says what becomes of messages without units: recovery dispatches them, from 5.4.0 on from the tenth-last segment
+    on only (STORE_FORMAT 6.5), whatever the queues hold.
+    """
+    verdicts.note(
+        f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
+        "(there is an abort file), so its next start dispatches them, or it is running"
+    )
+    if store.rules.version != "5.5" or len(store.segments) <= MOST_RECOVERED_SEGMENTS:
+        return
+    begin = store.segments[-MOST_RECOVERED_SEGMENTS].base
+    if dispatched < begin and not is_live(locations.join(store.root, LOCK)):
+        verdicts.warn(
+            Place("consumequeue"),
+            "lag_beyond_recovery",
+            f"messages from offset {dispatched} to {begin} are in no queue, and the next start will not dispatch them: "
+            f"from 5.4 on it goes back {MOST_RECOVERED_SEGMENTS} segments at most; queues that lie before them alone "
+            "begin at 0 again",
+            advice="do not start the broker: rebuild, then publish --after-crash",
+        )
+
+
+def _note_totals(totals: Counter[str], verdicts: Verdicts) -> None:
+    for count, text in (
+        (totals["old"], "units in front of the log's begin point at messages that retention took"),
+        (totals["ext"], "tags codes lie in consumequeue_ext and agree there; the filters' bit maps are not verified"),
+        (
+            totals["delivery_hashes"],
+            "delayed messages have their tags' hash instead of the delivery time: brokers 4.9.2 to 4.9.8 recover so",
+        ),
+        (
+            totals["unproven"],
+            "units belong to messages that damage took from the log; nothing says what they should be",
+        ),
+        (
+            totals["multi_dispatch"],
+            "files of light queues are not verified without --set enableMultiDispatch=true and --set enableLmq=true",
+        ),
+    ):
+        if count:
+            verdicts.note(f"{count} {text}")

@@ -1,0 +1,60 @@
+"""``verify``: does a store hold what its log says? Consume queues, index and checkpoint, both ways; nothing is changed.
+
+Exit code 1 and status ``differences`` mean that something contradicts the log. What a healthy broker leaves behind is a
+note, or a hazard where it may still hurt.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from typing import Any
+
+from jobs.config import VerifyOptions, narrow_to_queues
+from jobs.log.opening import OpenedStore, open_store
+from jobs.rebuild.build_store import staging_beside
+from jobs.reporting import Report, Reporter
+from jobs.spark import session
+from jobs.spark.runner import SparkRunner
+from jobs.verify.verification import Verified, verify
+from storeformat.storage import locations
+
+
+def run(options: VerifyOptions, reporter: Reporter) -> Report:
+    """Returns the report of one verification."""
+    begun = time.monotonic()
+    options = narrow_to_queues(options)
+    store = open_store(options, needs_index_sizes="index" in options.only)
+    for note in store.notes:
+        reporter.note(note)
+    size = sum(segment.size for segment in store.segments)
+    work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
+    with (
+        staging_beside(work) as staging,
+        session.spark_context("rocketmq-store-spark verify") as context,
+        reporter.progress("verify", size) as progress,
+        session.watching(context, progress),
+    ):
+        verified = verify(options, store, staging, SparkRunner(context))
+    return report_of(store, verified, time.monotonic() - begun)
+
+
+def report_of(store: OpenedStore, verified: Verified, seconds: float) -> Report:
+    """Returns the report of what was found."""
+    verdicts, reading = verified.verdicts, verified.reading
+    facts: dict[str, Any] = {**reading.facts(), **verified.compared}
+    status = "differences" if verdicts.counts else "damaged" if reading.damaged_places else "ok"
+    return Report(
+        "verify",
+        status,
+        store=store.root,
+        seconds=round(seconds, 3),
+        **facts,
+        counts=dict(sorted(verdicts.counts.items())),
+        differences=verdicts.differences,
+        hazard_counts=dict(sorted(verdicts.hazard_counts.items())),
+        hazards=verdicts.hazards,
+        broker_version=store.rules.version,
+        broker_version_reason=store.version_reason,
+        notes=[*store.notes, *verdicts.notes],
+    )

@@ -1,0 +1,283 @@
+"""The log of a DLedger group (``enableDLegerCommitLog``, 4.5 and later): entries, and how far they are committed.
+
+A member keeps its entries in ``dledger-<selfId>/data``, in files named and sized as segments are; each entry holds one
+record, whose PHYSICALOFFSET, and what queues and index say, is the record's own place, 48 bytes behind the entry's.
+Mirrors ``DLedgerEntry``, ``DLedgerEntryCoder``, ``DLedgerMmapFileStore#recover`` and ``MmapFileList#preAppend`` of
+openmessaging/dledger 0.1 to 0.3.2, and ``DLedgerCommitLog`` of rocketmq-all-4.6.1 to 5.5.0. Integers are big-endian.
+
+==================  =====  ========  ==================================================================
+field of an entry   bytes  position
+==================  =====  ========  ==================================================================
+magic                   4  0         1
+size                    4  4         48 + bodyLen
+index                   8  8         dense: the one before, plus 1
+term                    8  16        of the leader that took it in: never falls
+pos                     8  24        log offset of the entry's first byte
+channel                 4  32
+chainCrc, bodyCrc       8  36        not used
+bodyLen, then the body  4  44        the record
+==================  =====  ========  ==================================================================
+
+A blank closes a file: magic -1, then its size, up to the file's end. A follower whose tail is not its leader's cuts it
+off and writes on from there without zeroing anything, so entries of an older term can follow the end: index and term
+tell.
+
+``dledger-<selfId>/checkpoint`` (text, ``committedIndex=N``) says which entry is the last that a majority has. A broker
+dispatches up to there; what lies behind may be cut off again. It is written every three seconds and at the end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from storeformat import message as m
+from storeformat.arrays import Bytes, Int64s
+from storeformat.errors import RecordDefect
+from storeformat.kernels import active
+from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
+from storeformat.log.commit_log import BLOCK_SIZE, BlockWindow, Segment, search_certificate
+from storeformat.log.framing import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Verdict, judge_size
+from storeformat.storage import files, locations
+
+HEAD_SIZE = 48
+BLANK_MAGIC = -1
+POS_POSITION = 24
+MIN_ENTRY_SIZE = HEAD_SIZE + m.MIN_RECORD_SIZE
+
+CHECKPOINT = "checkpoint"
+GROUP_PREFIX, DATA = "dledger-", "data"
+
+_NUMBER = struct.Struct(">8xqq")
+_MAGIC_AND_SIZE = struct.Struct(">ii")
+_UNKNOWN = EntryNumber(-1, -1)
+
+
+@dataclass(frozen=True)
+class EntryFraming(Framing):
+    """Records in DLedger entries. Those up to ``committed_index`` are of the log whatever their terms say."""
+
+    committed_index: int = -1
+    head_size: ClassVar[int] = HEAD_SIZE
+    certificate_size: ClassVar[int] = HEAD_SIZE + m.CERTIFICATE_SIZE
+    judged_size: ClassVar[int] = ENTRY_HEAD.size
+    has_ghosts: ClassVar[bool] = False
+
+    def walk(
+        self, buffer: Bytes, stop: int, limit: int, buffer_offset: int, last: EntryNumber | None
+    ) -> tuple[Int64s, int]:
+        positions: Int64s
+        before = last or _UNKNOWN
+        positions, reached = active().walk_entries(
+            buffer, 0, stop, limit, buffer_offset, before.index, before.term, self.committed_index
+        )
+        return positions, reached
+
+    def judge(self, head: bytes, position: int, room: int, allowed: int, last: EntryNumber | None) -> Verdict:
+        magic, size = _MAGIC_AND_SIZE.unpack_from(head)
+        if magic == BLANK_MAGIC:
+            return (ChainEnd.BLANK, RecordDefect.OK) if size == room else WRONG_BLANK
+        if size == 0 and magic == 0:
+            return ChainEnd.DEFECT, RecordDefect.UNWRITTEN
+        if magic != ENTRY_MAGIC:
+            return ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC
+        verdict = judge_size(size, MIN_ENTRY_SIZE, room, allowed)
+        if not isinstance(verdict, int):
+            return verdict
+        _, _, index, term, place, body_length, total_size = ENTRY_HEAD.unpack_from(head)
+        if place != position or body_length != size - HEAD_SIZE or total_size != body_length or index < 0:
+            return ChainEnd.DEFECT, RecordDefect.BAD_ENTRY
+        if not self.follows(last, EntryNumber(index, term)):
+            return ChainEnd.DEFECT, RecordDefect.ENTRY_OUT_OF_ORDER
+        return size
+
+    def blank_size(self, head: bytes) -> int:
+        return int.from_bytes(head[4:8], "big", signed=True)
+
+    def find(self, data: bytearray, data_offset: int, length: int, start: int, stop: int) -> int | None:
+        begin = start
+        while True:
+            record = PLAIN.find(data, data_offset, length, begin + HEAD_SIZE, stop + HEAD_SIZE)
+            if record is None:
+                return None
+            at = record - HEAD_SIZE - data_offset
+            magic, size, index, _, place, body_length, total_size = ENTRY_HEAD.unpack_from(data, at)
+            sizes_agree = size == body_length + HEAD_SIZE and body_length == total_size
+            if magic == ENTRY_MAGIC and place == record - HEAD_SIZE and sizes_agree and index >= 0:
+                return record - HEAD_SIZE
+            begin = record - HEAD_SIZE + 1
+
+    def number_at(self, buffer: Bytes, position: int) -> EntryNumber | None:
+        return EntryNumber(*_NUMBER.unpack_from(memoryview(buffer.data), position))
+
+    def follows(self, last: EntryNumber | None, first: EntryNumber | None, *, gap: bool = False) -> bool:
+        if last is None or first is None:
+            return True
+        in_order = first.index > last.index if gap else first.index == last.index + 1
+        return in_order and (first.term >= last.term or first.index <= self.committed_index)
+
+
+ENTRIES = EntryFraming()
+
+
+def is_of_group(directory: str) -> bool:
+    """Returns whether a directory is where a member of a group keeps its entries by default."""
+    return locations.name_of(directory) == DATA and locations.name_of(locations.parent_of(directory)).startswith(
+        GROUP_PREFIX
+    )
+
+
+def framing_of(head: bytes, base: int) -> Framing | None:
+    """Returns how a segment is framed that begins with these bytes at offset ``base``; None where they do not tell."""
+    if len(head) < HEAD_SIZE:
+        return None
+    magic, _ = _MAGIC_AND_SIZE.unpack_from(head)
+    place = int.from_bytes(head[POS_POSITION : POS_POSITION + 8], "big", signed=True)
+    if head[4:8] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES, m.MAGIC_BLANK.to_bytes(4, "big", signed=True)):
+        return PLAIN
+    return ENTRIES if magic == ENTRY_MAGIC and place == base else None
+
+
+def committed_index(checkpoint: str) -> int | None:
+    """Returns ``committedIndex`` of a group's checkpoint file; None where there is none (-1: nothing is committed)."""
+    if not files.size_of(checkpoint):
+        return None
+    for line in files.read_bytes(checkpoint).decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "committedIndex" and value.strip().lstrip("-").isdigit():
+            return int(value)
+    return None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """How far a log is committed: up to ``end``, None where that is all of it; ``note`` says what a person must know
+    about it. ``missing_from`` is where the entries break off before the last one that is committed, None if they do
+    not: then something is lost, even if the log looks as if it ended there.
+    """
+
+    end: int | None = None
+    note: str = ""
+    missing_from: int | None = None
+
+
+def committed_end(segments: Sequence[Segment], index: int) -> Committed:
+    """Returns where the entry with ``index`` ends, the last that is committed; None if no entry follows it.
+
+    Where that entry is damaged or lost, the log is known to be committed up to the next certified one behind it.
+    """
+    entries = [segment for segment in segments if isinstance(segment.framing, EntryFraming)]
+    behind, number_behind = None, -1
+    for segment in reversed(entries):
+        first = _first_entry(segment, may_be_unwritten=behind is None and segment != entries[0])
+        if first is not None and first[1].index <= index:
+            break
+        if first is not None:
+            behind, number_behind = first[0], first[1].index
+    else:
+        if behind is None:
+            return Committed()
+        if behind == entries[0].base or index < 0:
+            return Committed(entries[0].base, f"no entry of this log is committed (committedIndex={index})")
+        note = f"entry {index} is committed, but the log has none before number {number_behind}"
+        return Committed(behind, f"{note}; {_not_known(behind, index)}", entries[0].base)
+    start, first_number = first
+    walked, end = _walk(segment, start, index - first_number.index + 1)
+    if walked < index - first_number.index + 1:
+        if segment == entries[-1] and _is_closed(segment, end):
+            return Committed()  # its member has gone on to the next file since the files were listed
+        note = f"entry {index} is committed, but the entries break off behind number {first_number.index + walked - 1}"
+        later = (
+            _end_behind_break(other, max(end, other.base), index) for other in entries if other.base >= segment.base
+        )
+        last = next((found for found in later if found is not None), None)
+        return Committed(last, note if last is None else f"{note}; {_not_known(last, index)}", end)
+    if not _goes_on(entries, segment, end):
+        return Committed()
+    return Committed(end, _not_known(end, index))
+
+
+def _not_known(offset: int, index: int) -> str:
+    return f"entries from offset {offset} on are not known to be committed (committedIndex={index})"
+
+
+def _first_entry(segment: Segment, *, may_be_unwritten: bool) -> tuple[int, EntryNumber] | None:
+    """Returns where the first entry of a segment lies and its number: the first certified one where its head is
+    damaged; None where there is none. A segment that may be unwritten is not searched for what lies behind zeros.
+    """
+    head = bytearray(HEAD_SIZE)
+    with files.RangeReader(segment.path) as reader:
+        reader.read_into(0, memoryview(head)[: min(HEAD_SIZE, segment.size)])
+    magic, _ = _MAGIC_AND_SIZE.unpack_from(head)
+    if magic == ENTRY_MAGIC:
+        return segment.base, EntryNumber(*_NUMBER.unpack_from(head))
+    return None if may_be_unwritten and not any(head) else _next_entry(segment, segment.base)
+
+
+def _next_entry(segment: Segment, start: int) -> tuple[int, EntryNumber] | None:
+    """Returns where the first certified entry from ``start`` on lies, and its number; None where there is none."""
+    with files.RangeReader(segment.path) as reader:
+        found = search_certificate(BlockWindow(reader, segment), start, segment.end, segment.end).first
+        if found is None:
+            return None
+        head = bytearray(HEAD_SIZE)
+        reader.read_into(found - segment.base, memoryview(head))
+    return found, EntryNumber(*_NUMBER.unpack_from(head))
+
+
+def _end_behind_break(segment: Segment, start: int, index: int) -> int | None:
+    """Returns where the entry with ``index`` ends, or the first certified one behind it begins, in what follows a break
+    of the entries at ``start``; None where the segment has neither.
+    """
+    while (found := _next_entry(segment, start)) is not None:
+        start, number = found
+        if number.index > index:
+            return start
+        walked, end = _walk(segment, start, index - number.index + 1)
+        if walked == index - number.index + 1:
+            return end
+        start = max(end, start + 1)
+    return None
+
+
+def _walk(segment: Segment, start: int, count: int) -> tuple[int, int]:
+    """Returns how many of ``count`` entries from ``start`` on a segment holds, and where the last of them ends."""
+    done, position, want = 0, start, BLOCK_SIZE
+    with files.RangeReader(segment.path) as reader:
+        window = BlockWindow(reader, segment)
+        while done < count and position < segment.end:
+            length = min(want, segment.end - position)
+            window.load(position, length)
+            found, reached = ENTRIES.walk(window.bytes, length, length, position, None)
+            if done + len(found) > count:
+                reached = int(found[count - done])
+            done = min(done + len(found), count)
+            if not len(found):
+                if length == segment.end - position or want >= m.MAX_RECORD_SIZE:
+                    break
+                want *= 2
+            position += reached
+    return done, position
+
+
+def _goes_on(entries: Sequence[Segment], segment: Segment, end: int) -> bool:
+    """Returns whether anything but a blank and zeros begins at ``end``, or in the segment behind."""
+    while _is_closed(segment, end):
+        following = next((other for other in entries if other.base == segment.end), None)
+        if following is None:
+            return False
+        segment, end = following, following.base
+    return any(_head(segment, end))
+
+
+def _is_closed(segment: Segment, end: int) -> bool:
+    return end == segment.end or _MAGIC_AND_SIZE.unpack_from(_head(segment, end))[0] == BLANK_MAGIC
+
+
+def _head(segment: Segment, offset: int) -> bytearray:
+    head = bytearray(m.BLANK_SIZE)
+    with files.RangeReader(segment.path) as reader:
+        reader.read_into(offset - segment.base, memoryview(head)[: segment.end - offset])
+    return head

@@ -1,0 +1,93 @@
+"""Where a log ends that somebody is writing, and whether it still ends where it was found to: told by its last segment.
+
+Queues, index and checkpoint fit a log only up to one offset. A broker that finds fewer units than records never queues
+the rest, or queues it with a gap, depending on its release (STORE_FORMAT 6.7). So the offset must be exact: the sizes
+of the segment's records lead to it, and no record begins there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from storeformat.errors import NotAStore
+from storeformat.log.commit_log import BlockWindow, Segment, chain_from, search_certificate
+from storeformat.log.framing import ChainEnd
+from storeformat.message import BLANK_SIZE
+from storeformat.record.decode import DecodeRules
+from storeformat.storage.files import RangeReader
+
+
+def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
+    """Returns the offset behind the last whole record of a log that a broker is writing.
+
+    Before the broker wrote, its recovery found the log sound up to its end, so the first bytes that are no record are
+    that end, whatever lies behind: zeros, a record half written, or bytes of an older log.
+    """
+    written = [segment for segment in segments if _begins(segment)]
+    if not written:
+        return segments[0].base
+    at = segments.index(written[-1])
+    end = segments[at].base
+    for segment in segments[at:]:  # the next one may have been begun in the meantime
+        with RangeReader(segment.path) as reader:
+            walk = chain_from(BlockWindow(reader, segment), segment.base, replace(rules, check_crc=False)).finish()
+        end = walk.position
+        if walk.ended != ChainEnd.BLANK:
+            return end
+        end = segment.end
+    return end
+
+
+def _begins(segment: Segment) -> bool:
+    head = bytearray(BLANK_SIZE)
+    with RangeReader(segment.path) as reader:
+        reader.read_into(0, memoryview(head))
+    return any(head)
+
+
+def check_log_end(
+    segments: Sequence[Segment],
+    end: int,
+    rules: DecodeRules,
+    *,
+    past_damage: bool = False,
+    committed: int | None = None,
+) -> None:
+    """Raises NotAStore, which says why, unless the log's records lead to ``end`` and go on from there no more.
+
+    With ``past_damage`` the chain may break and begin again at the next certified record, as in a salvage. Behind
+    ``committed`` a group has not agreed on what follows, and a broker dispatches it only when it has.
+    """
+    if not segments[0].base <= end <= segments[-1].end:
+        raise NotAStore("the log does not reach to the offset where it ended", path=segments[-1].path, offset=end)
+    reached = next(segment for segment in segments if end <= segment.end)
+    with RangeReader(reached.path) as reader:
+        _walk_to(BlockWindow(reader, reached), reached, end, rules, past_damage)
+    following = next((segment for segment in segments if segment.base <= end < segment.end), None)
+    if following is None or end == committed:
+        return
+    with RangeReader(following.path) as reader:
+        if _goes_on(BlockWindow(reader, following), following, end, rules):
+            raise NotAStore("the log goes on behind the offset where it ended", path=following.path, offset=end)
+
+
+def _walk_to(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules, past_damage: bool) -> None:
+    position = segment.base
+    while position < end:
+        walk = chain_from(window, position, rules, stop=end).finish()
+        position = segment.end if walk.ended == ChainEnd.BLANK else walk.position
+        if walk.ended == ChainEnd.DEFECT:
+            found = search_certificate(window, position + 1, end, segment.end).first if past_damage else end + 1
+            position = end if found is None else found
+            if position > end:
+                raise NotAStore(
+                    "the log ends before the offset where it ended", path=segment.path, offset=walk.position
+                )
+    if position != end:
+        raise NotAStore("a record reaches over the offset where the log ended", path=segment.path, offset=end)
+
+
+def _goes_on(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules) -> bool:
+    walk = chain_from(window, end, rules, stop=min(end + 1, segment.end))
+    return any(len(block) for block in walk) or walk.ended == ChainEnd.BLANK

@@ -1,0 +1,275 @@
+"""One consume-queue file against what the log says should be in it: each unit that differs, and how.
+
+A file of a healthy broker has up to three parts, in this order:
+
+=======================  =====================================================================================
+places                   what may lie there
+=======================  =====================================================================================
+before the queue's       pre-blank units, and units of messages that retention took from the log
+first unit in the log
+between first and last   exactly the units that follow from the log; where dispatch lags after a kill, zeros
+behind the last unit     zeros; or old units that a truncation or a deleted topic left (STORE_FORMAT 4.3), or
+                         units of records behind the part of the log that was read
+=======================  =====================================================================================
+
+Three things are no difference although the bytes differ: an address into ``consumequeue_ext`` in the place of the tags
+code, the hash of the tags in the place of a delivery time where a broker recovered a schedule queue itself
+(4.9.2 to 4.9.8), and whatever lies in the place of a unit that damage took.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from storeformat.arrays import Bools, Int64s, Structs, inside
+from storeformat.queues import batch_consume_queue
+from storeformat.queues.consume_queue import PRE_BLANK, UNIT, is_pre_blank, is_valid
+from storeformat.queues.consume_queue_ext import is_address
+
+MOST_FAULTS = 1_000
+"""Faults and old units kept one by one; the counts are always complete."""
+
+
+_FURTHER_FIELDS = {
+    "msg_base_offset": "wrong_offset",
+    "batch_size": "wrong_size",
+    "store_timestamp": "wrong_entry",
+    "compacted_offset": "wrong_entry",
+    "reserved": "wrong_entry",
+}
+"""Of a batch queue's unit, and what it is called when one of them is wrong."""
+
+_PRE_BLANK_UNIT: Structs = np.frombuffer(PRE_BLANK, dtype=UNIT)
+
+
+@dataclass(frozen=True)
+class UnitFault:
+    """One unit that is not what the log says. ``position`` is its byte in the file; the sides are None or a dict of the
+    unit's fields.
+    """
+
+    position: int
+    cause: str
+    expected: dict[str, int] | None
+    found: dict[str, int] | None
+
+
+@dataclass(frozen=True)
+class OldUnits:
+    """Valid units in one file where the queue should hold none: places (units of the file), offsets and sizes."""
+
+    places: Int64s
+    phy_offsets: Int64s
+    sizes: Int64s
+
+
+@dataclass(frozen=True)
+class UnitComparison:
+    """What a comparison of one file found. All counts are units."""
+
+    faults: tuple[UnitFault, ...]
+    counts: dict[str, int]
+    compared: int
+    """Units that the log says and the file has."""
+    lagging: int
+    """Units of records that were not dispatched yet."""
+    last_present: int
+    """Commit-log offset of the last unit that is there as it should be; -1 if there is none."""
+    old: int
+    """Units in front of the queue's first one that point below the log."""
+    behind: OldUnits
+    """Units behind the queue's last one that point into the log (at most ``MOST_FAULTS``)."""
+    behind_count: int
+    behind_below: int
+    """Those of them that point below the log's begin."""
+    taken: int
+    """Those of them that follow the queue's end without a hole."""
+    beyond: int
+    """Units behind the queue's last one that point behind the part of the log that was read."""
+    ext_places: Int64s
+    """Places whose tags code is an address into consumequeue_ext."""
+    delivery_hashes: Int64s
+    """Places whose tags code may be the tags' hash instead of a delivery time."""
+    unproven: int
+    """Places of messages that damage took from the log."""
+    last_is_pre_blank: bool
+    """The last valid unit of this file is a pre-blank one."""
+    all_zero: bool
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the log says about one file. Places count units from the file's begin: the queue's own units lie at
+    [begin, end), clipped to the file; ``fillers`` marks those whose message damage took.
+
+    ``dispatched`` is the commit-log offset up to which units must be there (None: all), [log_begin, log_end) what was
+    read of the log, less the ``damaged`` ranges; ``schedule`` says that tags codes are delivery times, ``ext`` that the
+    queue has a consumequeue_ext.
+    """
+
+    units: Structs
+    begin: int
+    end: int
+    fillers: Bools
+    log_begin: int
+    log_end: int
+    dispatched: int | None = None
+    damaged: tuple[tuple[int, int], ...] = ()
+    schedule: bool = False
+    ext: bool = False
+
+
+def compare_units(expectation: Expectation, found: Structs) -> UnitComparison:
+    """Returns what differs between a file's units and what the log says; both have one unit a place."""
+    begin, end = expectation.begin, _dispatched_end(expectation)
+    valid, faults = _is_valid(found), _Faults(found)
+    old = _check_head(expectation, found, faults)
+    own = np.zeros(len(found), bool)
+    own[begin:end] = ~expectation.fillers[begin:end]
+    absent = own & _is_zero(found)
+    holes = expectation.fillers & ~valid
+    holes[end:] = False
+    faults.add("missing_unit", np.flatnonzero(absent | holes), expectation.units)
+    present = own & ~absent
+    differing = np.flatnonzero(present & (found != expectation.units))
+    ext, hashes = _judge(differing, expectation, found, faults)
+    present[differing] = False
+    present[ext] = True
+    present[hashes] = True
+    matched = np.flatnonzero(present)
+    behind = np.flatnonzero(valid[end:] & ~_is_pre_blank(found[end:])) + end
+    inside = behind[found["phy_offset"][behind] < expectation.log_end]
+    shown = inside[:MOST_FAULTS]
+    last_valid = np.flatnonzero(valid)[-1:]
+    return UnitComparison(
+        faults=tuple(faults.listed()),
+        counts=faults.counts,
+        compared=len(matched),
+        lagging=expectation.end - end,
+        last_present=int(expectation.units["phy_offset"][matched[-1]]) if len(matched) else -1,
+        old=old,
+        behind=OldUnits(shown, found["phy_offset"][shown].astype(np.int64), found["size"][shown].astype(np.int64)),
+        behind_count=len(inside),
+        behind_below=int((found["phy_offset"][inside] < expectation.log_begin).sum()),
+        taken=int((np.append(inside, -1) != np.arange(end, end + len(inside) + 1)).argmax()),
+        beyond=len(behind) - len(inside),
+        ext_places=ext,
+        delivery_hashes=hashes,
+        unproven=int(expectation.fillers[begin:end].sum()),
+        last_is_pre_blank=bool(len(last_valid)) and bool(_is_pre_blank(found[last_valid])[0]),
+        all_zero=bool(_is_zero(found).all()),
+    )
+
+
+def _dispatched_end(expectation: Expectation) -> int:
+    """Returns the place behind the last unit that must be there: units lie in the order of their records."""
+    if expectation.dispatched is None:
+        return expectation.end
+    ahead = expectation.units["phy_offset"][expectation.begin : expectation.end] >= expectation.dispatched
+    return expectation.begin + int(ahead.argmax()) if ahead.any() else expectation.end
+
+
+def _check_head(expectation: Expectation, found: Structs, faults: _Faults) -> int:
+    """Notes what may not lie in front of the queue's own units; returns how many units of messages that are gone do."""
+    head = found[: expectation.begin]
+    valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
+    pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < expectation.log_begin)
+    below |= valid & inside(head["phy_offset"], expectation.damaged)
+    faults.add("missing_unit", np.flatnonzero(zero), blank=True)
+    faults.add("extra_unit", np.flatnonzero(valid & ~pre_blank & ~below))
+    faults.add("wrong_offset", np.flatnonzero(negative), blank=True)
+    faults.add("wrong_size", np.flatnonzero(~negative & ~valid & ~zero), blank=True)
+    return int((below & ~pre_blank).sum())
+
+
+def _is_zero(units: Structs) -> Bools:
+    zero = np.ones(len(units), bool)
+    for name in units.dtype.names or ():
+        zero &= units[name] == 0
+    return zero
+
+
+def _is_valid(units: Structs) -> Bools:
+    return batch_consume_queue.is_valid(units) if units.dtype == batch_consume_queue.UNIT else is_valid(units)
+
+
+def _is_pre_blank(units: Structs) -> Bools:
+    return np.zeros(len(units), bool) if units.dtype == batch_consume_queue.UNIT else is_pre_blank(units)
+
+
+def _judge(places: Int64s, expectation: Expectation, found: Structs, faults: _Faults) -> tuple[Int64s, Int64s]:
+    """Sorts differing units by the first field that is wrong; returns the places that are no fault: addresses into
+    consumequeue_ext, and hashes instead of delivery times.
+    """
+    want, have = expectation.units[places], found[places]
+    offset = want["phy_offset"] != have["phy_offset"]
+    size = ~offset & (want["size"] != have["size"])
+    tags = ~offset & ~size
+    ext = tags & (want["tags_code"] != have["tags_code"]) & is_address(have["tags_code"]) & expectation.ext
+    hashes = np.zeros(len(places), bool)
+    if expectation.schedule:
+        codes, expected = have["tags_code"], want["tags_code"]
+        hashes = tags & ~ext & (codes == codes.astype(np.int32)) & (expected != expected.astype(np.int32))
+    faults.add("wrong_offset", places[offset], expectation.units)
+    faults.add("wrong_size", places[size], expectation.units)
+    tags = tags & ~ext & ~hashes
+    for field, cause in _FURTHER_FIELDS.items():
+        if field in (want.dtype.names or ()):
+            other = tags & (want["tags_code"] == have["tags_code"]) & (want[field] != have[field])
+            faults.add(cause, places[other], expectation.units)
+            tags = tags & ~other
+    faults.add("wrong_tags_code", places[tags], expectation.units)
+    return places[ext], places[hashes]
+
+
+def with_wrong_tags_codes(
+    comparison: UnitComparison, places: Int64s, expected: Structs, found: Structs
+) -> UnitComparison:
+    """Returns a comparison in which these places, taken for addresses or hashes so far, are faults."""
+    if not len(places):
+        return comparison
+    faults = _Faults(found)
+    faults.add("wrong_tags_code", places, expected)
+    counts = dict(comparison.counts)
+    counts["wrong_tags_code"] = counts.get("wrong_tags_code", 0) + len(places)
+    return replace(
+        comparison,
+        faults=(*comparison.faults, *faults.listed())[:MOST_FAULTS],
+        counts=counts,
+        compared=comparison.compared - len(places),
+        ext_places=np.setdiff1d(comparison.ext_places, places),
+        delivery_hashes=np.setdiff1d(comparison.delivery_hashes, places),
+    )
+
+
+class _Faults:
+    """Collects faults by cause: complete counts, and the first of each cause as objects."""
+
+    def __init__(self, found: Structs) -> None:
+        self._found = found
+        self._faults: list[UnitFault] = []
+        self.counts: dict[str, int] = {}
+
+    def add(
+        self, cause: str, places: npt.NDArray[np.intp], expected: Structs | None = None, *, blank: bool = False
+    ) -> None:
+        if not len(places):
+            return
+        self.counts[cause] = self.counts.get(cause, 0) + len(places)
+        for place in places[:MOST_FAULTS].tolist():
+            want = _PRE_BLANK_UNIT[0] if blank else None if expected is None else expected[place]
+            unwritten = cause == "missing_unit" and bool(_is_zero(self._found[place : place + 1])[0])
+            have = None if unwritten else self._found[place]
+            self._faults.append(UnitFault(place * self._found.dtype.itemsize, cause, as_fields(want), as_fields(have)))
+
+    def listed(self) -> list[UnitFault]:
+        return sorted(self._faults, key=lambda fault: fault.position)[:MOST_FAULTS]
+
+
+def as_fields(unit: Any) -> dict[str, int] | None:
+    """Returns a unit (or any row of a structured array) as a dict of its fields."""
+    return None if unit is None else {name: int(unit[name]) for name in unit.dtype.names}

@@ -1,0 +1,248 @@
+"""Vectorised decode: (buffer, record starts) -> columns, with the first record that fails a check and why.
+
+The checks are those of ``CommitLog#checkMessageAndReturnSize`` (STORE_FORMAT 1.4) in its order, and three that the
+broker lacks: the record's own PHYSICALOFFSET, the property CRC where there is one, and a topic and queue id that can be
+a directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from storeformat import javacompat
+from storeformat import message as m
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s
+from storeformat.errors import RecordDefect
+from storeformat.kernels import Heads, Spans, active
+from storeformat.storage.files import RangeReader
+
+_CRC_NAME = np.frombuffer(m.PROPERTY_CRC + b"\x01", np.uint8)
+_CRC_TAIL = np.arange(-m.PROPERTY_CRC_SIZE, 0)
+_POWERS_OF_TEN = 10 ** np.arange(m.PROPERTY_CRC_SIZE - len(_CRC_NAME) - 1)
+"""The digits of a property CRC stand with the lowest first."""
+
+DISPATCH_PROPERTIES = (m.UNIQ_KEY, m.KEYS, m.TAGS, m.DELAY, m.INNER_NUM, m.INNER_BASE, m.PROPERTY_CRC)
+
+
+@dataclass(frozen=True)
+class DecodeRules:
+    """What to decode and check. ``split_parser`` is the property grammar of releases up to 4.9.0.
+
+    ``as_broker``: the log goes on where a broker's recovery goes on. No release looks at PHYSICALOFFSET, at a property
+    CRC (without ``forceVerifyPropCRC``) or at the size of a BLANK, so long as that stays inside its segment.
+    """
+
+    check_crc: bool = True
+    split_parser: bool = False
+    as_broker: bool = False
+    properties: tuple[bytes, ...] = DISPATCH_PROPERTIES
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """Consecutive records of the chain, decoded from one buffer.
+
+    ``positions`` are relative to the buffer, whose first byte lies at ``buffer_offset`` of the log. ``topic_codes``
+    index ``topics`` (UTF-8, as Java reads them). ``properties`` holds the value spans of each name in the rules. Rows
+    whose ``heads.defect`` is FOREIGN_OFFSET are no records of this place and are stepped over.
+    """
+
+    buffer: Bytes
+    buffer_offset: int
+    positions: Int64s
+    heads: Heads
+    topic_codes: Int32s
+    topics: list[bytes]
+    properties: Mapping[bytes, Spans] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def offsets(self) -> Int64s:
+        """Commit-log offsets of the records."""
+        return self.positions + self.buffer_offset
+
+    @property
+    def genuine(self) -> Bools:
+        """False for the records of another place (ghosts)."""
+        return self.heads.defect == RecordDefect.OK
+
+    def head(self, count: int) -> RecordBlock:
+        """Returns the first ``count`` records."""
+        return self if count == len(self) else self.take(slice(count))
+
+    def take(self, rows: Int64s | slice | Bools) -> RecordBlock:
+        """Returns some of the records, of which the topics and the buffer stay whole."""
+        return RecordBlock(
+            self.buffer,
+            self.buffer_offset,
+            self.positions[rows],
+            Heads._make(column[rows] for column in self.heads),
+            self.topic_codes[rows],
+            self.topics,
+            {name: Spans(spans.starts[rows], spans.lengths[rows]) for name, spans in self.properties.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first row that is no record: its index among the positions, and why."""
+
+    row: int
+    defect: RecordDefect
+
+
+def decode(
+    buffer: Bytes, buffer_offset: int, positions: Int64s, rules: DecodeRules
+) -> tuple[RecordBlock, Fault | None]:
+    """Returns the records up to the first that fails a check, and that failure.
+
+    ``positions`` come from ``walk_sizes``: each record lies inside the data of the buffer. Nothing behind the failure
+    is decoded, because a size that led there is not to be trusted.
+    """
+    kernels = active()
+    heads: Heads = kernels.decode_heads(buffer, positions, buffer_offset)
+    fault = _first_fault(
+        (heads.defect != RecordDefect.OK) & (heads.defect != RecordDefect.FOREIGN_OFFSET), heads.defect
+    )
+    count = len(positions) if fault is None else fault.row
+    if rules.check_crc:
+        bad_body = _first_bad_body(buffer, heads, count, as_broker=rules.as_broker)
+        if bad_body is not None:
+            fault, count = Fault(bad_body, RecordDefect.BODY_CRC), bad_body
+    positions = positions[:count]
+    heads = heads.head(count)
+    codes, topics = _as_java_reads(*kernels.dictionary(buffer, Spans(heads.topic_start, heads.topic_length)))
+    spans: dict[bytes, Spans] = {}
+    if rules.properties:
+        columns = kernels.property_spans(
+            buffer, heads.properties_start, heads.properties_length, rules.properties, rules.split_parser
+        )
+        spans = dict(zip(rules.properties, columns, strict=True))
+    block = RecordBlock(buffer, buffer_offset, positions, heads, codes, topics, spans)
+    deeper = _deeper_fault(block, rules)
+    if deeper is not None:
+        return block.head(deeper.row), deeper
+    return block, fault
+
+
+def _as_java_reads(codes: Int32s, topics: list[bytes]) -> tuple[Int32s, list[bytes]]:
+    """Returns topics and their codes as a broker knows them: malformed bytes become U+FFFD, so that two can be one."""
+    names = [javacompat.decode_java_utf8(topic).encode() for topic in topics]
+    if names == topics:
+        return codes, topics
+    distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    return np.array([distinct[name] for name in names], np.int32)[codes], list(distinct)
+
+
+def _first_fault(failed: Bools, codes: Bytes) -> Fault | None:
+    if not failed.any():
+        return None
+    row = int(failed.argmax())
+    return Fault(row, RecordDefect(int(codes[row])))
+
+
+def _first_bad_body(buffer: Bytes, heads: Heads, count: int, *, as_broker: bool) -> int | None:
+    """Returns the first of ``count`` rows whose body does not have its CRC. That of an empty body is 0; a broker writes
+    it (UtilAll#crc32), but does not look at it.
+    """
+    lengths = heads.body_length[:count]
+    rows = np.flatnonzero(lengths > 0) if as_broker else np.arange(count)
+    found = active().crc32_spans(buffer, heads.body_start[rows], heads.body_length[rows])
+    bad = np.flatnonzero(found != heads.body_crc[rows])
+    return int(rows[bad[0]]) if bad.size else None
+
+
+def _deeper_fault(block: RecordBlock, rules: DecodeRules) -> Fault | None:
+    """Returns the first record that its topic, its queue id or its properties make impossible."""
+    faults = [
+        Fault(row, defect)
+        for defect, row in (
+            (RecordDefect.PROPERTY_CRC, _bad_property_crc(block) if rules.check_crc and not rules.as_broker else None),
+            (RecordDefect.BAD_DELAY, _bad_delay(block)),
+            (RecordDefect.BAD_INNER_BATCH, _bad_inner_batch(block)),
+            (RecordDefect.BAD_NAME, _bad_name(block)),
+        )
+        if row is not None
+    ]
+    return min(faults, key=lambda fault: fault.row, default=None)
+
+
+def _bad_name(block: RecordBlock) -> int | None:
+    impossible = np.array([not is_directory_name(topic) for topic in block.topics], dtype=bool)
+    bad = block.heads.queue_id < 0
+    if impossible.any():
+        bad = bad | impossible[block.topic_codes]
+    return int(bad.argmax()) if bad.any() else None
+
+
+def is_directory_name(topic: bytes) -> bool:
+    """Returns whether a topic can name one directory: never a way out of the consume-queue folder."""
+    text = javacompat.decode_java_utf8(topic)
+    return bool(text) and text not in (".", "..") and "/" not in text and "\0" not in text and len(text.encode()) <= 255
+
+
+def _bad_delay(block: RecordBlock) -> int | None:
+    """Only in the schedule topic: there the broker parses DELAY, and a record that it cannot parse is corrupt to it."""
+    spans = block.properties.get(m.DELAY)
+    schedule = [code for code, topic in enumerate(block.topics) if topic == m.SCHEDULE_TOPIC.encode()]
+    if spans is None or not schedule:
+        return None
+    rows = np.flatnonzero((block.topic_codes == schedule[0]) & (spans.lengths >= 0))
+    for row, text in zip(rows.tolist(), span_texts(block.buffer, spans, rows), strict=True):
+        if javacompat.parse_int(text) is None:
+            return int(row)
+    return None
+
+
+def _bad_inner_batch(block: RecordBlock) -> int | None:
+    count, base = block.properties.get(m.INNER_NUM), block.properties.get(m.INNER_BASE)
+    if count is None or base is None:
+        return None
+    rows = np.flatnonzero((count.lengths >= 0) & (base.lengths >= 0))
+    counts, bases = span_texts(block.buffer, count, rows), span_texts(block.buffer, base, rows)
+    for row, count_text, base_text in zip(rows.tolist(), counts, bases, strict=True):
+        if javacompat.parse_short(count_text) is None or javacompat.parse_long(base_text) is None:
+            return int(row)
+    return None
+
+
+def _bad_property_crc(block: RecordBlock) -> int | None:
+    """Returns the first record that ends in a property CRC which is not its own (STORE_FORMAT 1.5)."""
+    spans = block.properties.get(m.PROPERTY_CRC)
+    if spans is None:
+        return None
+    rows = np.flatnonzero(spans.lengths >= 0)
+    starts, sizes = block.positions[rows], block.heads.total_size[rows]
+    tails = block.buffer[(starts + sizes)[:, None] + _CRC_TAIL]
+    digits = tails[:, len(_CRC_NAME) : -1] - ord("0")
+    # Glued to other text by a batch encoder, or a property of the user's: no CRC to check.
+    checked = (
+        (tails[:, : len(_CRC_NAME)] == _CRC_NAME).all(1) & (tails[:, -1] == m.PROPERTY_SEPARATOR) & (digits <= 9).all(1)
+    )
+    rows, starts, sizes, digits = rows[checked], starts[checked], sizes[checked], digits[checked]
+    found = active().crc32_spans(block.buffer, starts, sizes - np.int32(m.PROPERTY_CRC_SIZE))
+    bad = np.flatnonzero(found != digits @ _POWERS_OF_TEN)
+    return int(rows[bad[0]]) if bad.size else None
+
+
+def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:
+    """Returns the text of the spans in these rows, decoded as Java does."""
+    view = memoryview(buffer.data)
+    starts = spans.starts[rows]
+    ends = starts + spans.lengths[rows]
+    return [javacompat.decode_java_utf8(bytes(view[a:b])) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def store_timestamp_at(reader: RangeReader, position: int) -> int:
+    """Returns STORETIMESTAMP of the record whose first byte lies at ``position`` of a segment file."""
+    head = bytearray(m.MAX_HEAD_SIZE)
+    reader.read_into(position, memoryview(head)[: m.FIXED_HEAD + 2 * m.HOST_V4])
+    v4 = np.frombuffer(head, m.head_dtype(m.HOST_V4, m.HOST_V4))
+    if int(v4["sys_flag"][0]) & m.BORN_HOST_V6 == 0:
+        return int(v4["store_timestamp"][0])
+    return int(np.frombuffer(head, m.head_dtype(m.HOST_V6, m.HOST_V4))["store_timestamp"][0])

@@ -1,0 +1,229 @@
+"""What a record becomes: DispatchRequest as columns.
+
+Mirrors ``CommitLog#checkMessageAndReturnSize`` (the request), ``CommitLogDispatcherBuildConsumeQueue``,
+``IndexService#buildIndex`` and ``DefaultMessageStore#computeDeliverTimestamp``.
+
+=====================  =============  =================================
+transaction type       consume queue  index
+=====================  =============  =================================
+none, COMMIT           yes            yes
+PREPARED               no             yes
+ROLLBACK               no             no
+=====================  =============  =================================
+
+Index keys of a record, in this order: topic#UNIQ_KEY, topic#key for each non-empty part of KEYS between single spaces,
+and from 5.4.0 on topic#T#TAGS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from storeformat import javacompat
+from storeformat import message as m
+from storeformat.arrays import Bools, Int32s, Int64s, Structs
+from storeformat.errors import WrongSettings
+from storeformat.kernels import Spans, active
+from storeformat.queues import batch_consume_queue
+from storeformat.record.decode import RecordBlock, span_texts
+from storeformat.record.light_queues import MultiDispatchRules, light_units
+
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_DELAY_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True)
+class DispatchRules:
+    """The settings and version rules that decide what is dispatched. ``delay_millis[i]`` belongs to level i + 1."""
+
+    delay_millis: tuple[int, ...]
+    message_index_enable: bool = True
+    index_tags: bool = False
+    multi_dispatch: MultiDispatchRules | None = None
+    """Light queues; None where ``enableMultiDispatch`` is off."""
+    batch_topics: frozenset[bytes] = frozenset()
+    """Topics with ``queue.type=BatchCQ``: they have batch queues and no ordinary ones."""
+
+
+@dataclass(frozen=True)
+class QueueUnits:
+    """One consume-queue unit a row, in log order. ``topic_codes`` index ``topics``: the block's, and names of light
+    queues behind them. ``light`` marks units of a record in a queue that is not its own.
+    """
+
+    topics: list[bytes]
+    topic_codes: Int32s
+    queue_ids: Int32s
+    queue_offsets: Int64s
+    offsets: Int64s
+    sizes: Int32s
+    tags_codes: Int64s
+    store_timestamps: Int64s
+    light: Bools
+
+
+@dataclass(frozen=True)
+class IndexEntries:
+    """One index entry a row, in the order of ``IndexFile#putKey``. ``key_hashes`` are as stored (never negative)."""
+
+    key_hashes: Int32s
+    offsets: Int64s
+    store_timestamps: Int64s
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Returns the milliseconds of each level of ``messageDelayLevel``; raises WrongSettings where the broker would not
+    start.
+    """
+    levels = []
+    for word in text.split(" "):
+        unit = _DELAY_UNITS.get(word[-1:])
+        count = javacompat.parse_long(word[:-1])
+        if unit is None or count is None:
+            raise WrongSettings(
+                "messageDelayLevel cannot be parsed", found=word, expected="a number and one of s, m, h, d"
+            )
+        levels.append(unit * count)
+    return tuple(levels)
+
+
+def dispatched(block: RecordBlock) -> Bools:
+    """Returns which records go to a consume queue."""
+    kind = block.heads.sys_flag & m.TRANSACTION_MASK
+    return block.genuine & ((kind == m.TRANSACTION_NONE) | (kind == m.TRANSACTION_COMMIT))
+
+
+def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
+    """Returns the tagsCode of every record: Java's hash of TAGS, or the time of delivery in the schedule topic."""
+    spans = block.properties[m.TAGS]
+    codes = np.zeros(len(block), np.int64)
+    rows = np.flatnonzero(spans.lengths > 0)
+    if rows.size:
+        codes[rows] = active().hash_spans(block.buffer, Spans(spans.starts[rows], spans.lengths[rows]))[0]
+    schedule = block.topics.index(m.SCHEDULE_TOPIC.encode()) if m.SCHEDULE_TOPIC.encode() in block.topics else None
+    delay = block.properties[m.DELAY]
+    if schedule is not None:
+        rows = np.flatnonzero((block.topic_codes == schedule) & (delay.lengths >= 0))
+        levels = np.array(
+            [javacompat.parse_int(text) or 0 for text in span_texts(block.buffer, delay, rows)], dtype=np.int64
+        )
+        levels = np.minimum(levels, len(rules.delay_millis))
+        delayed = levels > 0
+        millis = np.array(rules.delay_millis, dtype=np.int64)[levels[delayed] - 1]
+        codes[rows[delayed]] = block.heads.store_timestamp[rows[delayed]] + millis
+    return codes
+
+
+def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
+    """Returns the consume-queue units that the records of the block become."""
+    rows = np.flatnonzero(dispatched(block) & ~_of_batch_topics(block, rules))
+    heads = block.heads
+    topics, topic_codes = block.topics, block.topic_codes[rows]
+    queue_ids, queue_offsets = heads.queue_id[rows], heads.queue_offset[rows]
+    is_light = np.zeros(len(rows), np.bool_)
+    if rules.multi_dispatch is not None:
+        light = light_units(block, rows, rules.multi_dispatch)
+        names = {name: code for code, name in enumerate(dict.fromkeys([*topics, *light.names]))}
+        # A stable sort by row keeps a record's own queue before its light ones.
+        order = np.argsort(np.concatenate([rows, light.rows]), kind="stable")
+        light_codes = np.array([names[name] for name in light.names], np.int32)[light.name_codes]
+        topics, topic_codes = list(names), np.concatenate([topic_codes, light_codes])[order]
+        queue_ids = np.concatenate([queue_ids, light.queue_ids])[order]
+        queue_offsets = np.concatenate([queue_offsets, light.queue_offsets])[order]
+        is_light = np.repeat([False, True], [len(rows), len(light.rows)])[order]
+        rows = np.concatenate([rows, light.rows])[order]
+    return QueueUnits(
+        topics=topics,
+        topic_codes=topic_codes,
+        queue_ids=queue_ids,
+        queue_offsets=queue_offsets,
+        offsets=heads.physical_offset[rows],
+        sizes=heads.total_size[rows],
+        tags_codes=tags_codes(block, rules)[rows],
+        store_timestamps=heads.store_timestamp[rows],
+        light=is_light,
+    )
+
+
+def _of_batch_topics(block: RecordBlock, rules: DispatchRules) -> Bools:
+    batched = np.array([topic in rules.batch_topics for topic in block.topics], np.bool_)
+    return batched[block.topic_codes] if batched.any() else np.zeros(len(block), np.bool_)
+
+
+@dataclass(frozen=True)
+class BatchUnits:
+    """One batch-queue unit a row, in log order; ``units`` are as on disk, ``topic_codes`` index the block's topics."""
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    units: Structs
+
+
+def batch_units(block: RecordBlock, rules: DispatchRules) -> BatchUnits:
+    """Returns the units of BatchCQ topics that the records of the block become.
+
+    Count and base are the record's INNER_NUM and INNER_BASE where it has both, else it is one message at its offset.
+    """
+    rows = np.flatnonzero(dispatched(block) & _of_batch_topics(block, rules))
+    heads = block.heads
+    bases, sizes = heads.queue_offset[rows].copy(), np.ones(len(rows), np.int64)
+    counts, firsts = block.properties[m.INNER_NUM], block.properties[m.INNER_BASE]
+    inner = np.flatnonzero((counts.lengths[rows] >= 0) & (firsts.lengths[rows] >= 0))
+    if inner.size:  # every value was parsed before, when the record was checked
+        sizes[inner] = [javacompat.parse_short(text) or 0 for text in span_texts(block.buffer, counts, rows[inner])]
+        bases[inner] = [javacompat.parse_long(text) or 0 for text in span_texts(block.buffer, firsts, rows[inner])]
+    keep = (bases >= 0) & (sizes >= 0)
+    rows = rows[keep]
+    units = np.zeros(len(rows), batch_consume_queue.UNIT)
+    units["phy_offset"], units["size"] = heads.physical_offset[rows], heads.total_size[rows]
+    units["tags_code"], units["store_timestamp"] = tags_codes(block, rules)[rows], heads.store_timestamp[rows]
+    units["msg_base_offset"], units["batch_size"] = bases[keep], sizes[keep]
+    units["compacted_offset"] = batch_consume_queue.NOT_COMPACTED
+    return BatchUnits(block.topic_codes[rows], heads.queue_id[rows], units)
+
+
+def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
+    """Returns the index entries that the records of the block become, in the broker's order."""
+    if not rules.message_index_enable:
+        return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    properties = block.properties
+    indexable = block.genuine & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
+    joined_topics = np.array(
+        [[_joined_hash(topic, joint) for topic in block.topics] for joint in ("#", "#T#")], np.int32
+    )
+    owners, key_hashes = active().index_keys(
+        block.buffer,
+        indexable,
+        (properties[m.UNIQ_KEY], properties[m.TAGS]) if rules.index_tags else (properties[m.UNIQ_KEY],),
+        properties[m.KEYS],
+        block.topic_codes,
+        joined_topics,
+    )
+    return IndexEntries(
+        key_hashes=key_hashes,
+        offsets=block.heads.physical_offset[owners],
+        store_timestamps=block.heads.store_timestamp[owners],
+    )
+
+
+def from_tags(block: RecordBlock, entries: IndexEntries) -> Bools:
+    """Returns which index entries of the block are those of TAGS, which brokers before 5.4.0 do not write: the last one
+    of each record that has tags.
+    """
+    last = np.append(entries.offsets[1:] != entries.offsets[:-1], True)[: len(entries.offsets)]
+    tagged = block.heads.physical_offset[block.genuine & (block.properties[m.TAGS].lengths > 0)]
+    return last & np.isin(entries.offsets, tagged)
+
+
+@lru_cache(maxsize=1 << 12)
+def _joined_hash(topic: bytes, joint: str) -> int:
+    return javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint)
+
+
+def topic_names(topics: Sequence[bytes]) -> list[str]:
+    """Returns the topics as the broker names their directories."""
+    return [javacompat.decode_java_utf8(topic) for topic in topics]

@@ -1,0 +1,191 @@
+"""Light queues (LMQ): one record in several consume queues, named in its own properties.
+
+============================  ====================================================================
+property                      holds
+============================  ====================================================================
+``INNER_MULTI_DISPATCH``      queue names, separated by commas
+``INNER_MULTI_QUEUE_OFFSET``  a queue offset for each, as the broker that stored the record counted
+============================  ====================================================================
+
+Mirrors ``ConsumeQueue#multiDispatchLmqQueue`` (4.9.3) to ``LmqDispatch`` (5.5.0). A record whose two lists do not have
+the same length, as Java's ``split`` counts, goes to none of them. A unit goes to the end of its queue whatever its
+offset says, by the same rules as any other; of a name that occurs twice in a record only the first counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat import javacompat
+from storeformat import message as m
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s
+from storeformat.kernels import Spans, active
+from storeformat.record.decode import RecordBlock, is_directory_name, span_texts
+
+LIGHT_PREFIX = "%LMQ%"
+_SEPARATOR = ","
+_MOST_DIGITS = 18
+"""Digits that fit 64 bits whatever they are."""
+
+_POWERS = 10 ** np.arange(_MOST_DIGITS, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class MultiDispatchRules:
+    """Whose records are dispatched to further queues. ``enable_lmq`` puts ``%LMQ%`` names into queue 0, instead of the
+    record's own queue id; records of the excluded topics go nowhere else.
+    """
+
+    enable_lmq: bool
+    excluded_topics: tuple[str, ...] = ()
+    excluded_prefixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LightUnits:
+    """One further unit a row: row of the record in its block, queue id and queue offset of the queue, whose name is
+    ``names[name_codes]``. Rows ascend.
+    """
+
+    names: list[bytes]
+    rows: Int64s
+    name_codes: Int32s
+    queue_ids: Int32s
+    queue_offsets: Int64s
+
+
+def light_units(block: RecordBlock, queued: Int64s, rules: MultiDispatchRules) -> LightUnits:
+    """Returns the further units of the ``queued`` rows, in their order.
+
+    Names that cannot be a directory have no queue (a broker of 4.9 would make a nested one, and then not start).
+    """
+    names, offsets = block.properties[m.INNER_MULTI_DISPATCH], block.properties[m.INNER_MULTI_QUEUE_OFFSET]
+    topics = [javacompat.decode_java_utf8(topic) for topic in block.topics]
+    excluded = np.array(
+        [topic in rules.excluded_topics or topic.startswith(rules.excluded_prefixes) for topic in topics]
+    )
+    rows = queued[(names.lengths[queued] > 0) & (offsets.lengths[queued] > 0)]
+    rows = rows[~excluded[block.topic_codes[rows]]] if topics else rows
+    pairs = _regular_pairs(block.buffer, _take(names, rows), _take(offsets, rows))
+    odd = np.ones(len(rows), np.bool_)
+    odd[pairs.owners] = False
+    return _placed(block, rules, topics, _joined(pairs, rows, _odd_pairs(block, names, offsets, rows[odd])))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Name and queue offset of each pair, and the row that it comes from, in order."""
+
+    owners: Int64s
+    names: list[str]
+    name_codes: Int32s
+    queue_offsets: Int64s
+
+
+def _regular_pairs(buffer: Bytes, names: Spans, offsets: Spans) -> _Pairs:
+    """Returns the pairs of the records that need no second look: without empty parts, as many names as offsets, plain
+    decimal digits. That is how a broker writes them.
+    """
+    owners, parts = active().split_spans(buffer, names, ord(_SEPARATOR))
+    offset_owners, offset_parts = active().split_spans(buffer, offsets, ord(_SEPARATOR))
+    values, proper = _decimals(buffer, offset_parts)
+    count = len(names.starts)
+    regular = _unbroken(names, owners, parts) & _unbroken(offsets, offset_owners, offset_parts)
+    regular &= np.bincount(owners, minlength=count) == np.bincount(offset_owners, minlength=count)
+    regular &= np.bincount(offset_owners, ~proper, minlength=count) == 0
+    codes, distinct = active().dictionary(buffer, parts)
+    texts = [javacompat.decode_java_utf8(name) for name in distinct]
+    blank = np.array([javacompat.is_blank(text) for text in texts], np.bool_)
+    if blank.any():
+        regular[owners[blank[codes]]] = False
+    mine, offset_mine = regular[owners], regular[offset_owners]
+    return _Pairs(owners[mine], texts, codes[mine], values[offset_mine])
+
+
+def _take(spans: Spans, rows: Int64s) -> Spans:
+    return Spans(spans.starts[rows], spans.lengths[rows])
+
+
+def _unbroken(spans: Spans, owners: Int64s, parts: Spans) -> Bools:
+    """Returns which spans are made of their parts and the separators between them: no part is empty."""
+    count = len(spans.starts)
+    used = np.bincount(owners, parts.lengths + 1, minlength=count) - 1
+    return np.asarray(used == spans.lengths)
+
+
+def _decimals(buffer: Bytes, parts: Spans) -> tuple[Int64s, Bools]:
+    """Returns the value of each part, and which are nothing but a few decimal digits."""
+    back = np.arange(_MOST_DIGITS)
+    places = parts.starts[:, None] + parts.lengths[:, None] - 1 - back
+    inside = back < parts.lengths[:, None]
+    digits = np.where(inside, buffer[np.maximum(places, 0)].astype(np.int64) - ord("0"), 0)
+    proper = (parts.lengths <= _MOST_DIGITS) & ((digits >= 0) & (digits <= 9)).all(axis=1)
+    return digits @ _POWERS, proper
+
+
+def _odd_pairs(block: RecordBlock, names: Spans, offsets: Spans, rows: Int64s) -> tuple[Int64s, list[str], list[int]]:
+    """Returns row, name and queue offset of each pair of the other records, by Java's ``split`` and ``parseLong``."""
+    found: list[tuple[int, str, int]] = []
+    texts = zip(
+        rows.tolist(), span_texts(block.buffer, names, rows), span_texts(block.buffer, offsets, rows), strict=True
+    )
+    for row, name_list, offset_list in texts:
+        found += [(row, name, offset) for name, offset in _pairs(name_list, offset_list)]
+    return np.array([row for row, _, _ in found], np.int64), [name for _, name, _ in found], [at for _, _, at in found]
+
+
+def _joined(pairs: _Pairs, rows: Int64s, odd: tuple[Int64s, list[str], list[int]]) -> _Pairs:
+    """Returns all pairs in the order of their rows, each name once."""
+    odd_rows, odd_names, odd_offsets = odd
+    code_of: dict[str, int] = {}
+    renamed = np.array([code_of.setdefault(name, len(code_of)) for name in pairs.names], np.int32)
+    odd_codes = np.array([code_of.setdefault(name, len(code_of)) for name in odd_names], np.int32)
+    owners = np.concatenate([rows[pairs.owners], odd_rows])
+    order = np.argsort(owners, kind="stable")
+    return _Pairs(
+        owners[order],
+        list(code_of),
+        np.concatenate([renamed[pairs.name_codes], odd_codes])[order].astype(np.int32),
+        np.concatenate([pairs.queue_offsets, np.array(odd_offsets, np.int64)])[order],
+    )
+
+
+def _placed(block: RecordBlock, rules: MultiDispatchRules, topics: list[str], pairs: _Pairs) -> LightUnits:
+    """Returns the units of pairs: of the names of a record each queue once, and not the record's own."""
+    names, codes, rows = pairs.names, pairs.name_codes, pairs.owners
+    usable = np.array([is_directory_name(name.encode()) for name in names], np.bool_)
+    light = np.array([rules.enable_lmq and name.startswith(LIGHT_PREFIX) for name in names], np.bool_)
+    code_of_topic = {name: code for code, name in enumerate(names)}
+    own_codes = np.array([code_of_topic.get(topic, -1) for topic in topics], np.int32)
+    own_ids = block.heads.queue_id[rows]
+    queue_ids = np.where(light[codes], 0, own_ids) if len(codes) else own_ids
+    keep = np.zeros(len(codes), np.bool_)
+    keep[np.unique(rows * max(len(names), 1) + codes, return_index=True)[1]] = True
+    if len(codes):
+        own = (own_codes[block.topic_codes[rows]] == codes) & (queue_ids == own_ids)
+        keep &= usable[codes] & ~own
+    return LightUnits(
+        names=[name.encode() for name in names],
+        rows=rows[keep],
+        name_codes=codes[keep],
+        queue_ids=queue_ids[keep].astype(np.int32),
+        queue_offsets=pairs.queue_offsets[keep],
+    )
+
+
+def _pairs(name_list: str, offset_list: str) -> list[tuple[str, int]]:
+    """Returns names and offsets side by side; the broker throws at the first offset that is no number and stops."""
+    if javacompat.is_blank(name_list) or javacompat.is_blank(offset_list):
+        return []
+    names, offsets = javacompat.java_split(name_list, _SEPARATOR), javacompat.java_split(offset_list, _SEPARATOR)
+    if len(names) != len(offsets):
+        return []
+    pairs = []
+    for name, text in zip(names, offsets, strict=True):
+        offset = javacompat.parse_long(text)
+        if offset is None:
+            break
+        pairs.append((name, offset))
+    return pairs

@@ -1,0 +1,264 @@
+"""Which certified record behind damage is a survivor, and which a leftover of an older log or a copy in a body.
+
+Behind a record whose length is lost, a reader can only look for the next certificate. What it finds may be the next
+record; or a record of an older log that a truncation left there; or a copy that some producer put into a body. The
+neighbours tell them apart, because in each queue the queue offsets are dense and store timestamps hardly ever run
+backwards:
+
+============  ==============================================================================================
+STRONG        its queue offset is missing between proven records of its queue on both sides
+FAIR          it is just the next one of its queue
+WEAK          nothing contradicts it: its queue goes on with it, its time lies between the proven ones
+NONE          its queue offset was used before or is used later, its queue cannot have come so far, or it is
+              older than what is proven before it
+============  ==============================================================================================
+
+If one record of a chain is real, so is every record behind it in that chain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.record.decode import RecordBlock
+from storeformat.record.dispatch import dispatched
+from storeformat.salvage.queue_offsets import Comparison, Queue, claims_of, compare, is_taken
+
+CLOCK_SLACK = 24 * 3600 * 1000
+"""Milliseconds by which a clock that is set right may jump: what is further off is of another life of the log."""
+
+
+class Evidence(IntEnum):
+    """What the neighbours say of a record: see the head of this module."""
+
+    NONE = 0
+    WEAK = 1
+    FAIR = 2
+    STRONG = 3
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What is proven around a damaged place.
+
+    ``ends`` holds the next free queue offset of each queue before it, ``firsts`` the first queue offset of each queue
+    behind it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
+    bytes before this place (damaged ones, records of another place) may hold lost messages, ``room_behind`` bytes in
+    the segments behind; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
+    """
+
+    ends: Mapping[Queue, int] = field(default_factory=dict)
+    firsts: Mapping[Queue, int] = field(default_factory=dict)
+    before: int | None = None
+    after: int | None = None
+    room: int = 0
+    room_behind: int = 0
+    whole: bool = False
+
+
+def latest_time(times: Sequence[int], after: int | None) -> int:
+    """Returns the latest of a few store timestamps before a place, but none that a corrupt field made: none later than
+    ``after``, the time behind the place, or than a clock jumps.
+    """
+    middle = sorted(times)[(len(times) - 1) // 2]
+    bound = middle + CLOCK_SLACK if after is None else max(middle, after)
+    return max(time for time in times if time <= bound)
+
+
+class Witness:
+    """Judges records by what is proven so far; learns from each piece of chain that is accepted."""
+
+    def __init__(self, near: Neighbours) -> None:
+        self._firsts = near.firsts
+        self._before, self._after = near.before, near.after
+        self._whole = near.whole
+        self._ends = dict(near.ends)
+        self.room = near.room
+        self._learned = Comparison()
+
+    def copy(self) -> Witness:
+        """Returns a witness that knows the same, to learn what may have to be forgotten."""
+        near = Neighbours(self._ends, self._firsts, self._before, self._after, room=self.room, whole=self._whole)
+        return Witness(near)
+
+    def is_older(self, block: RecordBlock) -> bool:
+        """Returns whether every record of a block is older than what is proven before it, or takes a used place."""
+        older = block.heads.store_timestamp < (-math.inf if self._before is None else self._before)
+        claims = claims_of(block)
+        older[claims.rows] |= is_taken(claims, self._ends)
+        return bool(older.all())
+
+    def first_survivor(self, block: RecordBlock, strict_below: int) -> int | None:
+        """Returns the row of the first survivor in a block of one chain, None if there is none; ``room`` is that before
+        the block.
+
+        Records that begin below ``strict_below`` need more than weak evidence.
+        """
+        candidates = self._candidates(block)
+        if not candidates:
+            return None
+        rows = _Rows(block)
+        for row in candidates:
+            evidence = self._judge(rows, row)
+            if evidence > Evidence.WEAK or (evidence and rows.offsets[row] >= strict_below):
+                return self._reach_back(rows, row)
+        return None
+
+    def _candidates(self, block: RecordBlock) -> list[int]:
+        """Returns the rows of which evidence may be found: neither off by more than a clock jumps, nor in a place that
+        is taken.
+        """
+        low, high = self._times(CLOCK_SLACK)
+        times = block.heads.store_timestamp
+        may_be = (times >= low) & (times <= high)
+        claims = claims_of(block)
+        may_be[claims.rows[is_taken(claims, self._ends) & (claims.numbers != 0)]] = False
+        return np.flatnonzero(may_be).tolist()
+
+    def _judge(self, rows: _Rows, row: int) -> Evidence:
+        queue, number, time = rows.queues[row], rows.queue_offsets[row], rows.timestamps[row]
+        in_time = self._is_in_time(time) and not self._is_ahead(time, rows.latest_behind(row))
+        if queue is None:
+            return Evidence.WEAK if in_time else Evidence.NONE
+        end, following = self._end(queue), self._firsts.get(queue)
+        is_missing = end is not None and following is not None and end <= number < following
+        if (number < (end or 0) and number != 0) or not self._is_in_time(time, CLOCK_SLACK if is_missing else 0):
+            return Evidence.NONE
+        later = rows.lowest_later(row, following, end or 0)
+        if later is not None and later != 0 and number >= later:
+            return Evidence.NONE
+        room = self.room + rows.offsets[row] - rows.offsets[0]  # those before it in its chain may be none
+        in_reach = end is None or number <= end + room // m.MIN_RECORD_SIZE
+        if is_missing and in_reach:
+            return Evidence.STRONG
+        if not in_time:
+            return Evidence.NONE
+        if number == 0:  # the queue begins, or begins again: then what follows is small too
+            return Evidence.NONE if end and (later is None or later >= end) else Evidence.WEAK
+        if number == end:
+            return Evidence.FAIR
+        return Evidence.WEAK if in_reach else Evidence.NONE
+
+    def _end(self, queue: Queue) -> int | None:
+        """Returns the next free place of a queue, None where nothing tells."""
+        return self._ends.get(queue, 0 if self._whole else None)
+
+    def may_be_of_this_life(self, block: RecordBlock) -> bool:
+        """Returns whether the first record of a block is no further off in time than a clock jumps."""
+        return self._is_in_time(int(block.heads.store_timestamp[0]), CLOCK_SLACK)
+
+    def is_of_an_older_life(self, time: int) -> bool:
+        """Returns whether a time is before what is proven, by more than a clock jumps."""
+        return self._before is not None and time < self._before - CLOCK_SLACK
+
+    def _is_in_time(self, time: int, slack: int = 0) -> bool:
+        low, high = self._times(slack)
+        return low <= time <= high
+
+    def _times(self, slack: int) -> tuple[float, float]:
+        """Returns the times of the neighbours, whichever is the later one, so much apart."""
+        before, after = self._before, self._after
+        if before is None or after is None:
+            return -math.inf if before is None else before - slack, math.inf if after is None else after + slack
+        return min(before, after) - slack, max(before, after) + slack
+
+    def _is_ahead(self, time: int, latest_behind: int | None) -> bool:
+        """Returns whether a time is of the future, where no record behind the chain bounds it: the chain itself goes
+        back from there by more than a clock jumps.
+        """
+        if self._after is not None or self._before is None or latest_behind is None:
+            return False
+        return time - CLOCK_SLACK > max(self._before, latest_behind)
+
+    def _reach_back(self, rows: _Rows, row: int) -> int:
+        """Returns the first of the records before ``row`` that its queue proves, without a break: from both sides, or,
+        where its topic was created anew in what is lost, by the next one.
+        """
+        while row > 0:
+            queue, number = rows.queues[row - 1], rows.queue_offsets[row - 1]
+            end = None if queue is None else self._end(queue)
+            if queue is None or end is None or not self._is_in_time(rows.timestamps[row - 1], CLOCK_SLACK):
+                break
+            following = self._firsts.get(queue)
+            if number < end:
+                is_proven = rows.lowest_later(row - 1, following, 0) == number + 1 < end
+            else:
+                later = rows.lowest_later(row - 1, following, end)
+                is_proven = later is not None and number < later
+            if not is_proven:
+                break
+            row -= 1
+        return row
+
+    def learn(self, block: RecordBlock) -> None:
+        """Takes the records of a block as proven."""
+        self.room += foreign_bytes(block)
+        claims = claims_of(block)
+        self._learned = compare(claims, self._ends, self._firsts, self._learned, whole=self._whole)
+        self._ends.update(claims.ends())
+        times = block.heads.store_timestamp[block.genuine][-3:].tolist()
+        self._before = latest_time(times, self._after) if times else self._before
+
+    @property
+    def contradicts(self) -> bool:
+        """Returns whether what was learned takes more wrong places than right ones."""
+        return self._learned.contradicts
+
+    @property
+    def fits(self) -> bool:
+        """Returns whether what was learned goes on from what was proven before, place by place."""
+        learned = self._learned
+        few_missing = learned.missing <= self.room // m.MIN_RECORD_SIZE
+        return not self.contradicts and (learned.successions > 0 or (learned.claims > 1 and few_missing))
+
+
+def foreign_bytes(block: RecordBlock) -> int:
+    """Returns how many bytes of a chain are records of another place: messages may be lost under them."""
+    return int(block.heads.total_size[~block.genuine].sum())
+
+
+class _Rows:
+    """The columns of a block's genuine records that evidence needs, as Python values."""
+
+    def __init__(self, block: RecordBlock) -> None:
+        heads = block.heads
+        queued = dispatched(block)
+        topics = [block.topics[code] for code in block.topic_codes.tolist()]
+        self.offsets: list[int] = block.offsets.tolist()
+        self.timestamps: list[int] = heads.store_timestamp.tolist()
+        self.queue_offsets: list[int] = heads.queue_offset.tolist()
+        self.queues: list[Queue | None] = [
+            (topic, queue_id) if wanted else None
+            for topic, queue_id, wanted in zip(topics, heads.queue_id.tolist(), queued.tolist(), strict=True)
+        ]
+        self._latest: list[int] = np.maximum.accumulate(heads.store_timestamp[::-1])[::-1].tolist()
+        self._numbers = heads.queue_offset
+        self._codes = block.topic_codes
+        self._queue_ids = heads.queue_id
+        self._queued = queued
+
+    def latest_behind(self, row: int) -> int | None:
+        """Returns the latest store timestamp behind a row, None if it is the last."""
+        return self._latest[row + 1] if row + 1 < len(self._latest) else None
+
+    def lowest_later(self, row: int, following: int | None, end: int) -> int | None:
+        """Returns the lowest queue offset that the queue of a row has behind it, up to where it begins again (then 0 if
+        that is next); ``following`` is what it has behind this block. A place below ``end`` is taken: a record that
+        claims it has a corrupt queue offset, and tells nothing.
+        """
+        after = slice(row + 1, None)
+        same = self._queued[after] & (self._codes[after] == self._codes[row])
+        same &= self._queue_ids[after] == self._queue_ids[row]
+        numbers = self._numbers[after][same]
+        numbers = numbers[(numbers >= end) | (numbers == 0)]
+        births = np.flatnonzero(numbers == 0)
+        if births.size:
+            return int(numbers[: births[0]].min()) if births[0] else 0
+        known = [*numbers.tolist(), *([following] if following else [])]
+        return min(known, default=following)

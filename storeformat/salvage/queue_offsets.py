@@ -1,0 +1,140 @@
+"""Which places in queues the records of a block claim, queue by queue, and how these go on from what is known.
+
+In each queue the queue offsets are dense, so every claim is held against the one before it in its queue:
+
+==================  ==================================================================================
+next place          a succession
+a later place       as many messages are missing
+place 0             the queue begins, or begins again: a succession only where nothing was known of it
+an earlier place    a contradiction, and so is every claim behind it, until the queue begins again
+a place taken       by what lies behind the block: a contradiction
+==================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import compress, repeat
+
+import numpy as np
+
+from storeformat.arrays import Bools, Int64s, stable_order
+from storeformat.record.decode import RecordBlock
+from storeformat.record.dispatch import dispatched
+
+Queue = tuple[bytes, int]
+"""Topic and queue id."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The records of a block that take a place in a queue, by queue, otherwise in log order: the ``rows`` of the block
+    claim the queue offsets ``numbers``. Those of ``queues[i]`` begin at ``begins[i]``, ``sizes[i]`` many.
+    """
+
+    queues: list[Queue]
+    begins: Int64s
+    sizes: Int64s
+    rows: Int64s
+    numbers: Int64s
+
+    @property
+    def lasts(self) -> Int64s:
+        """Where the last claim of each queue is."""
+        return self.begins + self.sizes - 1
+
+    def ends(self) -> Iterator[tuple[Queue, int]]:
+        """Yields each queue with its next free place."""
+        return zip(self.queues, [number + 1 for number in self.numbers[self.lasts].tolist()], strict=True)
+
+
+def claims_of(block: RecordBlock) -> Claims:
+    """Returns what the records of a block claim."""
+    rows = np.flatnonzero(dispatched(block))
+    codes, queue_ids = block.topic_codes[rows], block.heads.queue_id[rows]
+    width = int(queue_ids.max(initial=0)) + 1
+    groups = codes.astype(np.int64) * width + queue_ids
+    order = stable_order(groups, len(block.topics) * width)
+    groups = groups[order]
+    begins = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])[: len(groups)])
+    firsts = order[begins]
+    topics = map(block.topics.__getitem__, codes[firsts].tolist())
+    return Claims(
+        queues=list(zip(topics, queue_ids[firsts].tolist(), strict=True)),
+        begins=begins,
+        sizes=np.append(begins, len(groups))[1:] - begins,
+        rows=rows[order],
+        numbers=block.heads.queue_offset[rows][order],
+    )
+
+
+def is_taken(claims: Claims, ends: Mapping[Queue, int]) -> Bools:
+    """Returns of each claim whether its place lies before the next free one of its queue."""
+    return claims.numbers <= np.repeat(_last_places(claims, ends), claims.sizes)
+
+
+def _last_places(claims: Claims, ends: Mapping[Queue, int]) -> Int64s:
+    """Returns the last place taken of each queue: behind the highest number of 64 bits there is none that is free."""
+    return np.array([end - 1 for end in map(ends.get, claims.queues, repeat(0))], np.int64)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many claims there were, go on in their queues, and contradict what is known; how many messages are missing
+    between them; and the queues in which everything contradicts that follows.
+    """
+
+    claims: int = 0
+    successions: int = 0
+    missing: int = 0
+    contradictions: int = 0
+    contradicted: frozenset[Queue] = frozenset()
+
+    @property
+    def contradicts(self) -> bool:
+        """Returns whether more places are wrong than right."""
+        return self.contradictions > 0 and self.successions <= self.contradictions
+
+
+def compare(
+    claims: Claims, ends: Mapping[Queue, int], firsts: Mapping[Queue, int], so_far: Comparison, *, whole: bool
+) -> Comparison:
+    """Returns how claims go on, together with those compared so far, from the next free places ``ends`` to the places
+    ``firsts`` that are taken behind the block. In a ``whole`` log a queue of which nothing is known begins at 0.
+    """
+    queues, numbers, begins = claims.queues, claims.numbers, claims.begins
+    following = np.fromiter(map(firsts.get, queues, repeat(0)), np.int64, len(queues))
+    before = np.empty_like(numbers)
+    before[1:] = numbers[:-1]
+    before[begins] = _last_places(claims, ends)
+    births = numbers == 0
+    is_wrong = (numbers > 0) & (numbers <= before)
+    if so_far.contradicted or is_wrong.any():
+        was_wrong = np.fromiter(map(so_far.contradicted.__contains__, queues), bool, len(queues))
+        is_wrong = _and_what_follows(is_wrong, births, begins, was_wrong)
+    behind = np.repeat(following, claims.sizes)
+    against = is_wrong | ((behind != 0) & (behind <= numbers))
+
+    is_known = np.fromiter(map(ends.__contains__, queues), bool, len(queues))
+    goes_on = ~(against | births) & (numbers > before)
+    goes_on[begins] &= whole | is_known
+    between = numbers[goes_on].view(np.uint64) - before[goes_on].view(np.uint64) - np.uint64(1)
+    begun = births[begins] & ~against[begins] & ~is_known & whole
+    now_wrong = compress(queues, is_wrong[claims.lasts].tolist())
+    return Comparison(
+        claims=so_far.claims + len(numbers),
+        successions=so_far.successions + int(np.count_nonzero(between == 0) + np.count_nonzero(begun)),
+        missing=so_far.missing + sum(between[between > 0].tolist()),
+        contradictions=so_far.contradictions + int(np.count_nonzero(against)),
+        contradicted=so_far.contradicted.difference(queues if so_far.contradicted else ()).union(now_wrong),
+    )
+
+
+def _and_what_follows(is_wrong: Bools, births: Bools, begins: Int64s, was_wrong: Bools) -> Bools:
+    """Returns which claims are wrong or, in their queue, behind a wrong one: until the queue begins again."""
+    decisive = births | is_wrong
+    decisive[begins] = True
+    is_wrong[begins] |= was_wrong & ~births[begins]
+    found: Bools = is_wrong[np.maximum.accumulate(np.where(decisive, np.arange(len(births)), 0))]
+    return found

@@ -1,0 +1,122 @@
+"""Repairing a salvaged log: what to write over damaged bytes, so that a broker reads through them.
+
+A broker that starts on a damaged log ends it at the damage and deletes every later segment. So each damaged range
+becomes what every release skips without a trace:
+
+==============================  =======================================================================================
+range                           becomes
+==============================  =======================================================================================
+inside a segment                records of just that size, rolled back (SYSFLAG 0xC): no queue and no index takes them
+the last one of a segment       such records, and a BLANK from there to the segment's end
+a record kept with a bad body   the same record with the CRC that its body has
+==============================  =======================================================================================
+
+The records say in the repaired log where messages were: a later rebuild fills their places in the queues again.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from storeformat import message as m
+from storeformat.errors import NotAStore
+from storeformat.log.commit_log import Segment
+
+TOPIC = b"rmq_sys_lost"
+MAX_FILLER = 1 << 20
+"""Bytes of one filler record: a broker takes a record into memory whole, and accepts no larger body by default."""
+
+_HEAD = struct.Struct(">iIIiiqqiq4siq4siiqi")
+_BLANK = struct.Struct(">iI")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Bytes to write at a log offset."""
+
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+def filler_record(offset: int, size: int, store_timestamp: int) -> bytes:
+    """Returns a record of ``size`` bytes at ``offset`` that no broker dispatches; raises NotAStore if none can be so
+    small.
+    """
+    if size < m.MIN_RECORD_SIZE:
+        least = f"at least {m.MIN_RECORD_SIZE}"
+        raise NotAStore("damage too short for a record of its own", offset=offset, found=size, expected=least)
+    topic = TOPIC[: size - m.MIN_RECORD_SIZE]
+    body = bytes(size - m.MIN_RECORD_SIZE - len(topic))
+    crc = zlib.crc32(body) & m.CRC_MASK
+    no_host = bytes(4)
+    head = _HEAD.pack(
+        size,
+        m.MAGIC_V1 & 0xFFFFFFFF,
+        crc,
+        0,  # queue id
+        0,  # flag
+        0,  # queue offset
+        offset,
+        m.TRANSACTION_ROLLBACK,
+        store_timestamp,  # born
+        no_host,
+        0,
+        store_timestamp,
+        no_host,
+        0,
+        0,  # reconsume times
+        0,  # prepared transaction offset
+        len(body),
+    )
+    return head + body + bytes([len(topic)]) + topic + bytes(2)
+
+
+def is_filler(topic: bytes) -> bool:
+    """Returns whether a rolled back record of this topic is one of ours."""
+    return bool(topic) and TOPIC.startswith(topic)
+
+
+def fill_range(
+    begin: int, end: int, segment: Segment, store_timestamp: int, *, is_last: bool = False
+) -> Iterator[Patch]:
+    """Yields the patches that make [begin, end) of a segment readable; ``is_last`` if no record follows it there."""
+    is_last = is_last or end == segment.end
+    stop = min(end, segment.end - m.BLANK_SIZE) if is_last else end
+    while begin < stop and (stop - begin >= m.MIN_RECORD_SIZE or not is_last):
+        size = stop - begin
+        if size > MAX_FILLER:
+            size = MAX_FILLER - m.MIN_RECORD_SIZE  # the rest is never too small for a record
+        yield Patch(begin, filler_record(begin, size, store_timestamp))
+        begin += size
+    if is_last:
+        yield Patch(begin, _BLANK.pack(segment.end - begin, m.MAGIC_BLANK & 0xFFFFFFFF))
+
+
+def crc_patch(record: bytes, offset: int) -> Patch:
+    """Returns the patch that gives a record the CRC of its body."""
+    body_at = m.body_position(struct.unpack_from(">i", record, m.SYS_FLAG_POSITION)[0])
+    length = max(struct.unpack_from(">i", record, body_at - 4)[0], 0)
+    crc = zlib.crc32(record[body_at : body_at + length]) & m.CRC_MASK
+    return Patch(offset + m.BODY_CRC_POSITION, struct.pack(">I", crc))
+
+
+def join_ranges(ranges: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> list[tuple[Segment, int, int]]:
+    """Returns ranges in order, those that touch made one, none across two segments."""
+    joined: list[tuple[Segment, int, int]] = []
+    for begin, end in sorted(ranges):
+        for segment in segments:
+            low, high = max(begin, segment.base), min(end, segment.end)
+            if low >= high:
+                continue
+            if joined and joined[-1][0] == segment and joined[-1][2] == low:
+                joined[-1] = (segment, joined[-1][1], high)
+            else:
+                joined.append((segment, low, high))
+    return joined

@@ -1,0 +1,378 @@
+"""Reading on behind damage: which bytes of the rest of a segment are survivors, and what the others are.
+
+A survey begins where the chain of a segment broke off and reads to the segment's end, in one piece and in log order, so
+that its outcome does not depend on how the log was split. Where a record is damaged it asks, in this order:
+
+1. Do the record's own bytes prove how long it is (``record_extent``)? Then exactly this record is lost and the chain
+   goes on behind it, proven.
+2. Which is the next certified record that decodes without a defect, whose chain leads on to a proven place (the end of
+   the segment, a BLANK, the log's unwritten tail, a record that damage hit) or through places that its queues keep
+   for it, and that its neighbours do not contradict (``evidence``)? Bytes that the frame proves to be a body are not
+   searched.
+
+What cannot be decided then is looked at once more when the segment is read (``second_pass``). What is left is left out
+and named: a message too few can be reported, a wrong one cannot be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.arrays import Int64s
+from storeformat.errors import RecordDefect
+from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Sight, chain_from, sight_of
+from storeformat.log.framing import ChainEnd, EntryNumber, find_records, judge_head
+from storeformat.record.decode import DecodeRules, decode
+from storeformat.salvage.evidence import Neighbours, Witness
+from storeformat.salvage.record_extent import Follower, Frame, claimed_size, judge_frame
+from storeformat.salvage.second_pass import look_again
+
+SURVEY_BLOCK = 1 << 20
+"""Bytes read at a time: many places are looked at, few bytes at each."""
+
+MANY_ZEROS = 16
+"""So many zeros behind a chain are taken for the unwritten rest of a segment or for lost pages."""
+
+
+class Finding(Enum):
+    """What a range is that holds no survivor."""
+
+    RECORD = "record"
+    """One record whose length is proven; ``Gap.record`` says which message it was, if its head is sound."""
+    BYTES = "bytes"
+    """Bytes in which at least one record lay."""
+    ZEROS = "zeros"
+    """Zeros to the end of what can be read: unwritten at the end of the log, lost pages before it."""
+    BLANK = "blank"
+    """A damaged BLANK with the rest of the segment: no message was there."""
+    STALE = "stale"
+    """Whole records of an older log."""
+    AMBIGUOUS = "ambiguous"
+    """Whole records of which nobody can say whether they are messages or copies in a lost message's body."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes [begin, end) that hold no survivor."""
+
+    begin: int
+    end: int
+    finding: Finding
+    defect: RecordDefect
+    record: Sight | None = None
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Where to survey: the rest of ``segment`` from ``start``, where a record should begin and ``defect`` says why none
+    does; nothing is read behind ``limit``.
+    """
+
+    segment: Segment
+    start: int
+    defect: RecordDefect
+    limit: int
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    last_entry: EntryNumber | None = None
+    """The last proven DLedger entry before, in a log of such."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What lies in [start, limit): pieces of chain that survived, records kept in spite of their body's CRC, a BLANK,
+    and everything else. Together they tile the range.
+    """
+
+    broken: Broken
+    pieces: tuple[tuple[int, int], ...]
+    kept: tuple[tuple[int, int], ...]
+    blank: tuple[int, int] | None
+    gaps: tuple[Gap, ...]
+    cut: int | None = None
+    """Where a record begins that ``limit`` cuts."""
+
+
+def survey(window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False) -> Survey:
+    """Returns what survived behind a break of the chain."""
+    return _Surveyor(window, broken, rules, keep_crc_failures).run()
+
+
+@dataclass
+class _Piece:
+    """A chain that is accepted, or may be: from ``start`` to ``end``, where ``ended`` and ``defect`` say why it
+    stopped.
+    """
+
+    start: int
+    end: int
+    ended: ChainEnd
+    defect: RecordDefect
+
+
+class _Surveyor:
+    """Walks the rest of one segment; ``position`` is always a place where a record must begin."""
+
+    def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
+        self._window, self._ahead, self._rules = window, window.another(), rules
+        self._broken, self._segment, self._limit = broken, broken.segment, broken.limit
+        self._keep = keep_crc_failures
+        self._witness = Witness(broken.neighbours)
+        self._pieces: list[tuple[int, int]] = []
+        self._kept: list[tuple[int, int]] = []
+        self._gaps: list[Gap] = []
+        self._seen: list[Int64s] = []
+        """Where records of rejected chains begin, block by block: each is judged once."""
+        self._doubtful: list[tuple[int, int]] = []
+        """Chains of sound records, or their beginnings, that were rejected."""
+
+    def run(self) -> Survey:
+        """Returns the whole survey."""
+        piece = _Piece(self._broken.start, self._broken.start, ChainEnd.DEFECT, self._broken.defect)
+        while piece.ended == ChainEnd.DEFECT and piece.end < self._limit:
+            following = self._behind(piece.end, piece.defect)
+            if following is None:
+                break
+            piece = following
+            if piece.end > piece.start:
+                self._pieces.append((piece.start, piece.end))
+        blank = (piece.end, self._segment.end) if piece.ended == ChainEnd.BLANK else None
+        cut = piece.end if piece.ended == ChainEnd.CUT else None
+        near, start = self._broken.neighbours, self._broken.start
+        end = self._limit if blank is None else blank[0]
+        found = look_again(self._read, near, start, end, self._pieces, self._doubtful)
+        pieces = tuple(sorted([*self._pieces, *found]))
+        return Survey(self._broken, pieces, tuple(self._kept), blank, tuple(_carved(self._gaps, found)), cut)
+
+    def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
+        """Returns the next piece of the log behind the damaged place; None if there is none up to the limit."""
+        if defect == RecordDefect.UNWRITTEN and self._window.is_zero(position, self._limit, SURVEY_BLOCK):
+            self._lose(position, self._limit, Finding.ZEROS, defect)
+            return None
+        frame = self._frame(position)
+        if frame.size is not None and self._window.certifies_inside(
+            position + max(frame.body_end, 1), position + frame.size, self._limit
+        ):
+            frame = frame.refuted()  # no topic and no properties hold a record: this one ends before it
+        record = self._sight(position, frame.size) if frame.size is not None and frame.certified else None
+        if record is not None and self._witness.is_of_an_older_life(record.store_timestamp):
+            frame, record = Frame(None, 0), None  # of a page of an older log, which may end anywhere in this record
+        if frame.size is not None and not self._leads_into_another_life(position + frame.size):
+            end = position + frame.size
+            if not (self._keep and defect == RecordDefect.BODY_CRC and self._keeps(position, end)):
+                self._lose(position, end, Finding.RECORD, defect, record)
+            return self._walk(end)
+        return self._search(position, defect, frame)
+
+    def _frame(self, position: int) -> Frame:
+        window, room = self._window, self._limit - position
+        window.load(position, min(room, m.MAX_HEAD_SIZE))
+        head = window.bytes[: m.MAX_HEAD_SIZE].tobytes()
+        needed = claimed_size(head, min(room, m.MAX_RECORD_SIZE))
+        window.load(position, needed)
+        data = window.bytes[:needed]  # what is claimed to follow is seen through the other window
+        return judge_frame(data, position, self._segment.end - position, lambda size: self._follower(position + size))
+
+    def _follower(self, position: int) -> Follower:
+        """Returns what begins where a record is said to end."""
+        if position >= self._limit:
+            return Follower.NOTHING if position == self._limit else Follower.NONE
+        length = min(self._limit - position, m.CERTIFICATE_SIZE)
+        self._ahead.load(position, length)
+        if self._ahead.find_certificate(position, position + 1) is not None:
+            return Follower.RECORD
+        if length < m.BLANK_SIZE:
+            return Follower.NONE
+        head = self._ahead.bytes[: m.BLANK_SIZE].tobytes()
+        verdict = judge_head(head, self._segment.end - position, self._limit - position)
+        if verdict == (ChainEnd.BLANK, RecordDefect.OK):
+            return Follower.RECORD
+        if verdict == (ChainEnd.DEFECT, RecordDefect.UNWRITTEN) and self._ahead.is_zero(
+            position, self._limit, SURVEY_BLOCK
+        ):
+            return Follower.NOTHING
+        return Follower.NONE
+
+    def _leads_into_another_life(self, position: int) -> bool:
+        """Returns whether a record lies there whose time is off by more than a clock jumps."""
+        self._window.load(position, min(m.MAX_HEAD_SIZE, self._limit - position))
+        if self._window.find_certificate(position, position + 1) is None:
+            return False
+        block = next(iter(self._chain(position)), None)
+        return block is not None and not self._witness.may_be_of_this_life(block)
+
+    def _keeps(self, position: int, end: int) -> bool:
+        """Keeps the record at [position, end) if nothing but the CRC of its body is wrong."""
+        self._window.load(position, end - position)
+        block, fault = decode(self._window.bytes, position, _FIRST, replace(self._rules, check_crc=False))
+        if fault is not None or not block.genuine.all():
+            return False
+        self._kept.append((position, end))
+        self._witness.learn(block)
+        return True
+
+    def _sight(self, position: int, size: int) -> Sight | None:
+        """Returns what a damaged record with a sound frame says of itself."""
+        self._window.load(position, size)
+        block, fault = decode(self._window.bytes, position, _FIRST, DecodeRules(check_crc=False, properties=()))
+        return sight_of(block) if fault is None else None
+
+    def _walk(self, start: int) -> _Piece:
+        """Returns the chain from a place that is proven."""
+        walk = self._chain(start)
+        for block in walk:
+            self._witness.learn(block)
+        return _Piece(start, walk.position, walk.ended, walk.defect)
+
+    def _chain(self, start: int) -> ChainWalk:
+        return self._read(start, self._limit)
+
+    def _read(self, start: int, stop: int) -> ChainWalk:
+        return chain_from(self._window, start, self._rules, stop=stop, limit=self._limit, block_size=SURVEY_BLOCK)
+
+    def _search(self, position: int, defect: RecordDefect, frame: Frame) -> _Piece | None:
+        """Returns the next piece that its neighbours do not contradict; all before it is lost."""
+        known_room = self._witness.room
+        strict_below = position if frame.body_end else position + max(frame.hints, default=0)
+        rejected: list[Gap] = []
+        self._seen.clear()
+        for found in self._certificates(position + max(frame.body_end, 1)):
+            self._witness.room = known_room + found - position
+            piece = self._try(found, strict_below)
+            if isinstance(piece, _Piece):
+                if piece.start > found:
+                    self._doubtful.append((found, piece.start))
+                self._lose_around(position, piece.start, defect, rejected)
+                return piece
+            rejected.append(piece)
+            if piece.finding == Finding.AMBIGUOUS:
+                self._doubtful.append((piece.begin, piece.end))
+        self._lose_rest(position, defect, frame, rejected)
+        return None
+
+    def _certificates(self, begin: int) -> Iterator[int]:
+        """Yields every place from ``begin`` on whose head is certified, but none of a chain that was seen. The window
+        may be moved in between.
+        """
+        for at in range(begin, self._limit, SURVEY_BLOCK):
+            stop = min(at + SURVEY_BLOCK, self._limit)
+            length = min(stop + m.CERTIFICATE_SIZE, self._limit) - at
+            self._window.load(at, length)
+            places = self._unseen(find_records(self._window.bytes[:length], at, at, stop))
+            while places.size:
+                yield int(places[0])
+                places = self._unseen(places[1:])
+
+    def _unseen(self, places: Int64s) -> Int64s:
+        """Returns those of some places in order that no chain has come by; what lies before them is forgotten."""
+        if places.size:
+            self._seen = [offsets for offsets in self._seen if offsets[-1] >= places[0]]
+        for offsets in self._seen:
+            if places.size and offsets[0] <= places[-1]:
+                places = places[offsets[np.searchsorted(offsets[:-1], places)] != places]
+        return places
+
+    def _try(self, found: int, strict_below: int) -> _Piece | Gap:
+        """Returns the survivors of the chain from a certified record, or that it has none."""
+        walk = self._chain(found)
+        trial: Witness | None = None
+        start, older = found, True
+        room = self._witness.room
+        for block in walk:
+            self._seen.append(block.offsets)
+            if trial is not None:
+                trial.learn(block)
+                continue
+            older = older and self._witness.is_older(block)
+            self._witness.room = room + int(block.offsets[0]) - found
+            hit = self._witness.first_survivor(block, strict_below)
+            if hit is not None:
+                start = int(block.offsets[hit])
+                self._witness.room = room + start - found
+                trial = self._witness.copy()
+                trial.learn(block.take(slice(hit, None)))
+        end = max(walk.position, found + 1)
+        if trial is None:
+            return Gap(found, end, Finding.STALE if older else Finding.AMBIGUOUS, RecordDefect.OK)
+        is_meant = walk.ended != ChainEnd.DEFECT or self._is_meant(walk.position, walk.defect)
+        if (not is_meant and not trial.fits) or (walk.ended == ChainEnd.DEFECT and trial.contradicts):
+            return Gap(found, end, Finding.AMBIGUOUS, RecordDefect.OK)
+        self._witness = trial
+        return _Piece(start, walk.position, walk.ended, walk.defect)
+
+    def _is_meant(self, position: int, defect: RecordDefect) -> bool:
+        """Returns whether a chain that ends here in a defect has come to a place where a record was, or to the end."""
+        if defect == RecordDefect.UNWRITTEN:
+            return self._window.is_zero(position, min(position + MANY_ZEROS, self._limit), SURVEY_BLOCK)
+        frame = self._frame(position)
+        if frame.size is not None or frame.body_end or frame.hints or frame.is_blank:
+            return True
+        length = min(self._limit - position, m.CERTIFICATE_SIZE)
+        self._window.load(position, length)
+        head = self._window.bytes[: m.CERTIFICATE_SIZE].tobytes()
+        own = head[m.PHYSICAL_OFFSET_POSITION : m.CERTIFICATE_SIZE]
+        magic = head[m.MAGIC_POSITION : m.MAGIC_POSITION + 4]
+        return magic in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES) or int.from_bytes(own, "big") == position
+
+    def _lose(self, begin: int, end: int, finding: Finding, defect: RecordDefect, record: Sight | None = None) -> None:
+        self._gaps.append(Gap(begin, end, finding, defect, record))
+        if finding == Finding.RECORD:
+            self._witness.room += end - begin
+
+    def _lose_around(self, begin: int, end: int, defect: RecordDefect, rejected: list[Gap]) -> None:
+        """Everything in [begin, end) is lost; what nobody could decide on is named."""
+        for gap in rejected:
+            if gap.finding == Finding.AMBIGUOUS and begin < gap.end and gap.begin < end:
+                first, last = max(begin, gap.begin), min(end, gap.end)
+                if first > begin:
+                    self._lose(begin, first, Finding.BYTES, defect)
+                self._lose(first, last, Finding.AMBIGUOUS, defect)
+                begin = last
+        if begin < end:
+            self._lose(begin, end, Finding.BYTES, defect)
+
+    def _lose_rest(self, position: int, defect: RecordDefect, frame: Frame, rejected: list[Gap]) -> None:
+        """Everything up to the limit is lost, or never was there."""
+        if frame.is_blank:
+            self._lose(position, self._limit, Finding.BLANK, defect)
+            return
+        zeros = zeros_from(self._window, position, self._limit)
+        first = min(rejected[0].begin, zeros) if rejected else zeros
+        if first > position:
+            self._lose(position, first, Finding.BYTES, defect)
+        if zeros > first:
+            stale = all(gap.finding == Finding.STALE for gap in rejected)
+            self._lose(first, zeros, Finding.STALE if stale else Finding.AMBIGUOUS, defect)
+        if zeros < self._limit:
+            self._lose(zeros, self._limit, Finding.ZEROS, defect)
+
+
+def _carved(gaps: Sequence[Gap], pieces: Sequence[tuple[int, int]]) -> Iterator[Gap]:
+    """Yields the gaps without the pieces that were found in them."""
+    for gap in gaps:
+        begin = gap.begin
+        for first, last in sorted(piece for piece in pieces if gap.begin < piece[1] and piece[0] < gap.end):
+            if begin < first:
+                yield replace(gap, begin=begin, end=first)
+            begin = last
+        if begin < gap.end:
+            yield replace(gap, begin=begin)
+
+
+def zeros_from(window: BlockWindow, begin: int, end: int) -> int:
+    """Returns where in [begin, end) the zeros begin that reach to the end."""
+    while end > begin:
+        start = max(begin, end - SURVEY_BLOCK)
+        window.load(start, end - start)
+        used = np.flatnonzero(window.bytes[: end - start])
+        if used.size:
+            return start + int(used[-1]) + 1
+        end = start
+    return begin
+
+
+_FIRST = np.zeros(1, np.int64)

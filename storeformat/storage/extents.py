@@ -1,0 +1,181 @@
+"""What a file holds: bytes up to a point, and nothing but zeros behind it.
+
+Queue and index files of a broker have one fixed length, however little is in them: ``MappedFile`` sets it when it makes
+the file, and what is never written stays a hole. So a file is described by its length, by how far it holds data, and by
+the SHA-256 of just that. Whoever checks it looks at the rest as well: a file system that tells of holes
+(``SEEK_DATA``) says that there is nothing to read, and what it calls data is read and compared with zeros.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from storeformat.errors import TotalsDisagree
+from storeformat.storage import files, locations, outputs
+
+CHUNK = 1 << 18
+"""Bytes looked at together: what is zero throughout is left a hole where a file is copied."""
+
+_READ_CHUNK = 4 << 20
+_ZEROS = bytes(CHUNK)
+_NO_HOLES = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
+"""What file systems answer that cannot tell holes from data."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file of ``size`` bytes with nothing but zeros from ``data_size`` on, and the SHA-256 of what lies before."""
+
+    size: int
+    data_size: int
+    sha256: bytes
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes, data to {self.data_size}, SHA-256 {self.sha256.hex()}"
+
+
+def content_of(data: bytes | memoryview) -> Content:
+    """Returns the content of a file that is all data."""
+    return Content(len(data), len(data), hashlib.sha256(data).digest())
+
+
+def is_zero(data: bytes) -> bool:
+    """Returns whether all bytes are zeros."""
+    return data == (_ZEROS if len(data) == CHUNK else bytes(len(data)))
+
+
+def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yields the parts [low, high) of [begin, size) of an open file that are no holes; all of it where the file system
+    does not tell.
+    """
+    while begin < size:
+        try:
+            low = os.lseek(handle, begin, os.SEEK_DATA)
+            high = os.lseek(handle, low, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            if error.errno not in _NO_HOLES:
+                raise
+            low, high = begin, size
+        if low < size:
+            yield low, min(high, size)
+        begin = high
+
+
+def stray_byte(path: str, begin: int) -> int | None:
+    """Returns where the first byte from ``begin`` on lies that is not zero, or None. Of an object, which was uploaded
+    in one piece, only the next ``CHUNK`` is looked at.
+    """
+    if not locations.is_local(path):
+        with files.RangeReader(path) as reader:
+            part = memoryview(bytearray(max(min(CHUNK, reader.size - begin), 0)))
+            reader.read_into(begin, part)
+        return _first_in(part.tobytes(), begin)
+    with files.reading(path):
+        handle = os.open(locations.local_path(path), os.O_RDONLY)
+        try:
+            return _stray_byte(handle, begin)
+        finally:
+            os.close(handle)
+
+
+def _stray_byte(handle: int, begin: int) -> int | None:
+    for low, high in data_ranges(handle, begin, os.fstat(handle).st_size):
+        position = low
+        while position < high:
+            part = os.pread(handle, min(CHUNK, high - position), position)
+            found = _first_in(part, position)
+            if found is not None or not part:  # if it became shorter, its length shows that
+                return found
+            position += len(part)
+    return None
+
+
+def _first_in(part: bytes, position: int) -> int | None:
+    """Returns where the first byte of a part that lies at ``position`` is not zero."""
+    return None if is_zero(part) else position + len(part) - len(part.lstrip(b"\0"))
+
+
+def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
+    """Returns the first ``data_size`` bytes of a file that was just written, and its content, see ``measured``."""
+    if not locations.is_local(path):
+        with files.RangeReader(path) as reader:  # and as much behind as ``stray_byte`` would look at, in one request
+            size = reader.size
+            part = memoryview(bytearray(min(data_size + CHUNK, size)))
+            reader.read_into(0, part)
+        stored = part[:data_size]
+        stray = _first_in(part[data_size:].tobytes(), data_size)
+        return stored, measured(hashlib.sha256(stored), size, len(stored), stray)
+    with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
+        stored, position = memoryview(bytearray(data_size)), 0
+        while count := file.readinto(stored[position:]):
+            position += count
+        size, stored = os.fstat(file.fileno()).st_size, stored[:position]
+        return stored, measured(hashlib.sha256(stored), size, position, _stray_byte(file.fileno(), position))
+
+
+def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: str) -> tuple[memoryview, Content]:
+    """Returns the data and the content of a file that was just written to ``draft`` and shall be ``path``; raises
+    TotalsDisagree unless it holds data up to ``data_size`` and has ``size`` bytes.
+    """
+    stored, content = read_back(draft, data_size)
+    if (content.size, content.data_size) != (size, data_size):
+        raise TotalsDisagree(
+            f"{what} does not hold what was written",
+            path=path,
+            found=content,
+            expected=f"data to {data_size} of {size}",
+        )
+    return stored, content
+
+
+def measured(digest: hashlib._Hash, size: int, data_size: int, stray: int | None) -> Content:
+    """Returns the content of a file whose first ``data_size`` bytes went into a digest. A ``stray`` byte behind them
+    counts as data, so that this is no content that anybody expects.
+    """
+    return Content(size, data_size if stray is None else stray + 1, digest.digest())
+
+
+def content_on_disk(path: str, data_size: int, advance: Callable[[int], object]) -> Content:
+    """Returns the content of a local file that should hold data up to ``data_size``; it is on disk when this returns,
+    and before its holes are looked for. ``advance`` is told of the bytes as they are read.
+    """
+    digest, position, chunk = hashlib.sha256(), 0, memoryview(bytearray(min(_READ_CHUNK, max(data_size, 1))))
+    with files.reading(path), open(path, "rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
+        while count := file.readinto(chunk[: data_size - position]):
+            digest.update(chunk[:count])
+            position += count
+            advance(count)
+        return measured(digest, size, position, _stray_byte(file.fileno(), position))
+
+
+def copy(source: str, target: str, drafts: str, data_size: int | None = None) -> Content:
+    """Copies a file to a new one, which is there when it is whole (see ``outputs.draft_of``); its zeros behind
+    ``data_size`` (None: it is all data) are holes there. Returns its content.
+    """
+    digest, position, stray, chunk = hashlib.sha256(), 0, None, memoryview(bytearray(_READ_CHUNK))
+    draft = outputs.draft_of(target, drafts)
+    with files.RangeReader(source) as reader:
+        size = reader.size
+        data_end = size if data_size is None else min(data_size, size)
+        with files.FileWriter(draft) as writer:
+            while position < size:
+                part = chunk[: (data_end if position < data_end else size) - position]
+                reader.read_into(position, part)
+                if position < data_end:
+                    digest.update(part)
+                    writer.write_at(position, part)
+                elif not is_zero(part.tobytes()):
+                    stray = _first_in(part.tobytes(), position) if stray is None else stray
+                    writer.write_at(position, part)
+                position += len(part)
+            writer.finish(size)
+    outputs.settle(draft, target)
+    return measured(digest, size, data_end, stray)

@@ -1,0 +1,390 @@
+"""Opens what there is: ``locations`` to listings, ranges and files. Only ``extents`` and ``durable`` do so beside it.
+
+Storage is ``pyarrow.fs``: ``s3://`` (also written ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://`` are what pyarrow
+makes of them, with its own settings behind a ``?`` and credentials from the environment.
+
+An object store knows no rename and no append: an object is there whole, or not at all. Local files are written sparse.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+from storeformat.errors import DependencyMissing, MissingInput, Refused, WriteFailed
+from storeformat.storage import locations
+
+_COPY_CHUNK = 8 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name in a directory. ``size`` is -1 for a directory, and for what is no file either (a pipe, a socket)."""
+
+    name: str
+    path: str
+    size: int
+    is_directory: bool
+
+
+def _resolve(path: str) -> tuple[Any, str]:
+    if locations.is_local(path):
+        return pafs.LocalFileSystem(), locations.local_path(path)
+    plain, settings = locations.split_settings(path)
+    scheme, _, rest = plain.partition("://")
+    place, _, name = rest.partition("/")
+    try:
+        filesystem, root = _client(f"{'s3' if scheme == 's3a' else scheme}://{place}{settings}")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise DependencyMissing(f"no client for this kind of storage: {first_line(error)}", path=path) from error
+    return filesystem, posixpath.join(root, name) if name else root
+
+
+@lru_cache(maxsize=16)
+def _client(uri: str) -> tuple[Any, str]:
+    """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
+    return pafs.FileSystem.from_uri(uri)
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text; the system's own words where it has them."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _advice(error: BaseException) -> str | None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space and run again; nothing was published"
+    if "AWS Error" in str(error):
+        return "credentials, region and endpoint come from AWS_ACCESS_KEY_ID, ... AWS_ENDPOINT_URL or an AWS profile"
+    return None
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turns trouble while reading into ``MissingInput``, one line with the path."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise MissingInput(f"cannot be read: {first_line(error)}", path=path, advice=_advice(error)) from error
+    except UnicodeError as error:
+        raise MissingInput(f"a name here is not in UTF-8: {error}", path=path) from error
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turns trouble while writing into ``WriteFailed``, one line with the path."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise WriteFailed(f"cannot be written: {first_line(error)}", path=path, advice=_advice(error)) from error
+
+
+def list_directory(path: str) -> list[Entry] | None:
+    """Returns the entries of a directory sorted by name, or None if there is no such directory."""
+    filesystem, inner = _resolve(path)
+    with reading(path):
+        info = filesystem.get_file_info(inner)
+        if info.type == pafs.FileType.NotFound:
+            return None
+        if info.type != pafs.FileType.Directory:
+            raise MissingInput("this is no directory", path=path)
+        children = filesystem.get_file_info(pafs.FileSelector(inner))
+        entries = [
+            Entry(
+                name=child.base_name,
+                path=locations.join(path, child.base_name),
+                size=int(child.size) if child.type == pafs.FileType.File else -1,
+                is_directory=child.type == pafs.FileType.Directory,
+            )
+            for child in children
+        ]
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def first_dead_link(path: str) -> str | None:
+    """Returns the path of a link in a directory that leads nowhere, None where there is none; no listing has it."""
+    if not locations.is_local(path):
+        return None
+    with reading(path), os.scandir(locations.local_path(path)) as children:
+        dead = sorted(child.name for child in children if child.is_symlink() and not os.path.exists(child.path))
+    return locations.join(path, dead[0]) if dead else None
+
+
+def exists(path: str) -> bool:
+    """Returns whether a file or directory is there."""
+    filesystem, inner = _resolve(path)
+    with reading(path):
+        return bool(filesystem.get_file_info(inner).type != pafs.FileType.NotFound)
+
+
+def size_of(path: str) -> int | None:
+    """Returns the length of a file, or None if there is none."""
+    filesystem, inner = _resolve(path)
+    with reading(path):
+        info = filesystem.get_file_info(inner)
+    return int(info.size) if info.type == pafs.FileType.File else None
+
+
+class RangeReader:
+    """Random reads of one file into buffers of the caller. Use as a context manager."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        filesystem, inner = _resolve(path)
+        with reading(path):
+            if locations.is_local(path) and not stat.S_ISREG(os.stat(inner).st_mode):
+                raise MissingInput("this is no file", path=path)  # to open a pipe would wait for who writes into it
+            self._file = filesystem.open_input_file(inner)
+
+    @property
+    def size(self) -> int:
+        """Length of the file."""
+        with reading(self.path):
+            return int(self._file.size())
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fills ``target`` with the bytes at ``offset`` of the file; a file that ends before is an error, never a short
+        read.
+        """
+        with reading(self.path):
+            self._file.seek(offset)
+            done = 0
+            while done < len(target):
+                count = self._file.readinto(target[done:])
+                if not count:
+                    raise MissingInput(
+                        "the file became shorter while it was read",
+                        path=self.path,
+                        found=offset + done,
+                        expected=offset + len(target),
+                    )
+                done += count
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_bytes(path: str) -> bytes:
+    """Returns a whole file."""
+    size = size_of(path)
+    if size is None:
+        what = "this is a directory, not a file" if exists(path) else "there is no such file"
+        raise MissingInput(what, path=path)
+    data = bytearray(size)
+    with RangeReader(path) as reader:
+        reader.read_into(0, memoryview(data))
+    return bytes(data)
+
+
+class FileWriter:
+    """Writes one new file; unwritten ranges read as zeros, and local files keep them as holes. A context manager.
+
+    On an exception there is no file. An object is written to a local temporary file and uploaded at the end, because
+    the client would keep what it has of one that was begun. With ``stream`` it is uploaded as it comes, front to back
+    only; what an exception leaves of it may be there.
+    """
+
+    def __init__(self, path: str, *, stream: bool = False) -> None:
+        self.path = path
+        self._position = 0
+        self._filesystem, self._inner = _resolve(path)
+        self._local = locations.is_local(path)
+        self._stream = stream and not self._local
+        with writing(path):
+            if self._local:
+                os.makedirs(os.path.dirname(self._inner), exist_ok=True)
+                self._file: Any = open(self._inner, "xb", buffering=0)
+            elif self._stream:
+                self._file = self._filesystem.open_output_stream(self._inner)
+            else:
+                self._file = tempfile.TemporaryFile(buffering=0)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Appends bytes."""
+        view = memoryview(data).cast("B")
+        with writing(self.path):
+            while len(view):
+                done = self._file.write(view)
+                self._position += done
+                view = view[done:]
+
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Writes at a position, in any order; streams only forward."""
+        self.skip_to(position)
+        self.write(data)
+
+    def skip_to(self, position: int) -> None:
+        """Moves to a position; what was not written reads as zeros."""
+        if not self._stream:
+            with writing(self.path):
+                self._file.seek(position)
+            self._position = position
+            return
+        if position < self._position:
+            raise WriteFailed("a stream can only be written front to back", path=self.path)
+        while self._position < position:
+            self.write(bytes(min(_COPY_CHUNK, position - self._position)))
+
+    def finish(self, size: int) -> None:
+        """Makes the file exactly ``size`` bytes long."""
+        if self._stream:
+            self.skip_to(size)
+            return
+        with writing(self.path):
+            self._file.truncate(size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            with writing(self.path), self._file:
+                if not (self._local or self._stream):
+                    self._upload()
+            return
+        self._file.close()
+        if self._local:
+            os.unlink(self._inner)
+
+    def _upload(self) -> None:
+        self._file.seek(0)
+        chunk = memoryview(bytearray(min(_COPY_CHUNK, os.fstat(self._file.fileno()).st_size)))
+        with self._filesystem.open_output_stream(self._inner) as target:
+            while count := self._file.readinto(chunk):
+                target.write(chunk[:count])
+
+
+@contextmanager
+def new_stream(path: str) -> Iterator[Any]:
+    """Yields an Arrow stream into a new file; on an exception a local file is removed.
+
+    Trouble while writing is the caller's to name (``writing``).
+    """
+    filesystem, inner = _resolve(path)
+    if locations.is_local(path):
+        with writing(path):
+            os.makedirs(os.path.dirname(inner), exist_ok=True)
+    with writing(path):
+        stream = filesystem.open_output_stream(inner)
+    try:
+        yield stream
+    except BaseException:
+        stream.close()
+        if locations.is_local(path):
+            os.unlink(inner)
+        raise
+    with writing(path):
+        stream.close()
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes a new file whole."""
+    with FileWriter(path) as writer:
+        writer.write(data)
+
+
+def refuse_missing_bucket(path: str) -> None:
+    """Raises WriteFailed where an object store has no such bucket."""
+    if not locations.is_local(path):
+        scheme, _, rest = path.partition("://")
+        bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
+        with writing(path):
+            filesystem, inner = _resolve(bucket)
+            if filesystem.get_file_info(inner).type == pafs.FileType.NotFound:
+                raise WriteFailed("there is no such bucket", path=bucket)
+
+
+def tree_sizes(path: str) -> dict[str, int]:
+    """Returns the length of every file below a directory by its path there; nothing if there is no such directory."""
+    filesystem, inner = _resolve(path)
+    with reading(path):
+        found = filesystem.get_file_info(pafs.FileSelector(inner, recursive=True, allow_not_found=True))
+    begin = len(inner.rstrip("/")) + 1
+    return {item.path[begin:]: int(item.size) for item in found if item.type == pafs.FileType.File}
+
+
+def make_directory(path: str) -> None:
+    """Makes a directory and its parents; object stores have none and need none."""
+    if locations.is_local(path):
+        with writing(path):
+            os.makedirs(locations.local_path(path), exist_ok=True)
+
+
+def rename(source: str, target: str) -> None:
+    """Moves a local file or directory in one step, onto an empty directory too; raises Refused if it is not empty."""
+    if not (locations.is_local(source) and locations.is_local(target)):
+        raise DependencyMissing("this storage cannot rename in one step", path=source)
+    with writing(target):
+        try:
+            os.rename(locations.local_path(source), locations.local_path(target))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise Refused("somebody else wrote here in the meantime", path=target) from error
+
+
+def remove_object(path: str) -> None:
+    """Removes one file of our own making."""
+    filesystem, inner = _resolve(path)
+    with writing(path):
+        filesystem.delete_file(inner)
+
+
+def remove_tree(path: str) -> None:
+    """Removes a directory of our own making and all in it; one that is not there is fine."""
+    filesystem, inner = _resolve(path)
+    with writing(path):
+        if filesystem.get_file_info(inner).type == pafs.FileType.Directory:
+            filesystem.delete_dir(inner)
+
+
+def free_space(path: str) -> int | None:
+    """Returns the bytes that can be written below an existing local directory, or None where that cannot be known."""
+    if not locations.is_local(path):
+        return None
+    with reading(path):
+        status = os.statvfs(locations.local_path(path))
+    return status.f_bavail * status.f_frsize
+
+
+def set_modified(path: str, milliseconds: int) -> None:
+    """Sets a local file's time of last change, rounded up to a whole second (Java 8 reads it truncated to seconds)."""
+    if locations.is_local(path):
+        seconds = -(-milliseconds // 1000)
+        with writing(path):
+            os.utime(locations.local_path(path), (seconds, seconds))
+
+
+def modified_at(path: str) -> int:
+    """Returns when a file was last changed, in milliseconds."""
+    filesystem, inner = _resolve(path)
+    with reading(path):
+        info = filesystem.get_file_info(inner)
+    return int((info.mtime_ns or 0) // 1_000_000)

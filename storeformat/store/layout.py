@@ -1,0 +1,242 @@
+"""The layout of a store: sizes under their broker.conf names, directories, and file name <-> offset.
+
+Mirrors ``MessageStoreConfig`` (names and defaults), ``StorePathConfigHelper`` and ``UtilAll#offset2FileName``. None of
+the sizes is recorded on disk: they come from broker.conf, from the command line, or from the lengths of files that are
+already there, and where two of these speak they must agree.
+
+==========================  ==========================================================================
+directory or file           holds
+==========================  ==========================================================================
+commitlog/                  segments, 20-digit names
+dledger-ID/data/            segments of a DLedger group's log, behind those of commitlog/ if there are any
+consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names; alike batchconsumequeue/ and consumequeue_ext/
+index/                      index files, 17-digit names
+checkpoint, abort, lock     one page of stamps; unclean exit; held by a live broker
+==========================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+from storeformat.errors import MissingInput, NotAStore, WrongSettings
+from storeformat.index import index_file
+from storeformat.log.commit_log import Segment
+from storeformat.log.dledger import ENTRIES, HEAD_SIZE, framing_of, is_of_group
+from storeformat.log.framing import PLAIN, Framing
+from storeformat.queues import batch_consume_queue, consume_queue
+from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from storeformat.storage import files
+
+COMMIT_LOG = "commitlog"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+ROCKSDB_QUEUES = "consumequeue_rocksdb"
+ROCKSDB_STORE = "rocksdbstore"
+
+_MAX_FILE_SIZE = (1 << 31) - 1
+"""The broker maps files with an int length."""
+
+
+@dataclass(frozen=True)
+class StoreLayout:
+    """Everything that shapes the files of one store. Each field is the broker.conf name in snake case; sizes are
+    bytes.
+    """
+
+    mapped_file_size_commit_log: int = 1 << 30
+    mapped_file_size_consume_queue: int = 300_000 * consume_queue.UNIT_SIZE
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    message_index_enable: bool = True
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
+    store_path_commit_log: str = ""
+    mapper_file_size_batch_consume_queue: int = 300_000 * batch_consume_queue.UNIT_SIZE
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 48 << 20
+    read_only_commit_log_store_paths: str = ""
+    enable_d_leger_commit_log: bool = False
+    d_leger_self_id: str = ""
+    store_path_d_ledger_commit_log: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num"):
+            _check_range(name, getattr(self, name), 1, _MAX_FILE_SIZE)
+        _check_range("max_index_num", self.max_index_num, 2, _MAX_FILE_SIZE)
+        _ = self.index_file_size  # raises where no broker could map one
+        parse_delay_levels(self.message_delay_level)
+
+    @property
+    def consume_queue_file_size(self) -> int:
+        """Bytes of a consume-queue file: the setting rounded up to whole units."""
+        return consume_queue.file_size_of(self.mapped_file_size_consume_queue)
+
+    @property
+    def index_file_size(self) -> int:
+        """Bytes of an index file: header, slots, entries."""
+        return index_file.index_file_size(self.max_hash_slot_num, self.max_index_num)
+
+    def settings(self) -> dict[str, object]:
+        """Returns the settings under their broker.conf names."""
+        return {broker_name(field.name): getattr(self, field.name) for field in fields(self)}
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise WrongSettings(f"{broker_name(name)} is out of range", found=value, expected=f"{low} to {high}")
+
+
+def broker_name(field_name: str) -> str:
+    """Returns the broker.conf name of a setting."""
+    head, *rest = field_name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: bool) -> StoreLayout:
+    """Returns the layout with these settings (broker.conf names). Unknown names are an error if ``strict``, else the
+    broker's own business.
+    """
+    known = {broker_name(field.name): field for field in fields(StoreLayout)}
+    changes: dict[str, object] = {}
+    for name, text in settings.items():
+        field = known.get(name)
+        if field is None:
+            if strict:
+                raise WrongSettings("no such setting", found=name, expected=", ".join(sorted(known)))
+            continue
+        changes[field.name] = _parse_value(name, text, str(field.type))
+    return replace(layout, **changes) if changes else layout  # type: ignore[arg-type]
+
+
+def _parse_value(name: str, text: str, kind: str) -> object:
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise WrongSettings(f"{name} is no boolean", found=text, expected="true or false")
+        return text.lower() == "true"
+    if kind == "int":
+        try:
+            return int(text)
+        except ValueError:
+            raise WrongSettings(f"{name} is no integer", found=text, expected="bytes or a count") from None
+    return text
+
+
+def file_name(offset: int) -> str:
+    """Returns the 20-digit name of the file that begins at ``offset`` (UtilAll#offset2FileName)."""
+    return f"{offset:020d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Returns whether a name is that of a segment or queue file."""
+    return len(name) == 20 and name.isascii() and name.isdigit()
+
+
+def find_segments(directories: Sequence[str], expected_size: int | None) -> list[Segment]:
+    """Returns the segments of the commit log in order; raises what is wrong with them, with path and the two values.
+
+    All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
+    file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
+    A directory's first segment shows how all of them are framed.
+    """
+    found: list[files.Entry] = []
+    framings: dict[str, Framing] = {}
+    for directory in directories:
+        entries = files.list_directory(directory)
+        if entries is None:
+            raise MissingInput(
+                "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
+            )
+        if (link := files.first_dead_link(directory)) is not None:
+            raise MissingInput("a link in the commit log leads nowhere", path=link, advice="mount what it leads to")
+        has_segments = any(is_file_name(entry.name) for entry in entries)
+        for entry in entries:
+            if entry.is_directory:
+                continue  # tolerated by brokers from 5.1.0 on
+            if not has_segments:
+                raise NotAStore("this is no commit log: no segment is in it", path=directory, found=entry.name)
+            if not is_file_name(entry.name):
+                raise NotAStore(
+                    "a stray file lies in the commit log",
+                    path=entry.path,
+                    advice="no broker starts with it; move it away",
+                )
+            if entry.size < 0:
+                raise NotAStore("this is no file", path=entry.path)
+            found.append(entry)
+            framings[entry.path] = PLAIN
+        own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)
+        framing = _framing_shown(own) or (ENTRIES if is_of_group(directory) else PLAIN)
+        framings |= dict.fromkeys((entry.path for entry in own), framing)
+    found.sort(key=lambda entry: entry.name)
+    if found and found[-1].size == 0:
+        found.pop()
+    if not any(entry.size for entry in found):
+        raise NotAStore("the commit log is empty", path=", ".join(directories))
+    segments = [Segment(entry.path, int(entry.name), entry.size, framings[entry.path]) for entry in found]
+    _check_segments(segments, _shown_size(segments) if expected_size is None else expected_size)
+    return segments
+
+
+def _shown_size(segments: Sequence[Segment]) -> int:
+    """Returns the length that segments should have: what most of them have, and what their names are apart."""
+    lengths = Counter(segment.size for segment in segments if segment.size)
+    steps = Counter(after.base - before.base for before, after in pairwise(segments))
+    return max(lengths, key=lambda length: lengths[length] + steps[length])
+
+
+def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
+    """Returns the framing of the first of some segments that shows one; None where none does."""
+    for entry in entries:
+        head = bytearray(min(HEAD_SIZE, entry.size))
+        with files.RangeReader(entry.path) as reader:
+            reader.read_into(0, memoryview(head))
+        framing = framing_of(bytes(head), int(entry.name))
+        if framing is not None:
+            return framing
+    return None
+
+
+def _check_segments(segments: Sequence[Segment], size: int) -> None:
+    for segment in segments:
+        if segment.size != size:
+            raise NotAStore(
+                "a segment has the wrong length",
+                path=segment.path,
+                found=segment.size,
+                expected=size,
+                advice="all have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied:"
+                f" fetch it again, or pad it with zeros in a copy of the log (truncate -s {size}), for salvage",
+            )
+        if segment.base % size:
+            raise NotAStore(
+                "a segment's name is no multiple of the segment size",
+                path=segment.path,
+                found=segment.base,
+                expected=size,
+            )
+    for before, segment in pairwise(segments):
+        if segment.base == before.base:
+            raise NotAStore(
+                "a segment is there twice",
+                path=f"{before.path} and {segment.path}",
+                advice="--commitlog PATH[,PATH] names the directories that hold the log",
+            )
+        if segment.base != before.end:
+            raise NotAStore(
+                "a segment is missing in the commit log",
+                path=segment.path,
+                found=segment.base,
+                expected=before.end,
+                advice=f"the file {file_name(before.end)} should come before it: put it back, or one of zeros"
+                f" (truncate -s {size}) for --on-damage salvage",
+            )

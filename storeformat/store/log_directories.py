@@ -1,0 +1,134 @@
+"""Where the segments of a store's log are: its own folder, several paths, or the folder of a DLedger group.
+
+=================================================  ==============================================================
+setting                                            holds
+=================================================  ==============================================================
+``storePathCommitLog``, several paths with commas  segments, each new one in the next path
+``readOnlyCommitLogStorePaths``                    segments that were written when they were not read-only
+``storePathDLedgerCommitLog``                      entries, if not in ``dledger-<dLegerSelfId>/data``
+=================================================  ==============================================================
+
+Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0, but for two things
+that take messages away without a word. A broker skips a path that is not there; here that is an error. And it looks at
+read-only paths only where ``storePathCommitLog`` has a comma (the constructor of ``CommitLog``); here they are read,
+with a note, because queues and index of such a broker still hold what lies there, and may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from storeformat.errors import MissingInput, WrongSettings
+from storeformat.log import dledger
+from storeformat.log.commit_log import Segment
+from storeformat.log.dledger import Committed
+from storeformat.storage import files, locations
+from storeformat.store.layout import COMMIT_LOG, StoreLayout
+
+_SWITCH = "enableDLegerCommitLog"
+
+
+def commit_log_directories(
+    root: str, layout: StoreLayout, given: Collection[str] = (), named: Sequence[str] = ()
+) -> list[str]:
+    """Returns the directories that hold the log: as told, as the settings say, or as the store shows.
+
+    ``given`` are the settings that were told; a group's folder in the store counts unless they say that there is none.
+    Paths from another machine's broker.conf often do not exist here; then the store's own folders are meant.
+    """
+    if named:
+        return [locations.absolute(path) for path in named]
+    plain = _configured(layout.store_path_commit_log, layout.read_only_commit_log_store_paths)
+    plain = plain or [locations.join(root, COMMIT_LOG)]
+    if _SWITCH in given and not layout.enable_d_leger_commit_log:
+        return plain
+    entries = [path for path in _entry_directories(root, layout) if _holds_files(path)]
+    return [path for path in plain if not entries or _holds_files(path)] + entries
+
+
+def paths_unread_by_broker(layout: StoreLayout) -> str | None:
+    """Returns a note where a broker with these settings does not read a path that is read here."""
+    read_only = layout.read_only_commit_log_store_paths.strip()
+    if not read_only or "," in layout.store_path_commit_log or not _configured(read_only):
+        return None
+    if layout.enable_d_leger_commit_log:
+        return None
+    return (
+        f"a broker with these settings does not serve what lies in {read_only}: it looks at readOnlyCommitLogStorePaths"
+        " only where storePathCommitLog has a comma (one at its end will do)"
+    )
+
+
+def group_directories(root: str, self_id: str = "") -> list[str]:
+    """Returns the folders of DLedger groups in a store root, or that of one member."""
+    prefix = dledger.GROUP_PREFIX + self_id
+    names = sorted(entry.name for entry in files.list_directory(root) or [] if entry.is_directory)
+    return [locations.join(root, name) for name in names if name == prefix or (not self_id and name.startswith(prefix))]
+
+
+def groups_of(directories: Sequence[str]) -> list[str]:
+    """Returns the folders of the groups whose entries lie in some directories of a log."""
+    return [locations.parent_of(path) for path in directories if dledger.is_of_group(path)]
+
+
+def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[list[Segment], Committed]:
+    """Returns the segments of a log, which know what is committed from now on, and how far that reaches; ``groups`` are
+    the folders of the groups that it may be of.
+    """
+    if not isinstance(segments[-1].framing, dledger.EntryFraming):
+        return list(segments), Committed()
+    index = dledger.committed_index(locations.join(groups[0], dledger.CHECKPOINT)) if len(groups) == 1 else None
+    if index is None:
+        note = "no checkpoint of the group was found: nothing shows how far its log is committed"
+        return list(segments), Committed(None, note)
+    framing = dledger.EntryFraming(index)
+    known = [replace(item, framing=framing) if item.framing == dledger.ENTRIES else item for item in segments]
+    return known, dledger.committed_end(known, index)
+
+
+def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
+    configured = _configured(layout.store_path_d_ledger_commit_log)
+    if configured:
+        return configured
+    there = [path for group in group_directories(root) if _holds_files(path := locations.join(group, dledger.DATA))]
+    wanted = set(group_directories(root, layout.d_leger_self_id))
+    found = [path for path in there if locations.parent_of(path) in wanted]
+    if not found and (there or layout.enable_d_leger_commit_log):
+        raise WrongSettings(
+            "the settings name a member of a DLedger group of which the store has no entries",
+            path=root,
+            found=" and ".join(there) or "no dledger-ID/data",
+            expected=f"{dledger.GROUP_PREFIX}{layout.d_leger_self_id or 'ID'}/{dledger.DATA}",
+            advice=f"--set {_SWITCH}=false reads commitlog/ alone; --set dLegerSelfId=ID names another member",
+        )
+    if len(found) > 1:
+        raise WrongSettings(
+            "the store holds the logs of several members of a DLedger group",
+            path=root,
+            found=" and ".join(found),
+            expected="one",
+            advice="--set dLegerSelfId=ID says whose log counts",
+        )
+    return found
+
+
+def _configured(*settings: str) -> list[str]:
+    """Returns the directories that settings name, none if none of them is here; raises MissingInput if only some are.
+
+    A directory that is named twice counts once.
+    """
+    paths = list(dict.fromkeys(path for setting in settings for path in setting.strip().split(",") if path))
+    there = [path for path in paths if files.exists(path)]
+    missing = [path for path in paths if path not in there]
+    if there and missing:
+        raise MissingInput(
+            "a directory of the commit log is not there",
+            path=missing[0],
+            advice="mount it, or name those that hold the log with --commitlog PATH[,PATH]",
+        )
+    return [locations.absolute(path) for path in there]
+
+
+def _holds_files(directory: str) -> bool:
+    return any(not entry.is_directory for entry in files.list_directory(directory) or [])

@@ -1,0 +1,294 @@
+"""What a command line means, and how a run ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs import config
+from jobs.cli import command_line, values
+from jobs.cli.command_line import JOBS, main, parse
+from jobs.reporting import Interrupted, Report
+from jobs.spark import launch
+from storeformat import errors
+
+LEAST = {
+    "demo": [],
+    "rebuild": ["--store", "S", "--output", "D"],
+    "publish": ["--store", "S", "--from", "D"],
+    "restore": ["--store", "S"],
+    "verify": ["--store", "S"],
+    "query": ["--store", "S", "id", "C0A8000900002A9F0000000000000064"],
+    "inspect": ["--store", "S"],
+    "load": ["--store", "S", "--table", "T", "--cluster", "C", "--broker", "B"],
+    "report": ["--table", "T"],
+}
+
+
+class TestParsing:
+    def test_the_table_of_jobs_is_the_documented_one(self) -> None:
+        assert list(JOBS) == list(LEAST)
+
+    @pytest.mark.parametrize("job", LEAST)
+    def test_the_least_arguments_give_every_other_field_its_default(self, job: str) -> None:
+        name, options = parse([job, *LEAST[job]], JOBS)
+        assert name == job
+        assert type(options) is JOBS[job].options
+        given = {"store", "output", "rebuilt", "kind", "message_id", "table", "cluster", "broker"}
+        for field in fields(options):
+            if field.name not in given:
+                assert getattr(options, field.name) == field.default, field.name
+
+    @pytest.mark.parametrize("job", LEAST)
+    def test_help_explains_every_option(self, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            parse([job, "--help"], JOBS)
+        assert ended.value.code == 0
+        said = capsys.readouterr().out
+        assert f"spark-submit.sh {job}" in said
+        assert "exit codes" in said
+
+    def test_rebuild_with_everything(self) -> None:
+        line = """
+            rebuild --store s3://b/store --output D --commitlog /a/log,/b/log --broker-conf b.conf --set maxIndexNum=20
+            --set a= --broker-version 4.9 --topic T --topic %RETRY%g:3 --batch-topic B --only index,consumequeue
+            --on-damage salvage --until-offset 100 --split-size 4096 --dry-run --json --report R --quiet --debug
+        """
+        assert parse(line.split(), JOBS)[1] == config.RebuildOptions(
+            store="s3://b/store",
+            output="D",
+            commitlog=("/a/log", "/b/log"),
+            broker_conf="b.conf",
+            settings=(("maxIndexNum", "20"), ("a", "")),
+            broker_version="4.9",
+            topics=(config.TopicFilter("T"), config.TopicFilter("%RETRY%g", 3)),
+            batch_topics=("B",),
+            only=("consumequeue", "index"),
+            on_damage="salvage",
+            until_offset=100,
+            split_size=4096,
+            dry_run=True,
+            json=True,
+            report_file="R",
+            quiet=True,
+            debug=True,
+        )
+
+    @pytest.mark.parametrize(
+        "line", ["--store S key --topic T --key K --max 3", "key --topic T --key K --max 3 --store S"]
+    )
+    def test_query_takes_the_store_on_either_side_of_the_question(self, line: str) -> None:
+        _, options = parse(["query", *line.split()], JOBS)
+        assert options == config.QueryOptions(store="S", kind="key", topic="T", key="K", max_messages=3)
+
+    def test_query_without_a_store_is_told_so(self) -> None:
+        with pytest.raises(errors.UsageError, match="required: --store"):
+            parse(["query", "id", "X"], JOBS)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "rebuild --store S",
+            "rebuild --store S --output D --split-size 0",
+            "rebuild --store S --output D --until-offset -1",
+            "rebuild --store S --output D --set novalue",
+            "rebuild --store S --output D --only index,queues",
+            "rebuild --store S --output D --on-damage ignore",
+            "rebuild --sto S --output D",
+            "query --store S offset --topic T --queue 0",
+            "rebuid --store S --output D",
+            "inspect --store S extra",
+            "inspect --store=",
+            "load --store S --table T --cluster C --broker=",
+            "inspect --store S --commitlog ,",
+            "rebuild --store S --output=",
+            "rebuild --store S --output D --topic=",
+            "query --store S time --topic T --queue 0 --time 2026-01-31",
+            "query --store S time --topic T --queue 0 --time 2026-01-31T23:59:59",
+        ],
+    )
+    def test_wrong_lines_are_usage_errors(self, line: str) -> None:
+        with pytest.raises(errors.UsageError):
+            parse(line.split(), JOBS)
+
+    @pytest.mark.parametrize(
+        ("text", "meant"),
+        [
+            ("~", "HOME"),
+            ("~/store", "HOME/store"),
+            ("~other/x", "~other/x"),
+            ("file:/data/x", "file:///data/x"),
+            ("file:///data/x", "file:///data/x"),
+            ("s3://bucket/~/x", "s3://bucket/~/x"),
+            ("a b/\U0001f980/", "a b/\U0001f980/"),
+        ],
+    )
+    def test_paths(self, text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", "/home/me")
+        assert values.path(text) == meant.replace("HOME", "/home/me")
+        assert values.paths(f"{text},b") == (meant.replace("HOME", "/home/me"), "b")
+
+    @pytest.mark.parametrize(
+        "text",
+        ["1626079567052", "2021-07-12T08:46:07.052Z", "2021-07-12T08:46:07.052+00:00", "2021-07-12 10:46:07.052+02:00"],
+    )
+    def test_times(self, text: str) -> None:
+        assert values.milliseconds(text) == 1626079567052
+
+    def test_an_unknown_option_is_the_jobs(self) -> None:
+        with pytest.raises(errors.UsageError, match="--frm 5") as wrong:
+            parse(["inspect", "--store", "S", "--frm", "5"], JOBS)
+        assert wrong.value.advice == "see ./spark-submit.sh inspect --help"
+
+
+# --------------------------------------------------------------------------------------------------------- running jobs
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Returns a stand-in for a job's module; its ``run`` may be replaced."""
+    module = SimpleNamespace(run=lambda options, reporter: Report("inspect", messages=3))
+    monkeypatch.setitem(sys.modules, "jobs.query.inspection", module)
+    monkeypatch.setattr(launch, "prepare", lambda *words, **settings: None)
+    return module
+
+
+def raising(error: BaseException) -> Any:
+    def run(options: Any, reporter: Any) -> Report:
+        raise error
+
+    return run
+
+
+LINE = ["inspect", "--store", "S"]
+
+
+class TestRunning:
+    def test_the_text_report_is_all_of_stdout(self, job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(LINE, JOBS) == 0
+        assert capsys.readouterr().out.split() == ["job", "inspect", "status", "ok", "messages", "3"]
+
+    def test_json_is_one_object_alone(self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        assert main([*LINE, "--json", "--report", str(tmp_path / "r.json")], JOBS) == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out) == {"job": "inspect", "status": "ok", "messages": 3}
+        assert said.out.count("\n") == 1
+        assert json.loads((tmp_path / "r.json").read_text()) == json.loads(said.out)
+        assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+
+    @pytest.mark.parametrize(
+        ("error", "code", "status"),
+        [
+            (errors.NotAStore("x"), 65, "error"),
+            (errors.WrongSettings("x"), 65, "error"),
+            (errors.MissingInput("x"), 66, "error"),
+            (errors.Refused("x"), 2, "refused"),
+            (errors.DamagedLog("x"), 2, "refused"),
+            (errors.DependencyMissing("x"), 69, "error"),
+            (errors.WriteFailed("x"), 74, "error"),
+            (errors.TotalsDisagree("x"), 70, "error"),
+            (errors.UsageError("x"), 64, "error"),
+            (OSError(28, "No space left on device", "/full"), 74, "error"),
+            (ZeroDivisionError("by zero"), 70, "error"),
+            (Interrupted(signal.SIGTERM), 143, "error"),
+            (KeyboardInterrupt(), 130, "error"),
+        ],
+        ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+    )
+    def test_errors_have_their_exit_code_and_at_most_two_lines(
+        self, job: Any, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, status: str
+    ) -> None:
+        job.run = raising(error)
+        assert main([*LINE, "--json"], JOBS) == code
+        said = capsys.readouterr()
+        assert json.loads(said.out)["status"] == status
+        assert 1 <= said.err.count("\n") <= 2
+        assert "Traceback" not in said.err
+        assert main(LINE, JOBS) == code
+        assert capsys.readouterr().out == ""
+
+    def test_an_error_says_what_where_and_what_to_do(self, job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        job.run = raising(errors.DamagedLog("bad size", path="/log", offset=7, found=1, expected=2, advice="do this"))
+        main([*LINE, "--json"], JOBS)
+        said = capsys.readouterr()
+        assert said.err == "error: bad size: found 1, expected 2 (/log, offset 7)\n  do this\n"
+        assert json.loads(said.out)["offset"] == 7
+
+    def test_debug_shows_the_trace(self, job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        job.run = raising(ZeroDivisionError("by zero"))
+        assert main([*LINE, "--debug"], JOBS) == 70
+        assert "Traceback" in capsys.readouterr().err
+
+    def test_wrong_lines_end_with_64_and_json_if_asked_for(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["inspect", "--json"], JOBS) == 64
+        said = capsys.readouterr()
+        assert "--store" in json.loads(said.out)["error"]
+        assert (
+            said.err == "error: the following arguments are required: --store\n  see ./spark-submit.sh inspect --help\n"
+        )
+        assert main(["--store", "S", "inspect"], JOBS) == 64
+
+    def test_no_arguments_show_the_help(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main([], JOBS)
+        assert ended.value.code == 0
+        said = capsys.readouterr().out
+        assert all(name in said for name in JOBS)
+
+    def test_a_check_runs_nothing(
+        self, job: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        job.run = raising(AssertionError("must not run"))
+        monkeypatch.setenv("ROCKETMQ_STORE_SPARK_CHECK", "1")
+        assert main(LINE, JOBS) == 0
+        assert main(["inspect"], JOBS) == 64
+        assert capsys.readouterr().out == ""
+
+    def test_a_report_that_cannot_be_written_is_no_success(
+        self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        assert main([*LINE, "--report", str(tmp_path / "r.json" / "r.json")], JOBS) == 74
+        assert "report cannot be written" in capsys.readouterr().err
+
+    def test_a_report_that_cannot_be_written_is_known_before_the_work(
+        self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        job.run = raising(AssertionError("must not run"))
+        for file in (tmp_path, tmp_path / "absent" / "r.json"):
+            assert main([*LINE, "--json", "--report", str(file)], JOBS) == 74
+            said = capsys.readouterr()
+            assert said.err.count("report cannot be written") == 1
+            assert json.loads(said.out)["status"] == "error"
+
+    def test_stdout_has_a_report_that_its_file_cannot_take_any_more(
+        self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        def run(options: Any, reporter: Any) -> Report:
+            (tmp_path / "reports").rmdir()
+            return Report("inspect", "damaged")
+
+        (tmp_path / "reports").mkdir()
+        job.run = run
+        assert main([*LINE, "--json", "--report", str(tmp_path / "reports" / "r.json")], JOBS) == 1
+        said = capsys.readouterr()
+        assert json.loads(said.out)["status"] == "damaged"
+        assert "report cannot be written" in said.err
+
+    def test_the_report_of_a_wrong_line_goes_to_its_file(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        assert main(["inspect", "--json", "--report", str(tmp_path / "r.json")], JOBS) == 64
+        assert json.loads((tmp_path / "r.json").read_text()) == json.loads(capsys.readouterr().out)
+
+    def test_signals_are_as_before_afterwards(self, job: Any) -> None:
+        before = signal.getsignal(signal.SIGTERM)
+        seen = []
+        job.run = lambda options, reporter: seen.append(signal.getsignal(signal.SIGTERM)) or Report("inspect")
+        main(LINE, JOBS)
+        assert seen == [command_line.orderly_signals.interrupt]
+        assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,69 @@
+"""Which messages are reported lost where damage hit a field that nothing checks: a topic or a queue id."""
+
+from __future__ import annotations
+
+import random
+
+from support.reading import read_segments
+from support.store_builder import LogBuilder, Placed
+
+from jobs.log.losses import Loss
+
+SEGMENT = 1 << 16
+PROBED = 4
+"""The record of queue 1 that comes to stand in another queue; it is the third of its own."""
+
+
+def a_log() -> tuple[bytearray, list[Placed]]:
+    """Two records of queue 1, one of queue 0 with room for many messages, and ten of queue 1."""
+    log = LogBuilder(SEGMENT)
+    for number in range(13):
+        log.clock += 1
+        log.message(topic="Topic", queue_id=number != 2, body=bytes(5000 if number == 2 else 20))
+    return bytearray(log.segments[0]), list(log.records)
+
+
+def losses_of(data: bytearray, lost: Placed) -> list[Loss]:
+    """What is lost of a log of which one record is destroyed."""
+    data[lost.offset : lost.end] = random.Random(1).randbytes(lost.size)
+    one, other = (read_segments({0: data}, split_size, "salvage").losses.rows for split_size in (SEGMENT, 500))
+    assert one == other
+    return one
+
+
+def test_a_record_with_a_damaged_topic_makes_no_losses_of_its_own() -> None:
+    """It says topic "Uopic", queue offset 3, and "Uopic" has no other record."""
+    data, records = a_log()
+    at = data.index(b"Topic", records[PROBED].offset)
+    data[at] += 1
+    assert records[PROBED].message.queue_offset == 3
+    assert losses_of(data, records[2]) == []
+
+
+def test_a_record_with_a_damaged_queue_id_makes_no_losses_of_its_own() -> None:
+    data, records = a_log()
+    data[records[PROBED].offset + 15] = 77
+    assert losses_of(data, records[2]) == []
+
+
+def test_a_record_that_comes_into_another_queue_makes_no_losses_there() -> None:
+    """Queue 0 goes on behind it as if nothing had been between."""
+    log = LogBuilder(SEGMENT)
+    for number, queue_id in enumerate((0, 1, 1, 1, 1, 1, 1, 1, 0, 1)):
+        log.clock += 1
+        log.message(topic="Topic", queue_id=queue_id, body=bytes(5000 if number == 2 else 20))
+    data, records = bytearray(log.segments[0]), list(log.records)
+    data[records[7].offset + 15] = 0
+    assert (records[7].message.queue_offset, records[8].message.queue_offset) == (6, 1)
+    assert [(row.queue_id, row.first_queue_offset) for row in losses_of(data, records[2])] == [(1, 1)]
+
+
+def test_what_is_lost_before_the_only_survivor_of_a_queue_counts() -> None:
+    """No other queue misses a message there, so queue 77 had 3 that lay in the damaged bytes."""
+    log = LogBuilder(SEGMENT)
+    for number in range(9):
+        log.clock += 1
+        log.message(topic="Topic", queue_id=1, body=bytes(500 if number == 2 else 20))
+    log.message(topic="Topic", queue_id=77, queue_offset=3, body=b"alone")
+    (lost,) = [row for row in losses_of(bytearray(log.segments[0]), log.records[2]) if row.queue_id == 77]
+    assert (lost.first_queue_offset, lost.messages) == (0, 3)

@@ -1,0 +1,93 @@
+"""Ranges of the log that a scan has proven are read a second time: for rows, and for messages that are looked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.store_builder import LogBuilder
+
+from jobs.config import InspectOptions, LoadOptions, QueryOptions
+from jobs.log.opening import open_store
+from jobs.log.store_log import read_log
+from jobs.query import inspection, query
+from jobs.query.offline_store import OfflineStore, row_rules
+from jobs.spark.runner import LocalRunner
+from jobs.spark.transforms import proven_ranges
+from jobs.table import loading, messages_table
+from jobs.table.stream import proven_stretches
+from storeformat.errors import WriteFailed
+from storeformat.record.decode import DecodeRules
+from udfs.table.datasource import StretchReader
+from udfs.table.find_messages import FindMessages, Wanted
+from udfs.table.proven_ranges import ReadRanges
+from udfs.table.rows import RowRules
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Six messages; the second segment begins with a record of another place, which a broker's recovery steps over."""
+    log = LogBuilder(4096)
+    first = log.message(topic="T", keys="k")
+    log.blank()
+    log.ghost(first)
+    for _ in range(5):
+        log.message(topic="T", keys="k")
+    return log.write(tmp_path)
+
+
+def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
+    options = LoadOptions(store=str(root), on_damage="stop", table="", cluster="", broker="")
+    store = open_store(options)
+    reading = read_log(store, options, LocalRunner())
+    assert reading.records == 6
+    asked = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k", scan=True)
+    assert query.by_key(asked, OfflineStore(store), LocalRunner())["found"] == 6
+    shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
+    assert len(list(inspection.proven_records(store, shown, reading))) == 6
+    read = loading.row_reader(store, options, reading, 0, "UTC")
+    assert sum(batch.num_rows for proven in read.ranges for batch in read.read(proven)) == 6
+    rules = RowRules(store.dispatch_rules(), columns=("topic",))
+    source = StretchReader(proven_stretches(reading, 0), rules, DecodeRules(properties=()))
+    assert sum(batch.num_rows for stretch in source.stretches for batch in source.read(stretch)) == 6
+
+
+def test_it_says_that_the_log_has_changed(root: Path) -> None:
+    options = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k")
+    store = open_store(options)
+    ranges = proven_ranges(read_log(store, options, LocalRunner()).scans)
+    find = FindMessages(Wanted(topic="T"), row_rules(store, bodies=False), limit=10)
+    assert len(list(find(iter(ranges)))) == 6
+    (root / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
+    with pytest.raises(WriteFailed, match="the log changed while it was read"):
+        list(find(iter(ranges)))
+
+
+def test_rows_that_were_loaded_are_found_behind_damage(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    while log.end_offset < 6000:
+        log.message(topic="T", body=b"a body of some bytes")
+    root, damaged = log.write(tmp_path), log.records[2]
+    segment = root / "commitlog" / f"{0:020d}"
+    content = bytearray(segment.read_bytes())
+    content[damaged.offset + 4 : damaged.offset + 8] = b"oops"
+    segment.write_bytes(content)
+    options = LoadOptions(store=str(root), on_damage="salvage", table="", cluster="", broker="")
+    store = open_store(options)
+    whole = read_log(store, options, LocalRunner())
+    rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
+    read = ReadRanges(proven_ranges(whole.scans), rules)
+    rows = [row for proven in read.ranges for batch in read.read(proven) for row in batch.to_pylist()]
+    rows.sort(key=lambda row: -row["commit_log_offset"])
+    assert len(rows) == len(log.records) - 1
+    for row in rows:
+        assert loading.holds(store, [row], whole) == row
+    assert loading.holds(store, rows, whole) == rows[0]
+    other = [{**row, "body_crc": 1} for row in rows]
+    assert loading.holds(store, other, whole) is None
+    assert loading.holds(store, [*other[:3], *rows[3:]], whole) == rows[3]
+    # Of segments that were not read again, only what the sizes lead to is sure.
+    later = read_log(store, options, LocalRunner(), begin=4096)
+    assert loading.holds(store, rows, later) == rows[0]
+    first = [row for row in rows if row["commit_log_offset"] < 4096]
+    assert loading.holds(store, first, later) == first[-2]

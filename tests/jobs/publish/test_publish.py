@@ -1,0 +1,275 @@
+"""publish and restore: what is swapped, what comes back, what reaches the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import golden
+from support.publishing import (
+    QUIET,
+    STORE,
+    Case,
+    Snapshot,
+    contents,
+    cut_the_log,
+    make_case,
+    snapshot,
+)
+from support.real_store import RELEASES, RealStore, wiped_copy
+from support.rebuilding import rebuild_here
+
+from jobs.config import PublishOptions, TopicFilter
+from jobs.publish import publish
+from storeformat.errors import MissingInput, Refused, StoreFormatError
+from storeformat.storage import durable, files
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+DERIVED = ("consumequeue", "index", "checkpoint", "abort")
+
+
+def test_publish_replaces_everything_and_keeps_what_it_replaced(case: Case, old: Snapshot, new: Snapshot) -> None:
+    report = case.publish()
+    assert snapshot(case.root) == new
+    (backup,) = case.backups
+    kept = {name: value for name, value in old.items() if name.partition("/")[0] in DERIVED}
+    found = snapshot(backup)
+    assert {name: found[name] for name in kept} == kept
+    assert found.keys() - kept.keys() == {"journal.json", "manifest.json"}
+    assert (report.exit_code, report["backup"], report["notes"]) == (0, backup.name, [])
+    assert report["replaced"] == ["consumequeue", "index", "checkpoint"]
+    assert report["backed_up"] == ["consumequeue", "index", "checkpoint", "abort"]
+    assert not list(case.out.iterdir())
+
+
+def test_publish_leaves_bytes_alone(case: Case, original: Case, old: Snapshot) -> None:
+    before = snapshot(original.out)
+    case.publish()
+    case.restore()
+    assert snapshot(original.root) == old
+    assert snapshot(original.out) == before
+
+
+def test_a_second_publish_says_that_it_is_done(case: Case, new: Snapshot) -> None:
+    first = case.publish()
+    second = case.publish(after_crash=False)
+    assert (second.exit_code, second["backup"]) == (0, first["backup"])
+    assert "published already" in second["notes"][0]
+    assert snapshot(case.root) == new
+
+
+def test_restore_goes_back_and_forth(case: Case, old: Snapshot, new: Snapshot) -> None:
+    everything = contents(case.root, case.out)
+    first = case.publish()["backup"]
+    for expected in (old, new, old):
+        report = case.restore()
+        assert report.exit_code == 0
+        assert snapshot(case.root) == expected
+        assert contents(case.root, case.out) == everything
+    with pytest.raises(Refused, match="put back already"):
+        case.restore(backup=first)
+
+
+def test_restore_takes_a_backup_by_name_or_path(case: Case, old: Snapshot) -> None:
+    name = case.publish()["backup"]
+    with pytest.raises(MissingInput, match="no such backup") as caught:
+        case.restore(backup="20010101T000000Z")
+    assert name in (caught.value.advice or "")
+    case.restore(backup=str(case.root / "backup" / name))
+    assert snapshot(case.root) == old
+
+
+def test_restore_without_a_backup_is_refused(case: Case, old: Snapshot) -> None:
+    with pytest.raises(Refused, match="no backup"):
+        case.restore()
+    assert snapshot(case.root) == old
+
+
+def test_restore_of_a_wiped_store_takes_the_new_files_out(case: Case, new: Snapshot) -> None:
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(case.root / name)
+    for name in ("checkpoint", "abort"):
+        (case.root / name).unlink()
+    wiped = snapshot(case.root)
+    case.publish(after_crash=False)
+    assert snapshot(case.root) == new
+    case.restore()
+    assert snapshot(case.root) == wiped
+
+
+def test_restore_says_that_the_log_went_on(case: Case) -> None:
+    cut_the_log(case, case.publish()["log_end"])
+    assert any("the log has changed" in note for note in case.restore()["notes"])
+
+
+def test_dry_runs_change_nothing(case: Case, old: Snapshot, new: Snapshot) -> None:
+    before = snapshot(case.out)
+    report = case.publish(dry_run=True)
+    assert (report["dry_run"], report["backup"], report["replaced"][0]) == (True, None, "consumequeue")
+    assert (snapshot(case.root), snapshot(case.out), case.backups) == (old, before, [])
+    case.publish()
+    assert case.restore(dry_run=True)["restored"] == ["consumequeue", "index", "checkpoint", "abort"]
+    assert (snapshot(case.root), len(case.backups)) == (new, 1)
+
+
+def test_a_rebuild_on_another_file_system_is_copied(case: Case, new: Snapshot) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == case.root.stat().st_dev:
+        pytest.skip("there is no second file system")
+    elsewhere = memory / f"publish-{os.getpid()}"
+    try:
+        shutil.copytree(case.out, elsewhere)
+        before = snapshot(elsewhere)
+        times = {path.name: path.stat().st_mtime_ns for path in (elsewhere / "index").iterdir()}
+        Case(case.root, elsewhere).publish()
+        assert snapshot(case.root) == new
+        assert snapshot(elsewhere) == before
+        assert {path.name: path.stat().st_mtime_ns for path in (case.root / "index").iterdir()} == times
+    finally:
+        shutil.rmtree(elsewhere, ignore_errors=True)
+
+
+@pytest.mark.parametrize("is_apart", [False, True], ids=["same disk", "another disk"])
+def test_store_and_rebuild_may_be_named_by_links(
+    is_apart: bool, case: Case, old: Snapshot, new: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``store -> /data/1/store``: the link may lie on another file system than what it leads to."""
+    store, rebuilt = case.root.parent / "store", case.root.parent / "latest"
+    store.symlink_to(case.root)
+    rebuilt.symlink_to(case.out)
+    device_of = durable.device_of
+    monkeypatch.setattr(durable, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink()))
+    monkeypatch.setattr(files, "free_space", lambda path: 0)  # nothing has to be copied
+    linked = Case(store, rebuilt)
+    linked.publish()
+    assert snapshot(case.root) == new
+    assert "published already" in linked.publish()["notes"][0]
+    linked.restore()
+    assert snapshot(case.root) == old
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores("plain"), ids=str)
+def test_every_real_store_takes_its_own_rebuild(store: golden.GoldenStore, tmp_path: Path) -> None:
+    case = make_case(tmp_path, store.name)
+    before, built = snapshot(case.root), snapshot(case.out)
+    case.publish()
+    after = snapshot(case.root)
+    assert {name: after[name] for name in built if name != "manifest.json"} == {
+        name: value for name, value in built.items() if name != "manifest.json"
+    }
+    case.restore()
+    assert snapshot(case.root) == before
+
+
+# --------------------------------------------------------------------------------------------------------------- a part
+def test_one_queue_is_replaced_and_abort_stays(original: Case, old: Snapshot, tmp_path: Path) -> None:
+    whole = snapshot(original.out)
+    name = next(name for name in sorted(old) if name.startswith("consumequeue/") and name.count("/") == 3)
+    _, topic, queue, _ = name.split("/")
+    part = make_case(tmp_path, STORE, topics=(TopicFilter(topic, int(queue)),), only=("consumequeue",))
+    place = f"consumequeue/{topic}/{queue}"
+    shutil.rmtree(part.root / place)
+    broken = snapshot(part.root)
+    report = part.publish()
+    assert report["replaced"] == [place]
+    assert any("abort stays" in note for note in report["notes"])
+    assert any("a broker goes on where the queues end" in note for note in report["notes"])
+    expected = {**broken, **{item: value for item, value in whole.items() if item.startswith(place)}}
+    assert snapshot(part.root) == expected
+    part.restore()
+    assert snapshot(part.root) == broken
+
+
+def test_a_topic_that_the_store_lacks_comes_with_its_directory(original: Case, tmp_path: Path) -> None:
+    topic = sorted(path.name for path in (original.out / "consumequeue").iterdir())[0]
+    part = make_case(tmp_path, STORE, topics=(TopicFilter(topic, 0),), only=("consumequeue",))
+    shutil.rmtree(part.root / "consumequeue" / topic)
+    broken = snapshot(part.root)
+    assert part.publish()["replaced"] == [f"consumequeue/{topic}"]
+    assert (part.root / "consumequeue" / topic / "0").is_dir()
+    part.restore()
+    assert snapshot(part.root) == broken
+
+
+# --------------------------------------------------------------------------------------------------- the command line
+def run_command(*arguments: str | Path) -> tuple[int, str, str]:
+    """Runs the command line where there is no Java."""
+    environment = {**os.environ, "PATH": "/nowhere", "ROCKETMQ_STORE_SPARK_KERNELS": "numpy"}
+    environment.pop("JAVA_HOME", None)
+    ran = subprocess.run(
+        [sys.executable, "-m", "jobs", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        check=False,
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_the_commands_need_no_java(case: Case, old: Snapshot, new: Snapshot) -> None:
+    code, out, error = run_command("publish", "--store", case.root, "--from", case.out, "--json")
+    assert (code, json.loads(out)["status"]) == (2, "refused")
+    assert error.startswith("error: the store is live, or its broker did not stop cleanly")
+    assert len(error.splitlines()) == 2
+    code, out, _ = run_command("publish", "--store", case.root, "--from", case.out, "--after-crash", "--json")
+    assert (code, json.loads(out)["status"], snapshot(case.root)) == (0, "ok", new)
+    code, out, _ = run_command("restore", "--store", case.root, "--json")
+    assert (code, json.loads(out)["status"], snapshot(case.root)) == (0, "ok", old)
+
+
+def test_other_storage_is_refused_in_one_line() -> None:
+    with pytest.raises(StoreFormatError, match="only a local store") as caught:
+        publish.run(PublishOptions(store="s3://bucket/store", rebuilt="out"), QUIET)
+    assert caught.value.exit_code == 69
+
+
+def test_names_of_links_are_theirs(tmp_path: Path) -> None:
+    """A queue directory on another disk, linked into the store, is replaced by its link; the disk keeps its files."""
+    target = tmp_path / "disk"
+    target.mkdir()
+    (tmp_path / "link").symlink_to(target)
+    assert durable.present(str(tmp_path / "link"))
+    assert durable.tree(str(tmp_path / "link")) == ([], [str(tmp_path / "link")])
+    target.rmdir()
+    assert durable.present(str(tmp_path / "link"))
+    assert not files.exists(str(tmp_path / "link"))
+
+
+# -------------------------------------------------------------------------------------------------------- real brokers
+@pytest.mark.realstore
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_real_store_serves_what_was_published(release: str, tmp_path: Path) -> None:
+    """Queues, index and checkpoint wiped after a crash: rebuild, publish, open; then restore gives back the wreck."""
+    judge = RealStore(release)
+    (written,) = judge.write(tmp_path / "written", count=1, seed=7)
+    broken = wiped_copy(written.root, tmp_path / "broken")
+    (broken / "index").mkdir()
+    (broken / "index" / "20200101000000000").write_bytes(b"damaged")
+    before = snapshot(broken)
+    (broken / "index").rename(tmp_path / "set-aside")
+    built = rebuild_here(broken, tmp_path / "work", written.settings)
+    (tmp_path / "set-aside").rename(broken / "index")
+    case = Case(broken, Path(built.directory))
+    case.publish()
+    published = snapshot(broken)
+    (opened,) = judge.open([broken], settings=written.settings)
+    assert opened.store.loaded
+    assert opened.store.end_offset == written.end_offset
+    assert {(queue.topic, queue.queue_id): queue.max_offset for queue in opened.store.queues} == {
+        (queue.topic, queue.queue_id): queue.max_offset for queue in written.queues
+    }
+    derived = {name: value for name, value in published.items() if name.startswith(("consumequeue/", "index/"))}
+    after = snapshot(broken)
+    assert {name: after.get(name) for name in derived} == derived
+    case.restore()
+    restored = snapshot(broken)
+    assert {name: restored.get(name) for name in before if name.partition("/")[0] != "commitlog"} == {
+        name: value for name, value in before.items() if name.partition("/")[0] != "commitlog"
+    }

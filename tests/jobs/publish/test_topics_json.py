@@ -1,0 +1,80 @@
+"""``rebuild --topics-json``: topics whose configuration is lost get one, and publish carries it into the store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.publishing import QUIET
+from support.rebuilding import options_for, rebuild_here
+
+from jobs.config import PublishOptions, RestoreOptions, TopicFilter
+from jobs.publish import publish, restore
+from jobs.rebuild import rebuild
+from storeformat.errors import UsageError
+
+STORE = "batch-cq-5.3.3"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    (source,) = golden.stores(STORE)
+    root = Path(shutil.copytree(golden.unpack(source), tmp_path / "store"))
+    shutil.rmtree(root / "config", ignore_errors=True)
+    return root
+
+
+def table(root: Path) -> dict[str, Any]:
+    found = json.loads((root / "config" / "topics.json").read_text(encoding="utf-8"))
+    return dict(found["topicConfigTable"])
+
+
+def made_and_published(root: Path, work: Path) -> Path:
+    (source,) = golden.stores(STORE)
+    built = rebuild_here(root, work, source.settings, topics_json=True)
+    publish.run(PublishOptions(store=str(root), rebuilt=built.directory, after_crash=True), QUIET)
+    return root
+
+
+def test_lost_topics_are_published_and_taken_back(store: Path, tmp_path: Path) -> None:
+    directories = {
+        kind: {path.name: max(int(queue.name) for queue in path.iterdir()) + 1 for path in (store / kind).iterdir()}
+        for kind in ("consumequeue", "batchconsumequeue")
+    }
+    topics = table(made_and_published(store, tmp_path / "work"))
+    expected = {**directories["consumequeue"], **directories["batchconsumequeue"]}
+    made_by_broker = {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
+    assert {name: entry["readQueueNums"] for name, entry in topics.items()} == {
+        name: queues for name, queues in expected.items() if name not in made_by_broker
+    }
+    batch = {name for name, entry in topics.items() if entry["attributes"] == {"queue.type": "BatchCQ"}}
+    assert batch == set(directories["batchconsumequeue"])
+    assert {entry["writeQueueNums"] - entry["readQueueNums"] for entry in topics.values()} == {0}
+    restore.run(RestoreOptions(store=str(store)), QUIET)
+    assert not (store / "config").exists()
+
+
+def test_what_the_store_still_has_stays_and_comes_back(store: Path, tmp_path: Path) -> None:
+    (name, *_) = sorted(path.name for path in (store / "batchconsumequeue").iterdir())
+    entry = {"attributes": {"queue.type": "BatchCQ"}, "perm": 4, "readQueueNums": 99, "writeQueueNums": 99}
+    before = json.dumps({"topicConfigTable": {name: entry}})
+    (store / "config").mkdir()
+    (store / "config" / "topics.json").write_text(before, encoding="utf-8")
+    (store / "config" / "consumerOffset.json").write_text("{}", encoding="utf-8")
+    topics = table(made_and_published(store, tmp_path / "work"))
+    assert topics[name] == entry
+    assert len(topics) > 3
+    assert (store / "config" / "consumerOffset.json").read_text(encoding="utf-8") == "{}"
+    restore.run(RestoreOptions(store=str(store)), QUIET)
+    assert (store / "config" / "topics.json").read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("more", [{"topics": (TopicFilter("T"),)}, {"only": ("index",)}, {"only": ("rocksdb",)}])
+def test_all_queues_must_be_known(more: dict[str, Any], store: Path, tmp_path: Path) -> None:
+    (source,) = golden.stores(STORE)
+    with pytest.raises(UsageError, match="topics-json"):
+        rebuild.run(options_for(store, tmp_path / "out", source.settings, topics_json=True, **more), QUIET)

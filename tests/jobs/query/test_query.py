@@ -1,0 +1,182 @@
+"""Offline answers against those that the brokers gave while they were running."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.golden import GoldenStore
+from support.rebuilding import SETTINGS, rules_of_release
+
+from jobs.cli import command_line
+from jobs.config import QueryOptions
+from jobs.log.opening import open_store
+from jobs.query import query
+from jobs.query.explain import explain_key
+from jobs.query.offline_store import OfflineStore
+from jobs.reporting import Reporter
+from jobs.spark.runner import LocalRunner
+from storeformat.queues.batch_queue_search import queue_range
+from udfs.table.find_messages import Wanted
+
+pytestmark = pytest.mark.golden
+
+ANSWERED = golden.stores(lambda store: store.is_plain and "answers" in store.entry)
+FEW = [store for store in ANSWERED if store.name in ("base-clean-5.3.3", "base-clean-5.5.0", "retention-5.1.4")]
+# Two minimum offsets that the running broker held in memory, older than what it computes at a start.
+HELD_IN_MEMORY = {("retention-4.9.8", "TopicOrder", 1)}
+
+
+def options_of(store: GoldenStore, kind: Any, root: Path | None = None, **more: Any) -> QueryOptions:
+    settings = tuple((name, str(store.settings[name])) for name in SETTINGS if name in store.settings)
+    version = rules_of_release(store.version)
+    return QueryOptions(
+        store=str(root or golden.unpack(store)), settings=settings, broker_version=version, kind=kind, **more
+    )
+
+
+def ask(options: QueryOptions) -> dict[str, Any]:
+    return query.run(options, Reporter(quiet=True))
+
+
+@pytest.mark.parametrize("store", ANSWERED, ids=str)
+def test_keys(store: GoldenStore) -> None:
+    offline = OfflineStore(open_store(options_of(store, "key")))
+    answers = store.entry["answers"]["queries"]
+    assert answers
+    for answer in answers:
+        found = offline.index_offsets(
+            answer["topic"], answer["key"], max_num=answer["maxNum"], begin=answer["begin"], end=answer["end"]
+        )
+        # A broker only sends what its log still holds.
+        assert [offset for offset in found if offset >= store.min_offset] == answer["commitLogOffsets"]
+
+
+@pytest.mark.parametrize("store", FEW, ids=str)
+def test_places_and_times(store: GoldenStore) -> None:
+    for queue in store.entry["answers"]["queues"]:
+        place = {"topic": queue["topic"], "queue_id": queue["queueId"]}
+        times = zip(store.entry["answers"]["times"], queue.get("offsetByTime", []), strict=False)
+        for time, expected in times:
+            answer = ask(options_of(store, "time", time=time, **place))
+            assert (answer["queue_offset"], answer["max_offset"]) == (expected, queue["maxOffset"])
+            if (store.name, queue["topic"], queue["queueId"]) not in HELD_IN_MEMORY:
+                assert answer["min_offset"] == queue["minOffset"]
+        last = queue["maxOffset"] - 1
+        (message,) = ask(options_of(store, "offset", offset=last, **place))["messages"]
+        assert (message["topic"], message["queue_id"]) == (queue["topic"], queue["queueId"])
+        assert message["queue_offset"] == last
+        beyond = ask(options_of(store, "offset", offset=last + 1, **place))
+        assert (beyond["found"], beyond.exit_code) == (0, 1)
+        (by_id,) = ask(options_of(store, "id", message_id=message["offset_msg_id"], bodies=True))["messages"]
+        assert {name: value for name, value in by_id.items() if name != "body"} == message
+        if message["uniq_key"] is not None:
+            by_key = ask(options_of(store, "id", message_id=message["uniq_key"], topic=queue["topic"]))["messages"]
+            assert message["commit_log_offset"] in {row["commit_log_offset"] for row in by_key}
+
+
+@pytest.mark.parametrize("store", FEW, ids=str)
+def test_the_log_itself_says_the_same(store: GoldenStore) -> None:
+    options = options_of(store, "key", split_size=10_000, max_messages=1000)
+    offline = OfflineStore(open_store(options))
+    runner = LocalRunner()
+    for answer in store.entry["answers"]["queries"][:10]:
+        wanted = Wanted(topic=answer["topic"], key=answer["key"])
+        scanned = {row["commit_log_offset"] for row in query.find(options, offline, runner, wanted, 1000)}
+        keyed = options_of(store, "key", topic=answer["topic"], key=answer["key"])
+        assert {row["commit_log_offset"] for row in ask(keyed)["messages"]} <= scanned
+        if answer["begin"] == 0 and answer["commitLogOffsets"]:
+            assert scanned
+    for queue in store.entry["answers"]["queues"][:4]:
+        place = {"topic": queue["topic"], "queue_id": queue["queueId"]}
+        for time, expected in zip(store.entry["answers"]["times"], queue.get("offsetByTime", []), strict=False):
+            answer = query.by_time(options_of(store, "time", time=time, scan=True, **place), offline, runner)
+            assert answer["queue_offset"] == expected
+
+
+@pytest.mark.parametrize("store", golden.stores("batch-cq"), ids=str)
+def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
+    root = golden.unpack(store)
+    for queue in sorted((root / "batchconsumequeue").glob("*/*"))[:3]:
+        place: dict[str, Any] = {"topic": queue.parent.name, "queue_id": int(queue.name)}
+        offline = OfflineStore(open_store(options_of(store, "offset", **place)))
+        begin, end = queue_range(offline.batch_queue(place["topic"], place["queue_id"]), 0)
+        assert end - begin > len(list(queue.iterdir()))
+        for offset in range(begin, end, 3):
+            asked = options_of(store, "offset", offset=offset, **place)
+            (row,) = ask(asked)["messages"]
+            (scanned,) = query.by_offset(asked, offline, LocalRunner())["messages"]
+            assert row == scanned
+            assert row["queue_offset"] <= offset < row["queue_offset"] + int(row["properties"].get("INNER_NUM", 1))
+            at = options_of(store, "time", time=row["store_timestamp_ms"], **place)
+            answer = ask(at)
+            assert (answer["found"], answer["min_offset"], answer["max_offset"]) == (1, begin, end)
+            assert answer["queue_offset"] <= offset
+            later = query.by_time(at, offline, LocalRunner())
+            assert (later["min_offset"], later["max_offset"]) == (begin, end)
+        beyond = ask(options_of(store, "offset", offset=end, **place))
+        assert (beyond["found"], beyond.exit_code) == (0, 1)
+
+
+def explained(store: GoldenStore, root: Path, topic: str, key: str, **more: Any) -> list[str]:
+    options = options_of(store, "key", root, topic=topic, key=key, **more)
+    offline = OfflineStore(open_store(options))
+    found = offline.index_offsets(topic, key, max_num=64, begin=options.begin, end=options.end)
+    stored = query.find(options, offline, LocalRunner(), Wanted(topic=topic, key=key), 1000)
+    return [row["reason"] for row in explain_key(options, offline, stored, set(found))]
+
+
+def test_why_a_key_is_not_found(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = Path(shutil.copytree(golden.unpack(store), tmp_path / "store"))
+    answer = store.entry["answers"]["queries"][0]
+    topic, key = answer["topic"], answer["key"]
+    assert set(explained(store, root, topic, key)) == {"found"}
+    assert "never stored" in explained(store, root, topic, "no such key")[0]
+    assert set(explained(store, root, topic, key, begin=0, end=1)) == {"stored outside of the time that was asked for"}
+
+    slots = store.settings["maxHashSlotNum"]
+    for path in (root / "index").iterdir():  # no slot leads anywhere any more
+        data = bytearray(path.read_bytes())
+        data[40 : 40 + 4 * slots] = bytes(4 * slots)
+        path.write_bytes(data)
+    assert "the chain of its slot does not lead to it" in explained(store, root, topic, key)[0]
+    newest = max((root / "index").iterdir())
+    for path in (root / "index").iterdir():
+        if path != newest:
+            path.unlink()
+    assert "expired or was lost" in explained(store, root, topic, key)[0]
+    newest.unlink()
+    assert "no index" in explained(store, root, topic, key)[0]
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = str(golden.unpack(store))
+    sizes = ["--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60"]
+    place = ["--topic", "A", "--queue", "0", "--offset"]
+    assert command_line.main(["query", "--store", root, "offset", *place, "3", *sizes]) == 0
+    assert command_line.main(["query", "--store", root, "offset", *place, "99999", *sizes]) == 1
+    assert command_line.main(["query", "--store", root, "id", "12", *sizes]) == 64
+    assert command_line.main(["query", "--store", root, "offset", "--topic", "B", "--queue", "9", "--offset", "0"]) != 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("question", "hint"),
+    [
+        ("key --topic A --key nobody", "--explain"),
+        ("id 2307200B30163509777D01CF9F7B6C89", "--topic"),
+        ("id 2307200B30163509777D01CF9F7B6C89 --topic A", "--explain"),
+        ("offset --topic A --queue 0 --offset 99999", "--scan"),
+    ],
+)
+def test_what_is_not_found_comes_with_a_hint(capsys: pytest.CaptureFixture[str], question: str, hint: str) -> None:
+    root = str(golden.unpack("base-clean-5.3.3"))
+    assert command_line.main(["query", "--store", root, *question.split(), "--json"]) == 1
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert hint in note

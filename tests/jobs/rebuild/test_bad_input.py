@@ -1,0 +1,463 @@
+"""What ``rebuild`` says to input that is wrong: one line, the exit code of the contract, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support import golden
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
+
+from jobs.cli import command_line
+from jobs.config import InspectOptions, TopicFilter
+from jobs.log.opening import open_store
+from jobs.rebuild import rebuild
+from jobs.spark import session
+from jobs.spark.runner import LocalRunner
+from storeformat.errors import DamagedLog, MissingInput
+from storeformat.storage import files
+
+STORE = "base-clean-5.3.3"
+SIZES = ("--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A copy of a healthy store that the test may break: its log alone."""
+    root = tmp_path / "store"
+    shutil.copytree(golden.unpack(STORE) / "commitlog", root / "commitlog")
+    return root
+
+
+def segments(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def refuse(capsys: pytest.CaptureFixture[str], store: Path, *more: str) -> tuple[int, str]:
+    """Exit code and error text of a rebuild that must not happen; asserts that it left nothing."""
+    output = store.parent / "output"
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(output), "--quiet", *SIZES, *more])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert 1 <= len(said.err.strip().splitlines()) <= 2, said.err
+    assert "Traceback" not in said.err
+    assert not output.exists()
+    assert [path.name for path in store.parent.iterdir() if "staging" in path.name] == []
+    return code, said.err
+
+
+def test_no_such_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refuse(capsys, tmp_path / "nowhere")
+    assert code == 66
+    assert "nowhere" in said
+
+
+def test_store_without_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "store").mkdir()
+    code, said = refuse(capsys, tmp_path / "store")
+    assert code == 66
+    assert "commitlog" in said
+
+
+def test_empty_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    code, said = refuse(capsys, tmp_path / "store")
+    assert code == 65
+    assert "empty" in said
+
+
+def test_stray_file(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "commitlog" / "notes.txt").write_text("do not touch")
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "notes.txt" in said
+
+
+def test_truncated_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.truncate(segments(store)[1], 60_000)
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "60000" in said
+    assert "65536" in said
+
+
+@pytest.mark.parametrize("length", [0, 60_000, 65_540])
+def test_the_first_segment_is_the_odd_one(store: Path, capsys: pytest.CaptureFixture[str], length: int) -> None:
+    os.truncate(segments(store)[0], length)
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert f"found {length}, expected 65536 ({segments(store)[0]})" in said
+
+
+def test_segments_without_a_byte(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for segment in segments(store):
+        os.truncate(segment, 0)
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "empty" in said
+
+
+def test_an_empty_last_segment_is_left_out_with_a_word(store: Path) -> None:
+    os.truncate(segments(store)[-1], 0)
+    opened = open_store(InspectOptions(store=str(store)))
+    assert len(opened.segments) == len(segments(store)) - 1
+    assert any(str(segments(store)[-1]) in note for note in opened.notes)
+
+
+@pytest.mark.parametrize("lost", [0, 12_345])
+def test_the_advice_for_a_cut_or_missing_segment_leads_on(store: Path, lost: int) -> None:
+    """Padded with zeros, what is left of it and all others are read past the damage."""
+    os.truncate(segments(store)[1], lost)
+    os.truncate(segments(store)[1], 65_536)
+    end = rebuild_here(golden.unpack(STORE), store.parent / "whole", {}).reading.end
+    reading = rebuild_here(store, store.parent / "work", {}, on_damage="salvage").reading
+    assert reading.end == end
+    assert all(65_536 <= item.begin < item.end <= 131_072 for item in reading.damaged)
+
+
+def test_missing_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments(store)[1].unlink()
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "00000000000000065536" in said
+
+
+def test_segment_size_that_is_not_the_configured_one(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refuse(capsys, store, "--set", "mappedFileSizeCommitLog=131072")
+    assert code == 65
+    assert "65536" in said
+    assert "131072" in said
+
+
+def test_unreadable_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() == 0:  # root reads everything; a link to nowhere is unreadable for it too
+        segments(store)[1].unlink()
+        (store / "commitlog" / "00000000000000065536").symlink_to("/nonexistent")
+    else:
+        segments(store)[1].chmod(0)
+    code, _ = refuse(capsys, store)
+    assert code in (65, 66)
+
+
+def test_last_segment_is_a_link_that_leads_nowhere(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = segments(store)[-1]
+    last.unlink()
+    last.symlink_to("/nonexistent")
+    code, said = refuse(capsys, store)
+    assert code == 66
+    assert last.name in said
+
+
+def test_pipes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "index").mkdir()
+    os.mkfifo(store / "pipe")
+    os.mkfifo(store / "index" / "pipe")
+    rebuild_here(store, store.parent / "work", {})
+    os.mkfifo(store / "commitlog" / "00000000000000196608")
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "no file" in said
+
+
+def test_name_that_is_no_utf_8(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "commitlog" / os.fsdecode(b"\xff")).mkdir()
+    code, said = refuse(capsys, store)
+    assert code == 66
+    assert "UTF-8" in said
+
+
+def test_a_broker_conf_that_is_a_directory(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refuse(capsys, store, "--broker-conf", str(store))
+    assert code == 66
+    assert "directory" in said
+
+
+def test_splits_without_number(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "store" / "commitlog"
+    log.mkdir(parents=True)
+    with (log / "00000000000000000000").open("wb") as segment:
+        segment.truncate(1 << 30)
+    line = ["rebuild", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "output"), "--split-size", "256"]
+    assert command_line.main(line) == 64
+    assert "in bytes" in capsys.readouterr().err
+
+
+def test_what_only_salvage_knows(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = refuse(capsys, store, "--keep-crc-failures")
+    assert code == 64
+
+
+@pytest.mark.parametrize("topic", ["Nope", "A:99", "a"])
+def test_topic_that_is_nowhere(store: Path, topic: str) -> None:
+    options = {"topics": (TopicFilter.parse(topic),), "only": ("consumequeue",)}
+    with pytest.raises(MissingInput, match="topic or queue"):
+        rebuild_here(store, store.parent / "work", {}, **options)
+    shutil.copytree(golden.unpack(STORE) / "consumequeue" / "A" / "0", store / "consumequeue" / topic.replace(":", "/"))
+    if ":" not in topic:
+        (store / "consumequeue" / topic / "0").mkdir()
+    assert len(rebuild_here(store, store.parent / "work2", {}, **options).rows) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "mappedFileSizeConsumeQueue=2147483648",
+        "mappedFileSizeConsumeQueue=-20",
+        "mappedFileSizeConsumeQueue=lots",
+        "maxHashSlotNum=0",
+        "maxIndexNum=2000000000",
+        "messageDelayLevel=1s five",
+        "noSuchSetting=1",
+    ],
+)
+def test_wrong_settings(store: Path, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
+    code, said = refuse(capsys, store, "--set", wrong)
+    assert code == 65
+    assert wrong.partition("=")[0] in said
+
+
+@pytest.mark.parametrize(
+    ("name", "conf", "both"),
+    [
+        (STORE, "mappedFileSizeCommitLog=1073741824", ("1073741824", "65536")),
+        (STORE, "mappedFileSizeConsumeQueue=6000000", ("6000000", "1000")),
+        (STORE, "maxHashSlotNum=5000000\nmaxIndexNum=20000000", ("420000040", "1640")),
+        (STORE, "enableDLegerCommitLog=true", ("no dledger-ID/data", "expected dledger-ID/data")),
+        ("batch-cq-5.3.3", "mapperFileSizeBatchConsumeQueue=13800000", ("13800000", "920")),
+        (
+            "cq-ext-5.3.3",
+            "enableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=50331648",
+            ("50331648", "2048"),
+        ),
+    ],
+)
+def test_broker_conf_that_does_not_fit_the_store(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, conf: str, both: tuple[str, str]
+) -> None:
+    shutil.copytree(golden.unpack(name), tmp_path / "store")
+    (tmp_path / "broker.conf").write_text(f"brokerName=a\n{conf}\n")
+    output = tmp_path / "output"
+    more = ["--broker-conf", str(tmp_path / "broker.conf"), "--quiet"]
+    code = command_line.main(["rebuild", "--store", str(tmp_path / "store"), "--output", str(output), *more])
+    said = capsys.readouterr().err
+    assert code == 65
+    assert len(said.strip().splitlines()) <= 2
+    assert all(value in said for value in both), said
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("topic", ["A/0", "/", ".", "..", "../commitlog"])
+def test_a_path_is_no_topic(store: Path, capsys: pytest.CaptureFixture[str], topic: str) -> None:
+    """Published, such a rebuild would take away what lies there."""
+    shutil.copytree(golden.unpack(STORE) / "consumequeue", store / "consumequeue")
+    code, said = refuse(capsys, store, "--topic", topic)
+    assert code == 64
+    assert "TOPIC:QUEUE" in said
+
+
+@pytest.mark.parametrize("place", ["s3://", "gs:///"])
+def test_a_scheme_alone_is_no_place(store: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+    code, said = refuse(capsys, store, "--output", place)
+    assert code == 64
+    assert "names no place" in said
+
+
+def test_another_directory_is_no_commit_log(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What lies there is not to be moved away."""
+    shutil.copytree(golden.unpack(STORE) / "index", store / "index")
+    code, said = refuse(capsys, store, "--commitlog", str(store / "index"))
+    assert code == 65
+    assert "no segment" in said
+    assert "away" not in said
+
+
+def test_a_broker_conf_with_a_wrong_value_is_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = store.parent / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=64K")
+    code, said = refuse(capsys, store, "--broker-conf", str(conf))
+    assert code == 65
+    assert str(conf) in said
+
+
+def test_output_that_is_not_empty(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = store.parent / "output"
+    output.mkdir()
+    (output / "mine").write_text("keep")
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(output), *SIZES])
+    assert code == 2
+    assert "not empty" in capsys.readouterr().err
+    assert [path.name for path in output.iterdir()] == ["mine"]
+
+
+def test_output_inside_the_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(store / "new"), *SIZES])
+    assert code == 2
+    assert not (store / "new").exists()
+
+
+def test_output_inside_the_store_by_a_link(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store.parent / "link").symlink_to(store)
+    code = command_line.main(["rebuild", "--store", str(store), "--output", str(store.parent / "link" / "new"), *SIZES])
+    assert code == 2
+    assert "inside the store" in capsys.readouterr().err
+    elsewhere = store.parent / "elsewhere"
+    elsewhere.mkdir()
+    named = ["--commitlog", str(store / "commitlog"), "--output", str(store / "commitlog" / "new")]
+    assert command_line.main(["rebuild", "--store", str(elsewhere), *named, *SIZES]) == 2
+
+
+@pytest.mark.parametrize("where", ["output", "output/log", "."])
+def test_repaired_segments_in_the_output(store: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
+    code, said = refuse(capsys, store, "--on-damage", "salvage", "--repair-log", str(store.parent / where))
+    assert code == 64
+    assert "two directories" in said
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets ``rebuild`` run in this process, without Spark."""
+    monkeypatch.setattr(session, "spark_context", lambda name: nullcontext())
+    monkeypatch.setattr(session, "watching", lambda context, progress: nullcontext())
+    monkeypatch.setattr(rebuild, "SparkRunner", lambda context: LocalRunner())
+
+
+def test_somebody_else_fills_the_output_meanwhile(
+    here: None, store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, repaired, rename = store.parent / "output", store.parent / "repaired", files.rename
+
+    def late(source: str, target: str) -> None:
+        output.mkdir()
+        (output / "mine").write_text("keep")
+        assert list(repaired.iterdir())
+        rename(source, target)
+
+    monkeypatch.setattr(files, "rename", late)
+    damage_second_record(store)
+    line = ["rebuild", "--store", str(store), "--output", str(output), *SIZES]
+    assert command_line.main([*line, "--on-damage", "salvage", "--repair-log", str(repaired)]) == 2
+    assert "in the meantime" in capsys.readouterr().err
+    assert sorted(path.name for path in store.parent.iterdir()) == ["output", "store"]
+    assert [path.name for path in output.iterdir()] == ["mine"]
+
+
+def test_a_dry_run_makes_no_directory(here: None, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = store.parent / "a" / "b" / "output"
+    line = ["rebuild", "--store", str(store), "--output", str(place), *SIZES]
+    assert command_line.main([*line, "--dry-run"]) == 0
+    assert command_line.main([*line, "--topic", "Nope"]) == 66
+    assert [path.name for path in store.parent.iterdir()] == ["store"]
+    assert command_line.main(line) == 0
+    assert [path.name for path in place.parent.iterdir()] == ["output"]
+    (place.parent / ".other.1234.staging").mkdir()
+    capsys.readouterr()
+    assert command_line.main(["rebuild", "--store", str(store), "--output", str(place.parent / "other"), *SIZES]) == 0
+    assert ".other.1234.staging is of a rebuild that" in capsys.readouterr().err
+
+
+def test_output_that_is_a_link_to_an_empty_place(here: None, store: Path) -> None:
+    link = store.parent / "output"
+    link.symlink_to(store.parent / "place")
+    assert command_line.main(["rebuild", "--store", str(store), "--output", str(link), "--quiet", *SIZES]) == 0
+    assert link.is_symlink()
+    assert (store.parent / "place" / "manifest.json").is_file()
+
+
+def test_topic_selection_with_shared_artefacts(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = refuse(capsys, store, "--topic", "A", "--only", "index")
+    assert code == 64
+
+
+def damage_second_record(store: Path) -> int:
+    """Flips a bit in the body of the second record; returns its offset."""
+    with segments(store)[0].open("r+b") as file:
+        (first,) = struct.unpack(">i", file.read(4))
+        file.seek(first + 84)
+        (body,) = struct.unpack(">i", file.read(4))
+        assert body > 0
+        byte = file.read(1)
+        file.seek(first + 88)
+        file.write(bytes([byte[0] ^ 1]))
+    return first
+
+
+@pytest.mark.spark
+def test_damage_refused_under_fail(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    offset = damage_second_record(store)
+    code, said = refuse(capsys, store)
+    assert code == 2
+    assert f"offset {offset}" in said
+    assert "BODY_CRC" in said
+
+
+@pytest.mark.spark
+def test_damage_ends_the_log_under_stop(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    offset = damage_second_record(store)
+    output = store.parent / "output"
+    code = command_line.main(
+        ["rebuild", "--store", str(store), "--output", str(output), "--on-damage", "stop", "--json", *SIZES]
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert report["status"] == "damaged"
+    assert report["log_end"] == offset
+    assert report["messages"] == 1
+    assert report["damaged_ranges"][0]["begin"] == offset
+    assert (output / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("topic", ["../../x", "a/b", "a\0b", "..", "."])
+def test_topic_that_is_no_directory(tmp_path: Path, topic: str) -> None:
+    log = LogBuilder(segment_size=65_536)
+    log.message(topic="good", queue_id=0, queue_offset=0, body=b"x")
+    bad = log.message(topic=topic, queue_id=0, queue_offset=0, body=b"x")
+    log.write(tmp_path / "store")
+    with pytest.raises(DamagedLog, match="BAD_NAME") as refusal:
+        rebuild_here(tmp_path / "store", tmp_path / "work", {})
+    assert refusal.value.offset == bad.offset
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("query id C0A8000900002A9F0000000000000000", 0),
+        ("query key --topic A --key x", 65),
+        ("inspect --limit 1", 0),
+        ("rebuild --output OUT --only consumequeue", 99),
+        ("rebuild --output OUT --topic A", 99),
+        ("rebuild --output OUT --only checkpoint", 65),
+        ("load --table OUT --cluster c --broker b", 99),
+    ],
+)
+def test_index_sizes_matter_to_those_who_use_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int
+) -> None:
+    def started(name: str) -> None:
+        raise SystemExit(99)
+
+    monkeypatch.setattr(session, "spark_context", started)
+    monkeypatch.setattr(session, "spark_session", started)
+    words = [str(tmp_path / "out") if word == "OUT" else word for word in line.split()]
+    words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json"]
+    try:
+        found = command_line.main(words)
+    except SystemExit as ended:
+        found = int(str(ended.code))
+    assert found == code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "shown"),
+    [("base-clean-5.5.0", "4.6", "5.5"), ("base-clean-5.5.0", "5.5", None), ("base-clean-5.3.3", "4.9", None)],
+)
+def test_rules_of_another_release_than_the_store_shows(name: str, version: str, shown: str | None) -> None:
+    options = InspectOptions(store=str(golden.unpack(name)), broker_version=version)
+    notes = [note for note in open_store(options, needs_index_sizes=False).notes if "as told" in note]
+    assert [f"would be {shown}" in note for note in notes] == [True] * (shown is not None)

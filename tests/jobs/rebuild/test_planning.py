@@ -1,0 +1,234 @@
+"""From the summaries of scans to files: which there are, and of what each consists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jobs.log.losses import Losses
+from jobs.rebuild import planning
+from storeformat.log.commit_log import ChainReport, Segment, Split
+from storeformat.log.framing import ChainEnd
+from storeformat.store.layout import StoreLayout
+from udfs.batch_queues import BatchRuns
+from udfs.build import QueueFile
+from udfs.scan import SplitScan
+from udfs.staged_runs import Runs
+
+REPORT = ChainReport(Split(0, Segment("log", 0, 1000), 0, 1000, 1000, 0), 0, 1000, ChainEnd.STOP)
+BEGIN = 1_700_000_000_000
+"""10:13:20 on 14 November 2023 in UTC-12, which names of index files show."""
+
+
+def name_of(millis: int) -> str:
+    return f"202311141013{20_000 + millis:05d}"
+
+
+# --------------------------------------------------------------------------------------------------------------- index
+def scan_with(name: str, entries: int, *, last_record: int, last_entry: int = -1) -> SplitScan:
+    sums = (0, 1000 * entries)
+    return SplitScan(
+        REPORT, entries=entries, entries_path=name, last_record=last_record, last_entry=last_entry, offset_sums=sums
+    )
+
+
+def planned_index(*scans: SplitScan) -> tuple[planning.IndexPlan, list[tuple[list[tuple[str, int, int]], object]]]:
+    """The plan with four entries a file, row r of scan ``sN`` at N seconds and r milliseconds; and the files' slices
+    with what comes before each.
+    """
+    layout = replace(StoreLayout(), max_index_num=5)
+    plan = planning.plan_index(scans, layout, lambda path, row: BEGIN + 1000 * int(path[1:]) + row)
+    return plan, [
+        (list(zip(file.sources, file.begins, file.counts, strict=True)), file.previous) for file in plan.files
+    ]
+
+
+def test_a_log_without_records_has_no_index() -> None:
+    plan, files = planned_index()
+    assert (files, plan.entries, plan.offset_sum, plan.end_timestamp) == ([], [], 0, 0)
+    assert planned_index(scan_with("", 0, last_record=-1))[1] == []
+
+
+def test_a_broker_without_an_index_makes_no_file() -> None:
+    layout = replace(StoreLayout(), message_index_enable=False)
+    plan = planning.plan_index([scan_with("", 0, last_record=900)], layout, lambda path, row: 0)
+    assert (plan.files, plan.entries, plan.end_timestamp) == ([], [], 0)
+
+
+def test_records_without_a_key_leave_one_empty_file() -> None:
+    """IndexService#buildIndex makes the file before it looks for keys."""
+    plan, files = planned_index(scan_with("", 0, last_record=0), scan_with("", 0, last_record=900))
+    assert files == [([], None)]
+    assert (plan.entries, plan.end_timestamp) == ([0], 0)
+
+
+@pytest.mark.parametrize(("last_record", "empty"), [(700, []), (701, [([], ("s1", 3))])])
+def test_an_empty_file_follows_a_full_one_where_a_record_comes_behind(last_record: int, empty: list[object]) -> None:
+    plan, files = planned_index(scan_with("s1", 4, last_record=last_record, last_entry=700))
+    assert files == [([("s1", 0, 4)], None), *empty]
+    assert [file.path for file in plan.files] == [
+        f"index/{name_of(1000)}",
+        *[f"index/{name_of(1003)}" for _ in empty],  # it begins when the one before ended
+    ]
+    assert plan.entries == [4, *(0 for _ in empty)]
+    assert (plan.end_timestamp, plan.offset_sum) == (BEGIN + 1003, 4000)
+
+
+def test_a_file_that_is_not_full_takes_what_comes_behind() -> None:
+    assert planned_index(scan_with("s1", 3, last_record=900, last_entry=700))[1] == [([("s1", 0, 3)], None)]
+
+
+def test_entries_go_on_from_scan_to_scan() -> None:
+    plan, files = planned_index(
+        scan_with("s1", 3, last_record=100, last_entry=100),
+        scan_with("", 0, last_record=-1),
+        scan_with("s3", 9, last_record=500, last_entry=500),
+        scan_with("s4", 1, last_record=900, last_entry=900),
+    )
+    assert files == [
+        ([("s1", 0, 3), ("s3", 0, 1)], None),
+        ([("s3", 1, 4)], ("s3", 0)),
+        ([("s3", 5, 4)], ("s3", 4)),
+        ([("s4", 0, 1)], ("s3", 8)),
+    ]
+    assert plan.entries == [4, 4, 4, 1]
+    assert [file.path for file in plan.files] == [f"index/{name_of(millis)}" for millis in (1000, 3001, 3005, 4000)]
+    assert (plan.end_timestamp, plan.offset_sum) == (BEGIN + 4000, 13_000)
+
+
+# -------------------------------------------------------------------------------------------------------- batch queues
+def batch_scan(name: str, *rows: tuple[int, int, int, int, int], topics: tuple[bytes, ...] = (b"A", b"B")) -> SplitScan:
+    """Rows are topic code, queue id, begin, count, and whether the run begins the queue anew."""
+    columns = np.array(rows, np.int64).reshape(-1, 5).T
+    runs = BatchRuns(*columns, messages=columns[3])
+    return SplitScan(REPORT, topics=topics, batch_runs=runs, batches_path=name, batch_offset_sum=7)
+
+
+def planned_batches(*scans: SplitScan) -> planning.BatchQueuesPlan:
+    return planning.plan_batch_queues(scans, replace(StoreLayout(), mapper_file_size_batch_consume_queue=3 * 46))
+
+
+def test_units_of_batch_queues_lie_one_behind_the_other() -> None:
+    plan = planned_batches(
+        batch_scan("s1", (0, 0, 0, 2, 1), (1, 5, 2, 4, 0)),
+        batch_scan("s2", (1, 0, 0, 5, 0), topics=(b"B", b"A")),
+    )
+    assert [(file.path, file.sources, file.begins, file.counts) for file in plan.files] == [
+        ("batchconsumequeue/A/0/00000000000000000000", ("s1", "s2"), (0, 0), (2, 1)),
+        ("batchconsumequeue/A/0/00000000000000000138", ("s2",), (1,), (3,)),
+        ("batchconsumequeue/A/0/00000000000000000276", ("s2",), (4,), (1,)),
+        ("batchconsumequeue/B/5/00000000000000000000", ("s1",), (2,), (3,)),
+        ("batchconsumequeue/B/5/00000000000000000138", ("s1",), (5,), (1,)),
+    ]
+    assert (plan.queues, plan.units, plan.complete, plan.offset_sum) == (2, 11, True, 14)
+
+
+def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
+    plan = planned_batches(
+        batch_scan("s1", (0, 0, 0, 3, 1), (0, 0, 3, 1, 0), (0, 0, 4, 2, 1)),
+        batch_scan("s2", (0, 0, 0, 1, 0)),
+    )
+    (file,) = plan.files
+    assert (file.sources, file.begins, file.counts) == (("s1", "s2"), (4, 0), (2, 1))
+    assert (plan.queues, plan.units, plan.complete) == (1, 3, False)
+
+
+# -------------------------------------------------------------------------------------------------------------- queues
+Row = tuple[int, int, int, int, int]
+"""Topic code, queue id, first queue offset, count, begin in the units file."""
+
+
+def queue_scan(
+    name: str, *rows: Row, light: tuple[bool, ...] = (), topics: tuple[bytes, ...] = (b"A", b"B")
+) -> SplitScan:
+    table = np.array(rows, np.int64).reshape(-1, 5).T
+    topic_codes, queue_ids, firsts, counts, begins = table
+    runs = Runs(
+        topic_codes=topic_codes.astype(np.int32),
+        queue_ids=queue_ids.astype(np.int32),
+        first_queue_offsets=firsts,
+        counts=counts,
+        begins=begins,
+        first_offsets=begins,
+        last_offsets=begins,
+        light=np.array(light or (False,) * len(rows)),
+    )
+    return SplitScan(
+        REPORT, topics=topics, packed_runs=runs.pack(), units_path=name, times_path=f"{name}.times", offset_sums=(9, 0)
+    )
+
+
+def slices(file: QueueFile) -> list[tuple[str, int, int]]:
+    sources = [file.sources[number] for number in file.path_of.tolist()]
+    return list(zip(sources, file.begins.tolist(), file.counts.tolist(), strict=True))
+
+
+LAYOUT = replace(StoreLayout(), mapped_file_size_consume_queue=80)
+"""Four units a file."""
+
+
+def test_units_of_queues_lie_at_their_queue_offsets() -> None:
+    plan = planning.plan_queues(
+        [queue_scan("s1", (1, 3, 5, 2, 10), (0, 0, 0, 3, 0)), queue_scan("s2", (0, 3, 7, 2, 40), topics=(b"B",))],
+        LAYOUT,
+    )
+    assert [(file.path, file.pre_blanks, slices(file)) for file in plan.files] == [
+        ("consumequeue/A/0/00000000000000000000", 0, [("s1", 0, 3)]),
+        ("consumequeue/B/3/00000000000000000080", 1, [("s1", 10, 2), ("s2", 40, 1)]),
+        ("consumequeue/B/3/00000000000000000160", 0, [("s2", 41, 1)]),
+    ]
+    assert (plan.queues, plan.units, plan.complete, plan.offset_sum) == (2, 7, True, 18)
+    assert (plan.notes, plan.created_anew, plan.ext_files) == ([], frozenset(), [])
+
+
+def test_what_queues_leave_out_is_noted() -> None:
+    plan = planning.plan_queues(
+        [queue_scan("s", (0, 5, 0, 3, 0), (1, 7, 0, 2, 3), (1, 7, 4, 1, 5), (0, 5, 0, 2, 6))], LAYOUT
+    )
+    assert (plan.queues, plan.units, plan.complete) == (2, 5, False)
+    assert plan.created_anew == {("A", 5)}
+    assert [(note.topic, note.queue_id, note.note.split(":")[0], note.messages) for note in plan.notes] == [
+        ("A", 5, "the topic was created anew", 3),
+        ("B", 7, "queue offsets are missing before these messages", 1),
+    ]
+    assert plan.notes[0].as_row() == {"topic": "A", "queue_id": 5, "note": plan.notes[0].note, "messages": 3}
+    dropped = planning.plan_queues([queue_scan("s", (0, 1, 3, 3, 0), (0, 1, 4, 1, 3))], LAYOUT)
+    assert (dropped.units, dropped.complete, [note.messages for note in dropped.notes]) == (3, False, [1])
+
+
+def test_fillers_are_units_and_no_whole_queue() -> None:
+    losses = Losses(after_damage=np.array([False, True]))
+    plan = planning.plan_queues([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, losses)
+    (file,) = plan.files
+    assert slices(file) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]
+    assert file.fillers.tolist() == [False, True, False]
+    assert (plan.units, plan.complete) == (4, False)
+    put_right = Losses(after_damage=np.array([False, False]), first_queue_offsets=np.array([0, 1]))
+    plan = planning.plan_queues([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, put_right)
+    assert (plan.units, plan.complete, plan.notes) == (2, True, [])
+
+
+def test_queue_ext_counts_what_each_queue_was_given() -> None:
+    """Every record of the queue's last life has a unit there, also one that the queue drops; light ones have none."""
+    layout = replace(LAYOUT, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=64)  # three units
+    rows: tuple[Row, ...] = (
+        (0, 0, 0, 2, 0),
+        (0, 0, 2, 1, 8),
+        (1, 1, 5, 3, 2),
+        (1, 1, 6, 1, 5),
+        (1, 1, 8, 1, 6),
+        (1, 1, 9, 1, 7),
+    )
+    plan = planning.plan_queues([queue_scan("s", *rows, light=(False, False, False, False, True, False))], layout)
+    assert [(file.path, file.begins, file.counts, file.closed) for file in plan.ext_files] == [
+        ("consumequeue_ext/A/0/00000000000000000000", (0, 8), (2, 1), False),
+        ("consumequeue_ext/B/1/00000000000000000000", (2,), (3,), True),
+        ("consumequeue_ext/B/1/00000000000000000064", (5, 7), (1, 1), False),
+    ]
+    assert {path for file in plan.ext_files for path in file.times_paths} == {"s.times"}
+    numbers = plan.files.ext_begins
+    assert numbers is not None
+    assert [file.path.split("/")[1:3] for file in plan.files] == [["A", "0"], ["B", "1"], ["B", "1"]]
+    assert numbers.tolist() == [0, 2, 0, -1, 4]

@@ -1,0 +1,266 @@
+"""Every view gives what an independent slow count gives, over stores that real brokers wrote.
+
+The rows come from the tests' own decoder, not from ``load``; the counts are plain Python over those rows. One more
+broker, ``damaged``, is a golden store with messages taken out and clocks turned back: gaps and steps to be found.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from support import golden, messages_model
+from support.broker_model import read_segments
+from support.broker_settings import BrokerSettings
+from support.views_model import SLOW_COUNTS, Row
+
+from jobs.report import functions, views
+from jobs.report.findings import measure
+from udfs.table import schemas
+
+pytestmark = [pytest.mark.spark, pytest.mark.golden]
+
+STORES = ("base-larger-5.3.3", "base-clean-4.9.8", "batch-cq-5.3.3", "recreate-5.1.4", "retention-5.5.0", "lmq-5.5.0")
+SHOP = Path(__file__).parents[3] / "notebooks" / "shop" / "shop-5.3.3.tar.gz"
+SHOP_LEVELS = "1s 2s 2s 3s 4s 6s 8s 10s 15s 20s 30s 1m"
+
+
+def rows_of(name: str) -> Iterator[Row]:
+    (store,) = golden.stores(lambda one: one.name == name)
+    settings = BrokerSettings.of(store.version, store.settings)
+    for row in messages_model.rows(read_segments(golden.unpack(store)), settings, until=store.dispatched_up_to):
+        yield {"cluster": "c", "broker": name, **row}
+
+
+def rows_of_the_shop(directory: Path) -> Iterator[Row]:
+    """A broker with clients: retries, dead letters, delays, transactions and traces."""
+    with tarfile.open(SHOP) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(directory)
+    settings = BrokerSettings.of("5.3.3", {"mappedFileSizeCommitLog": 262144, "messageDelayLevel": SHOP_LEVELS})
+    for row in messages_model.rows(read_segments(directory / "shop-5.3.3"), settings):
+        yield {"cluster": "c", "broker": "shop-a", **row}
+
+
+def damaged(rows: Iterable[Row]) -> Iterator[Row]:
+    """Messages are missing, others are there twice, and now and then a clock went back."""
+    for number, whole in enumerate(rows):
+        if number % 50 in (7, 8, 23):
+            continue
+        back = timedelta(hours=1) if number % 60 == 11 else timedelta()
+        ahead = timedelta(minutes=5) if number % 70 == 13 else timedelta()
+        key = "SAME" if number % 40 == 5 else whole["uniq_key"]
+        yield whole | {
+            "broker": "damaged",
+            "store_timestamp": whole["store_timestamp"] - back,
+            "born_timestamp": whole["born_timestamp"] + ahead,
+            "uniq_key": key,
+            "commit_log_offset": whole["commit_log_offset"] * 700,  # more than one piece of the view clock_steps
+        }
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    found = [row for name in STORES for row in rows_of(name)]
+    found += rows_of_the_shop(tmp_path_factory.mktemp("shop"))
+    return found + list(damaged(row for row in found if row["broker"] == STORES[0]))
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: SparkSession, rows: list[Row]) -> SparkSession:
+    """A session of its own, so that no other test's views are in the way."""
+    other = spark.newSession()
+    table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES_WITH_BODY)
+    messages = other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY))
+    views.register(other, messages, views.VIEWS)
+    return other
+
+
+def test_every_view_is_counted() -> None:
+    assert set(SLOW_COUNTS) == set(views.VIEWS)
+
+
+@pytest.mark.parametrize("name", views.VIEWS)
+def test_a_view_gives_what_a_slow_count_gives(name: str, catalog: SparkSession, rows: list[Row]) -> None:
+    found = sorted(in_order(row.values()) for row in catalog.table(name).toArrow().to_pylist())
+    expected = sorted(map(in_order, SLOW_COUNTS[name](rows)))
+    assert len(found) == len(expected)
+    assert expected, f"no store has anything for {name}"
+    for one, other in zip(found, expected, strict=True):
+        assert plain(one) == pytest.approx(plain(other), rel=1e-9)
+
+
+def in_order(row: Iterable[Any]) -> tuple[tuple[bool, Any], ...]:
+    """Sortable: a null comes first."""
+    return tuple((value is not None, 0 if value is None else value) for value in row)
+
+
+def plain(row: tuple[tuple[bool, Any], ...]) -> list[Any]:
+    """Only numbers, for approx: the rest must be equal."""
+    values = [value.timestamp() if isinstance(value, datetime) else value for given, value in row]
+    return [value if isinstance(value, (int, float)) else hash(value) for value in values] + [given for given, _ in row]
+
+
+def test_the_shop_is_as_it_was_run(catalog: SparkSession) -> None:
+    """What Shop.java did, by its own rules (notebooks/shop/README.md)."""
+    one = {
+        name: catalog.table(name).where(f"broker = 'shop-a' AND {condition}").collect()
+        for name, condition in {
+            "storage_by_topic": "topic = 'orders'",
+            "transactions": "TRUE",
+            "retry_ageing": "consumer_group = 'ledger'",
+            "delay_accuracy": "delivered <> scheduled",
+        }.items()
+    }
+    (twice,) = catalog.table("duplicates_by_topic").where("topic = 'orders'").collect()
+    orders = one["storage_by_topic"][0].messages
+    assert (orders, twice.surplus) == (1094 + 27, 27)
+    assert len(one["transactions"]) == 1094 // 5
+    assert [
+        (row.kind, row.reconsume_times) for row in sorted(one["retry_ageing"], key=lambda row: row.reconsume_times)
+    ] == [
+        ("retry", 1),
+        ("retry", 2),
+        ("retry", 3),
+        ("dlq", 4),
+    ]
+    assert {(row.origin_topic, row.messages) for row in one["retry_ageing"]} == {("payments", 14)}
+    assert one["delay_accuracy"] == []
+
+
+def test_views_are_described(catalog: SparkSession) -> None:
+    described = {row.col_name: row.comment for row in catalog.sql("DESCRIBE retry_ageing").collect()}
+    assert described["reconsume_times"] == "How often consumers had sent the message back"
+
+
+def test_a_table_without_bodies_has_all_views_but_no_rollbacks(catalog: SparkSession, rows: list[Row]) -> None:
+    table = pa.Table.from_pylist([row for row in rows if row["broker"] == STORES[0]], schema=schemas.MESSAGES)
+    other = catalog.newSession()
+    views.register(other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES)))
+    outcomes = {row.outcome for row in other.table("transaction_outcomes").collect()}
+    assert outcomes == {"committed", "not committed"}
+    assert other.table("traces").count() == 0
+
+
+def test_rows_that_a_broker_and_clients_may_well_write(catalog: SparkSession, rows: list[Row]) -> None:
+    """Properties that are no numbers, times and offsets that end 64 bits, and no name of a broker."""
+    plain = next(row for row in rows if row["topic"] == "orders")
+    far = 1 << 62
+
+    def row(offset: int, **changes: Any) -> Row:
+        return plain | {"cluster": None, "broker": None, "commit_log_offset": offset, **changes}
+
+    odd = [
+        row(0, queue_offset=1, properties={"INNER_BASE": "x", "INNER_NUM": "1e9"}, uniq_key="a", born_timestamp=None),
+        row(1, queue_offset=2, uniq_key="a", born_timestamp=None),
+        row(2, queue_offset=2 * far - 1, uniq_key="b"),
+        row(3, queue_offset=0, uniq_key="c", store_timestamp=plain["store_timestamp"] - timedelta(seconds=1)),
+        row(4, queue_offset=2 * far - 2, uniq_key="d"),
+        row(
+            5,
+            topic="SCHEDULE_TOPIC_XXXX",
+            tags_code=far,
+            properties={"REAL_TOPIC": "orders"},
+            uniq_key="e",
+            queue_offset=0,
+        ),
+        row(
+            6,
+            topic="rmq_sys_wheel_timer",
+            properties={"REAL_TOPIC": "orders", "TIMER_OUT_MS": str(-far)},
+            uniq_key="f",
+        ),
+        row(7, topic="%RETRY%g", uniq_key="g"),
+    ]
+    other = catalog.newSession()
+    table = pa.Table.from_pylist(odd, schema=schemas.MESSAGES_WITH_BODY)
+    views.register(other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY)))
+    found = measure(other, "topic", checks=True)
+    assert [row.state for row in other.table("delays").orderBy("commit_log_offset").collect()] == ["waiting", "overdue"]
+    assert [row.one_batch for row in other.table("duplicates").collect()] == [True]
+    assert [row.milliseconds for row in other.table("clock_steps").collect()] == [1000]
+    (gaps,) = (row for row in found.checks["gaps"] if row["kind"] == "gap")
+    assert (gaps["places"], gaps["missing"]) == (2, 2 * far - 1)
+    assert [row["consumer_group"] for row in found.checks["retries"]] == ["g"]
+
+
+def test_a_timer_that_stores_a_message_again_or_is_told_to_forget_it(catalog: SparkSession, rows: list[Row]) -> None:
+    """As TimerMessageStore#convert and RecallMessageProcessor write it; "lost" is what is overdue."""
+    plain = next(row for row in rows if row["topic"] == "orders")
+    due = int(plain["store_timestamp"].timestamp() * 1000) - 5000
+    timer = {"REAL_TOPIC": "orders", "TIMER_OUT_MS": str(due)}
+
+    def row(offset: int, key: str, topic: str = "rmq_sys_wheel_timer", **more: str) -> Row:
+        return plain | {"commit_log_offset": offset, "uniq_key": key, "topic": topic, "properties": timer | more}
+
+    stored = [
+        row(0, "long"),
+        row(1, "long", TIMER_ROLL_TIMES="1"),
+        row(2, "long", TIMER_ROLL_TIMES="2"),
+        row(3, "long", "orders", TIMER_ROLL_TIMES="2"),
+        row(4, "begin deleted", TIMER_ROLL_TIMES="7"),
+        row(5, "begin deleted", "orders", TIMER_ROLL_TIMES="7"),
+        row(6, "old"),
+        row(7, "r1", TIMER_DEL_UNIQKEY="old"),
+        row(8, "new"),
+        row(9, "r2", TIMER_DEL_UNIQKEY="orders+new"),
+        row(10, "lost"),
+    ]
+    other = catalog.newSession()
+    table = pa.Table.from_pylist(stored, schema=schemas.MESSAGES_WITH_BODY)
+    views.register(other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY)), views.VIEWS)
+    found = [(row.uniq_key, row.state) for row in other.table("delays").orderBy("commit_log_offset").collect()]
+    assert found == [
+        ("long", "delivered"), ("begin deleted", "delivered"), ("old", "recalled"), ("new", "recalled"),
+        ("lost", "overdue"),
+    ]  # fmt: skip
+    (accuracy,) = other.table("delay_accuracy").collect()
+    assert (accuracy.scheduled, accuracy.delivered, accuracy.waiting, accuracy.overdue) == (5, 2, 0, 1)
+
+
+def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:
+    views.register(catalog, catalog.table("messages"), views.TRACE_VIEWS)
+    names = functions.register(catalog)
+    steps = {row.step: row["count"] for row in catalog.table("traces").groupBy("step").count().collect()}
+    assert steps["Pub"] >= 1094
+    assert 0 < steps["SubBefore"] == catalog.table("consumptions").count()
+    failed = catalog.table("consumptions").where("consumer_group = 'ledger' AND NOT success").count()
+    assert failed == 4 * 14  # the first attempt and three retries
+    assert len(names) == len(set(names)) > 15
+    described = [row.function_desc for row in catalog.sql("DESCRIBE FUNCTION EXTENDED rmq_uniq_key_time").collect()]
+    assert any("When a client made a unique key." in line for line in described)
+    assert any(line.split()[-4:-1] == ["DEFAULT", "0", "'time"] or "DEFAULT 0" in line for line in described)
+    wrong = catalog.sql(
+        """
+        SELECT count_if(rmq_tags_code(tags) <> tags_code AND topic <> 'SCHEDULE_TOPIC_XXXX') AS tags,
+               count_if(rmq_offset_msg_id(store_host, commit_log_offset) <> offset_msg_id) AS ids,
+               count_if(rmq_offset_msg_id_parts(offset_msg_id).commit_log_offset <> commit_log_offset) AS parts,
+               count_if(rmq_transaction_type(sys_flag) <> transaction_type) AS transactions,
+               count_if(unix_millis(store_timestamp) + rmq_delay_ms(rmq_delay_level(properties)) <> tags_code
+                        AND topic = 'SCHEDULE_TOPIC_XXXX' AND broker <> 'shop-a') AS delays,
+               count_if(rmq_uncompressed_body(body, sys_flag) IS NULL) AS bodies
+          FROM messages WHERE broker <> 'damaged'
+        """
+    ).first()
+    assert wrong.asDict() == dict.fromkeys(("tags", "ids", "parts", "transactions", "delays", "bodies"), 0)
+    for name in names:
+        count = len(catalog.sql(f"DESCRIBE FUNCTION {name}").collect())
+        assert count > 2
+    assert (
+        catalog.sql("SELECT rmq_delay_ms(NULL), rmq_host_ip(NULL), rmq_index_slot(NULL, 'k')").first()[:] == (None,) * 3
+    )
+    assert catalog.sql("SELECT rmq_delay_ms(99), rmq_delay_ms(0), rmq_delay_ms(2, '1s 2d')").first()[:] == (
+        7_200_000,
+        0,
+        172_800_000,
+    )
+    assert catalog.sql("SELECT rmq_host_ip('[fe80::2]:9'), rmq_host_ip('1.2.3.4:5')").first()[:] == (
+        "fe80::2",
+        "1.2.3.4",
+    )

@@ -1,0 +1,175 @@
+"""How Spark is started: what goes to spark-submit, with which settings, and what a packed Python is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.cli.command_line import JOBS
+from jobs.spark import launch, packing
+from storeformat import errors
+
+
+class TestSplittingOffSparksOptions:
+    @pytest.mark.parametrize(
+        ("line", "options"),
+        [
+            ("rebuild --store demo", ""),
+            ("--master local[2] rebuild --store S", "--master local[2]"),
+            ("--name demo --conf spark.x=report -v rebuild", "--name demo --conf spark.x=report -v"),
+            ("--master=yarn --deploy-mode client verify --store S", "--master=yarn --deploy-mode client"),
+            ("-c a=b load", "-c a=b"),
+            ("nonsense rebuild", ""),
+            ("--help", ""),
+            ("", ""),
+        ],
+    )
+    def test_up_to_the_first_word_that_is_a_job_and_no_value(self, line: str, options: str) -> None:
+        words = line.split()
+        assert launch.split_command_line(words, JOBS) == (options.split(), words[len(options.split()) :])
+
+    def test_an_unknown_option_before_the_job_is_named(self) -> None:
+        with pytest.raises(errors.UsageError, match=r"^--store is no option of spark-submit"):
+            launch.split_command_line(["--store", "S", "rebuild"], JOBS)
+
+
+class TestLaunch:
+    @pytest.fixture(autouse=True)
+    def environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in (
+            "PYSPARK_GATEWAY_PORT",
+            "PYSPARK_PYTHON",
+            "SPARK_CONF_DIR",
+            "SPARK_LOCAL_IP",
+            "MASTER",
+            "SPARK_SUBMIT_OPTS",
+        ):
+            monkeypatch.delenv(name, raising=False)
+        for name in (
+            "PYSPARK_SUBMIT_ARGS",
+            "SPARK_SUBMIT_OPTS",
+            "SPARK_HOME",
+            "PYTHONPATH",
+            "PYTHONSAFEPATH",
+            launch.DEBUG,
+        ):
+            monkeypatch.setenv(name, "")
+        for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_LAUNCHER_OPTS"):
+            monkeypatch.setenv(name, "set by a test")
+
+    @staticmethod
+    def submitted(*options: str, **settings: Any) -> list[str]:
+        import os
+        import shlex
+
+        launch.prepare(options, **settings)
+        words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+        assert words[-1] == "pyspark-shell"
+        return words[:-1]
+
+    def test_defaults_come_from_conf_and_stand_below_the_users_options(self) -> None:
+        words = self.submitted("--conf", "spark.ui.enabled=true", "--driver-memory", "8g")
+        confs = launch.values_of(words, "--conf")
+        assert "spark.sql.session.timeZone=UTC" in confs
+        assert "spark.ui.enabled=false" not in confs
+        assert not [conf for conf in confs if conf.startswith("spark.driver.memory=")]
+        assert words[-4:] == ["--conf", "spark.ui.enabled=true", "--driver-memory", "8g"]
+
+    def test_a_properties_file_of_the_user_wins_over_ours(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.conf").write_text("# a comment\nspark.ui.enabled true\nspark.master=local[3]\n")
+        chosen = launch.user_settings(["--properties-file", str(tmp_path / "mine.conf"), "--master", "local[1]"])
+        assert chosen == {"spark.ui.enabled": "true", "spark.master": "local[1]"}
+
+    def test_a_properties_file_is_read_as_java_does(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.conf").write_text(
+            "spark.driver.extraJavaOptions  -Dx=1 -Dy=2\nspark.jars s3://b/day=1/y.jar\nspark.a=b=c \nspark.b : d e\n"
+            "! a comment\n#spark.c f\nspark.empty\nspark.none =\n\n"
+        )
+        assert launch.user_settings(["--properties-file", str(tmp_path / "mine.conf")]) == {
+            "spark.driver.extraJavaOptions": "-Dx=1 -Dy=2",
+            "spark.jars": "s3://b/day=1/y.jar",
+            "spark.a": "b=c",
+            "spark.b": "d e",
+        }
+
+    @pytest.mark.parametrize(
+        "options", [["--conf", "nonsense"], ["--conf", "=x"], ["--master", ""], ["--properties-file", "absent"]]
+    )
+    def test_what_spark_submit_would_answer_with_a_trace(self, options: list[str], tmp_path: Path) -> None:
+        with pytest.raises((errors.UsageError, errors.MissingInput)):
+            launch.user_settings([str(tmp_path / word) if word == "absent" else word for word in options])
+
+    def test_the_users_conf_directory_is_read_unless_a_properties_file_replaces_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "spark-defaults.conf").write_text("spark.master  yarn\n")
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        (tmp_path / "other.conf").write_text("spark.a b c\n")
+        assert launch.user_settings([]) == {"spark.master": "yarn"}
+        other = ["--properties-file", str(tmp_path / "other.conf")]
+        assert launch.user_settings(other) == {"spark.a": "b c"}
+        assert launch.user_settings([*other, "--load-spark-defaults"]) == {"spark.master": "yarn", "spark.a": "b c"}
+
+    def test_sockets_lie_where_their_paths_fit(self) -> None:
+        assert launch.socket_settings("/tmp") == {"spark.python.unix.domain.socket.dir": "/tmp"}
+        assert launch.socket_settings("/tmp/" + "x" * 55) == {f"{launch.SOCKETS}.dir": "/tmp/" + "x" * 55}
+        assert launch.socket_settings("/tmp/" + "x" * 56) == {"spark.python.unix.domain.socket.enabled": "false"}
+
+    def test_executors_elsewhere_get_the_packages_as_a_zip(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import zipfile
+
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        [shipped] = launch.values_of(self.submitted("--master", "yarn", "--py-files", "a.zip"), "--py-files")[1:]
+        mine, ours = shipped.split(",")
+        assert mine == "a.zip"
+        names = zipfile.ZipFile(ours).namelist()
+        assert {"jobs/__init__.py", "storeformat/errors.py", "udfs/__init__.py"} <= set(names)
+        assert not [name for name in names if "__pycache__" in name]
+        before = Path(ours).stat().st_mtime_ns
+        assert launch.application_zip().stat().st_mtime_ns == before
+        assert launch.values_of(self.submitted("--master", "local[2]"), "--py-files") == []
+
+    def test_delta_brings_its_jars_or_asks_for_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        words = self.submitted("--packages", "a:b:1", delta=True)
+        assert launch.values_of(words, "--packages")[-1] == f"a:b:1,{launch.delta_coordinate()}"
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / "delta-spark.jar").touch()
+        words = self.submitted("--jars", "x.jar", "--conf", "spark.sql.extensions=E", delta=True)
+        assert launch.values_of(words, "--jars")[-1] == f"x.jar,{tmp_path}/jars/delta-spark.jar"
+        confs = launch.values_of(words, "--conf")
+        assert confs[-1] == "spark.sql.extensions=E,io.delta.sql.DeltaSparkSessionExtension"
+        assert "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog" in confs
+        assert launch.values_of(self.submitted(), "--jars", "--packages") == []
+
+    def test_cluster_mode_becomes_spark_submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        called: list[Any] = []
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        monkeypatch.setattr("os.execv", lambda *call: called.append(call))
+        launch.prepare(["--master", "yarn", "--deploy-mode", "cluster"], ["rebuild", "--store", "hdfs://s"])
+        [(program, words)] = called
+        assert program.endswith("pyspark/bin/spark-submit")
+        assert words[-3:] == ["rebuild", "--store", "hdfs://s"]
+        assert words[-4].endswith("jobs/__main__.py")
+        assert Path(words[-4]).is_file()
+
+
+class TestPacking:
+    @pytest.mark.parametrize(
+        ("words", "code"), [(["--pack"], 64), (["--pack", "absent/x.tgz"], 74), (["--pack", "."], 74)]
+    )
+    def test_what_cannot_be_packed(
+        self, words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["packing.py", *words])
+        monkeypatch.setattr(packing, "PACKED", ())
+        with pytest.raises(SystemExit) as ended:
+            packing.main()
+        assert ended.value.code == code
+        assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,83 @@
+"""What a table's transactions and properties say, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jobs.table.commits import BrokerRows, BrokerState, recorded_state, takes_files
+from udfs.table import schemas
+
+
+def test_no_transaction_of_the_broker() -> None:
+    others = {"rocketmq-store-spark/c/other/0": 7, "rocketmq-store-spark/c/b/": 1, "stream-4": 9}
+    assert recorded_state({}, "c", "b") is None
+    assert recorded_state(others, "c", "b") is None
+
+
+def test_the_last_epoch_counts_also_where_it_ends_further_back() -> None:
+    found = {f"rocketmq-store-spark/c/b/{epoch}": end for epoch, end in ((0, 900), (9, 300), (10, 200))}
+    assert recorded_state(found, "c", "b") == BrokerState(200, 10)
+
+
+def test_the_topics_of_an_epoch() -> None:
+    found = {
+        "rocketmq-store-spark/c/b/0": 900,
+        "rocketmq-store-spark/c/b/0/%25RETRY%25g,a%2Cb%3A3": 900,
+    }
+    assert recorded_state(found, "c", "b") == BrokerState(900, 0, ("%RETRY%g", "a,b:3"))
+    repaired = {**found, "rocketmq-store-spark/c/b/1": 950}
+    assert recorded_state(repaired, "c", "b") == BrokerState(950, 1)
+
+
+def test_names_with_slashes_and_quotes() -> None:
+    found = {"rocketmq-store-spark/a%2Fb/it%27s/0": 5}
+    assert recorded_state(found, "a/b", "it's") == BrokerState(5, 0)
+    assert recorded_state(found, "a", "b") is None
+    what = BrokerRows("a\\b", "it's", 3, None, 9, 1, {})
+    assert what.condition == "cluster = 'a\\\\b' AND broker = 'it\\'s' AND commit_log_offset >= 3"
+
+
+def metadata(*fields: dict[str, Any], partition: str = "store_date", **configuration: str) -> dict[str, Any]:
+    ours = [
+        {"name": name, "type": "string", "nullable": True, "metadata": {"comment": "c"}}
+        for name in schemas.MESSAGES.names
+        if name not in {field["name"] for field in fields}
+    ]
+    return {
+        "configuration": {f"delta.{name.replace('_', '.')}": value for name, value in configuration.items()},
+        "schemaString": json.dumps({"type": "struct", "fields": [*ours, *fields]}),
+        "partitionColumns": [partition],
+    }
+
+
+def field(name: str, *, nullable: bool = True, **more: str) -> dict[str, Any]:
+    return {"name": name, "type": "string", "nullable": nullable, "metadata": more}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (metadata(), True),
+        (metadata(field("note")), True),
+        (metadata(appendOnly="true", columnMapping_mode="none", isolationLevel="Serializable"), True),
+        (metadata(columnMapping_mode="name"), False),
+        (metadata(isolationLevel="WriteSerializable"), False),
+        (metadata(enableRowTracking="true"), False),
+        (metadata(constraints_positive="size > 0"), False),
+        (metadata(field("note", nullable=False)), False),
+        (metadata(field("day", **{"delta.generationExpression": "store_date"})), False),
+        (metadata(partition="topic"), False),
+    ],
+)
+def test_which_tables_take_files_as_they_are(found: dict[str, Any], expected: bool) -> None:
+    assert takes_files(found) is expected
+
+
+def test_a_table_without_a_column_takes_none() -> None:
+    found = metadata()
+    schema = json.loads(found["schemaString"])
+    schema["fields"].pop()
+    assert not takes_files({**found, "schemaString": json.dumps(schema)})

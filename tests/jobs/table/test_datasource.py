@@ -1,0 +1,219 @@
+"""``spark.read.format("rocketmq-commitlog")``: the rows of a log, pruned and filtered, and what no row is made of."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from support import broker_model, golden, messages_model
+from support.broker_settings import BrokerSettings
+from support.golden import GoldenStore
+from support.rebuilding import SETTINGS, rules_of_release
+from support.store_builder import LogBuilder
+
+from jobs.table import datasource
+from storeformat.errors import DamagedLog
+from udfs.table import schemas
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Any:
+    datasource.register(spark)
+
+    def load(root: Path, **options: Any) -> DataFrame:
+        return spark.read.format("rocketmq-commitlog").options(**options).load(str(root))
+
+    return load
+
+
+def options_for(store: GoldenStore) -> dict[str, str]:
+    settings = [f"{name}={store.settings[name]}" for name in SETTINGS if name in store.settings]
+    return {"settings": ",".join(settings), "broker-version": rules_of_release(store.version)}
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("split_size", [5_000, 1 << 30])
+@pytest.mark.parametrize(
+    "name", ["base-clean-5.3.3", "embedded-5.5.0", "stale-mid-5.1.4", "stale-blank-4.9.8", "sizes-4.6.1"]
+)
+def test_every_record_of_a_real_store(read: Any, name: str, split_size: int) -> None:
+    (store,) = golden.stores(name)
+    root = golden.unpack(store)
+    frame = read(root, splitSize=split_size, withBodies="true", cluster="c", **options_for(store))
+    found = frame.orderBy("commit_log_offset").toArrow().to_pylist()
+    broker = BrokerSettings.of(store.version, store.settings)
+    expected = messages_model.rows(broker_model.read_segments(root), broker, until=store.end_offset)
+    constant = {"cluster": "c", "broker": None}
+    assert [{**row, "properties": dict(row["properties"])} for row in found] == [
+        {**constant, **row} for row in expected
+    ]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogBuilder:
+    log = LogBuilder(1 << 14)
+    for number in range(600):
+        log.clock += 10_000
+        log.message(topic=f"T{number % 3}", queue_id=number % 4, keys=f"k{number}", tags="t", body=b"b" * (number % 40))
+    log.write(tmp_path / "store")
+    return log
+
+
+def store_time(log: LogBuilder, number: int) -> int:
+    return log.records[number].message.store_timestamp or 0
+
+
+@pytest.mark.parametrize("trust", ["true", "false"])
+@pytest.mark.parametrize("split_size", [2_000, 1 << 20])
+def test_filters(log: LogBuilder, tmp_path: Path, split_size: int, trust: str) -> None:
+    """Options that filter, against the same filters on all rows."""
+    begin, end = log.records[400].offset, log.records[500].offset
+    time, later = store_time(log, 200), store_time(log, 300)
+    iso = datetime.fromtimestamp(time / 1000, timezone.utc).isoformat()
+    for given, expected in (
+        ({"topic": "T1"}, lambda p: p.message.topic == "T1"),
+        ({"topic": "T1:2, T2"}, lambda p: p.message.queue == ("T1", 2) or p.message.topic == "T2"),
+        ({"from-offset": begin, "until-offset": end}, lambda p: begin <= p.offset < end),
+        ({"fromOffset": begin + 1, "topic": "T0"}, lambda p: p.offset > begin and p.message.topic == "T0"),
+        ({"fromTime": time, "untilTime": later}, lambda p: time <= p.message.store_timestamp < later),
+        ({"fromTime": iso}, lambda p: p.message.store_timestamp >= time),
+        ({"topic": "none"}, lambda p: False),
+    ):
+        options = {"path": str(tmp_path / "store"), "splitSize": split_size, "trustStoreTimes": trust, **given}
+        source = datasource.CommitLogSource({name: str(value) for name, value in options.items()})
+        reader = source.reader(source.schema())
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        found = [offset for batch in batches for offset in batch["commit_log_offset"].to_pylist()]
+        assert found == [placed.offset for placed in log.records if expected(placed)]
+
+
+def test_what_filters_spare(log: LogBuilder, tmp_path: Path) -> None:
+    """Segments that cannot hold a row are not read."""
+
+    def partitions(**options: int) -> int:
+        given = {"path": str(tmp_path / "store"), "splitSize": 1 << 20, "trustStoreTimes": "true", **options}
+        source = datasource.CommitLogSource({name: str(value) for name, value in given.items()})
+        return len(source.reader(source.schema()).partitions())
+
+    assert partitions() == len(log.segments) > 3
+    assert partitions(fromOffset=20_000, untilOffset=20_200) == 1
+    assert partitions(untilTime=store_time(log, 0) + 1) == 1
+    assert partitions(fromTime=store_time(log, 599)) == 1
+
+
+def test_head_columns_need_no_properties(log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only columns of record heads are wanted, a task neither looks for properties nor decodes any."""
+
+    def read(columns: str) -> int:
+        source = datasource.CommitLogSource({"path": str(tmp_path / "store"), "columns": columns})
+        reader = source.reader(source.schema())
+        with monkeypatch.context() as patch:
+            for kernels in ("numpy_kernels", "numba_kernels"):
+                for name in ("property_spans", "property_pieces"):
+                    patch.setattr(f"storeformat.kernels.{kernels}.{name}", refuse)
+            return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+    def refuse(*unused: object) -> None:
+        raise AssertionError("properties were looked at")
+
+    assert read("topic, queue_offset, store_timestamp, offset_msg_id, born_host, body") == 600
+    for column in ("tags", "properties"):
+        with pytest.raises(AssertionError, match="properties"):
+            read(column)
+
+
+def test_two_queries_on_one_frame(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
+    """Spark 4.2.0 hands the filters that a Python source took for one query to the next one: this source takes none."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = read(tmp_path / "store", columns="topic")
+        assert [frame.where("topic = 'T1'").count(), frame.count()] == [200, 600]
+        assert frame.where("topic = 'T1'").union(frame).count() == 800
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_schema_of_the_users(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
+    wanted = spark.read.format("rocketmq-commitlog").schema("body binary, topic string")
+    rows = wanted.load(str(tmp_path / "store")).collect()
+    assert {(row.topic, bytes(row.body)) for row in rows} == {
+        (str(placed.message.topic), placed.message.body) for placed in log.records
+    }
+    assert read(tmp_path / "store").columns == schemas.MESSAGES.names
+    for wrong in ("topic int", "nothing string"):
+        with pytest.raises(PySparkException, match="column"):
+            spark.read.format("rocketmq-commitlog").schema(wrong).load(str(tmp_path / "store")).collect()
+
+
+def test_until_an_offset(read: Any, log: LogBuilder, tmp_path: Path) -> None:
+    for number in (0, 1, 300, 599):
+        frame = read(tmp_path / "store", untilOffset=log.records[number].offset, columns="commit_log_offset")
+        assert frame.count() == number
+
+
+def test_from_sql(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
+    view = f"CREATE TEMPORARY VIEW log USING `rocketmq-commitlog` OPTIONS (path '{tmp_path / 'store'}')"
+    spark.sql(view)
+    try:
+        assert spark.sql("SELECT count(*), max(size) FROM log WHERE topic = 'T2'").first()[0] == 200  # type: ignore[index]
+    finally:
+        spark.catalog.dropTempView("log")
+
+
+@pytest.mark.parametrize("in_last_segment", [False, True])
+def test_damage(read: Any, log: LogBuilder, tmp_path: Path, in_last_segment: bool) -> None:
+    last = max(log.segments)
+    damaged = [placed for placed in log.records if (placed.offset >= last) is in_last_segment][7]
+    base = damaged.offset - damaged.offset % log.segment_size
+    with (tmp_path / "store" / "commitlog" / f"{base:020d}").open("r+b") as file:
+        file.seek(damaged.offset - base + 4)
+        file.write(b"oops")
+    with pytest.raises(PySparkException, match="damaged"):
+        read(tmp_path / "store", splitSize=3_000).collect()
+    stop = read(tmp_path / "store", onDamage="stop", columns="commit_log_offset").count()
+    assert stop == sum(placed.offset < damaged.offset for placed in log.records)
+    salvage = read(tmp_path / "store", onDamage="salvage", columns="commit_log_offset").count()
+    assert salvage == 599
+    (row,) = read(tmp_path / "store", records="defects").collect()
+    assert (row.begin_offset, row.end_offset, row.kind) == (damaged.offset, damaged.end, "damaged")
+
+
+@pytest.mark.parametrize("place", [1, -1])
+def test_a_file_of_an_older_log(log: LogBuilder, tmp_path: Path, place: int) -> None:
+    """As every job on a log: its records are whole, and are none of this log."""
+    older = LogBuilder(log.segment_size, clock=log.clock - 100_000_000_000)
+    while len(older.segments) < len(log.segments) + 1:
+        older.clock += 10_000
+        older.message(topic="T0", queue_id=1, body=b"o" * 31)
+    base = sorted(log.segments)[place]
+    (tmp_path / "store" / "commitlog" / f"{base:020d}").write_bytes(bytes(older.segments[base]))
+    source = datasource.CommitLogSource({"path": str(tmp_path / "store")})
+    with pytest.raises(DamagedLog, match="older log"):
+        source.reader(source.schema())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colums": "topic"}, "no option colums"),
+        ({"columns": "topics"}, "no column topics"),
+        ({"records": "some"}, "none of"),
+        ({"splitSize": "1k"}, "no whole number"),
+        ({"onDamage": "ignore"}, "none of"),
+        ({"fromTime": "noon"}, "ISO 8601"),
+    ],
+)
+def test_wrong_options(read: Any, log: LogBuilder, tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(PySparkException, match=message):
+        read(tmp_path / "store", **options).collect()
+
+
+def test_no_store(read: Any, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="no such store"):
+        read(tmp_path / "nowhere").collect()

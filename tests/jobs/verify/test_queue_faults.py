@@ -1,0 +1,404 @@
+"""Damage in one place of a queue: ``verify`` must name exactly that, with its cause, file and position."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.planting import (
+    FIRST_FILE,
+    QUEUE,
+    SEGMENT,
+    SMALL,
+    STORE,
+    UNIT,
+    end_of,
+    flip,
+    only,
+    three_a_file,
+    verdicts,
+)
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
+from support.verifying import verify_here
+
+from jobs.spark.runner import LocalRunner
+from jobs.verify import queue_checks
+
+pytestmark = pytest.mark.golden
+
+
+@pytest.mark.parametrize("byte", range(20))
+def test_a_bit_in_each_byte_of_a_unit(root: Path, byte: int) -> None:
+    flip(root / FIRST_FILE, 3 * 20 + byte, 0x10)
+    cause = "wrong_offset" if byte < 8 else "wrong_size" if byte < 12 else "wrong_tags_code"
+    difference = only(root, cause, FIRST_FILE, 60)
+    assert (difference["artefact"], difference["topic"], difference["queue_id"]) == ("consumequeue", "A", 0)
+    wrong = [name for name, value in difference["expected"].items() if value != difference["found"][name]]
+    assert wrong == [{"wrong_offset": "phy_offset"}.get(cause, cause.removeprefix("wrong_"))]
+
+
+def test_unit_zeroed(root: Path) -> None:
+    content = bytearray((root / FIRST_FILE).read_bytes())
+    expected = UNIT.unpack_from(content, 100)
+    content[100:120] = bytes(20)
+    (root / FIRST_FILE).write_bytes(content)
+    difference = only(root, "missing_unit", FIRST_FILE, 100)
+    assert tuple(difference["expected"].values()) == expected
+    assert difference["found"] is None
+
+
+def last_file(root: Path) -> Path:
+    return max((root / QUEUE).iterdir())
+
+
+def queue_files(root: Path) -> list[Path]:
+    return sorted((root / "consumequeue" / "T" / "0").iterdir())
+
+
+def test_unit_too_many(root: Path) -> None:
+    """The unit of a record that lies elsewhere in the queue: no truncation leaves that."""
+    file = last_file(root)
+    content, end = bytearray(file.read_bytes()), end_of(file)
+    content[end : end + 20] = content[end - 20 : end]
+    file.write_bytes(content)
+    only(root, "extra_unit", f"{QUEUE}/{file.name}", end)
+
+
+def test_old_unit_behind_the_end_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    content, end = bytearray(file.read_bytes()), end_of(file)
+    offset, size, tags_code = UNIT.unpack_from(content, end - 20)
+    UNIT.pack_into(content, end, offset + 1, size, tags_code)
+    file.write_bytes(content)
+    found = verdicts(root)
+    assert not found.counts
+    (hazard,) = found.hazards
+    assert (hazard["hazard"], hazard["file"], hazard["position"]) == ("old_units", f"{QUEUE}/{file.name}", end)
+    assert "first 1 " in hazard["what"]
+    assert "A:0" in hazard["advice"]
+
+
+def test_a_file_of_old_units_alone_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    offset, size, tags_code = UNIT.unpack_from(file.read_bytes(), end_of(file) - 20)
+    behind = root / QUEUE / f"{int(file.name) + file.stat().st_size:020d}"
+    behind.write_bytes(UNIT.pack(offset + 1, size, tags_code).ljust(file.stat().st_size, b"\0"))
+    found = verdicts(root)
+    assert not found.counts
+    (hazard,) = found.hazards
+    assert (hazard["hazard"], hazard["file"], hazard["units"]) == ("old_units", f"{QUEUE}/{behind.name}", 1)
+
+
+@pytest.mark.parametrize(("record", "its_own"), [(1, True), (2, False), (3, False)])
+def test_units_of_an_earlier_life_are_old_and_those_of_other_queues_foreign(
+    tmp_path: Path, record: int, its_own: bool
+) -> None:
+    log = LogBuilder(65536)
+    for queue_id in (0, 0, 1, 0):
+        log.message(topic="T", queue_id=queue_id, queue_offset=0 if len(log.records) == 3 else None)
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, SMALL).directory)
+    (made / "consumequeue").rename(root / "consumequeue")
+    (file,) = queue_files(root)
+    placed = log.records[record]
+    content = file.read_bytes()
+    file.write_bytes(content[:20] + UNIT.pack(placed.offset, placed.size, 0) + content[40:])
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert found.counts == ({} if its_own else {"extra_unit": 1})
+    assert [row["hazard"] for row in found.hazards] == (["old_units"] if its_own else [])
+
+
+def test_unit_beyond_the_log_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    content, end = bytearray(file.read_bytes()), end_of(file)
+    UNIT.pack_into(content, end, STORE.end_offset, 200, 0)
+    file.write_bytes(content)
+    found = verdicts(root)
+    assert not found.counts
+    assert [hazard["hazard"] for hazard in found.hazards] == ["units_beyond_log"]
+
+
+def test_zero_last_file_is_a_hazard(root: Path) -> None:
+    file = last_file(root)
+    name = f"{int(file.name) + len(file.read_bytes()):020d}"
+    (root / QUEUE / name).write_bytes(bytes(file.stat().st_size))
+    found = verdicts(root)
+    assert not found.counts
+    assert [(hazard["hazard"], hazard["file"]) for hazard in found.hazards] == [("zero_file", f"{QUEUE}/{name}")]
+
+
+def test_queue_that_ends_in_a_pre_blank_is_a_hazard(root: Path) -> None:
+    directory = root / "consumequeue" / "gone" / "3"
+    directory.mkdir(parents=True)
+    size = last_file(root).stat().st_size
+    (directory / f"{0:020d}").write_bytes(UNIT.pack(0, 0x7FFFFFFF, 0).ljust(size, b"\0"))
+    found = verdicts(root)
+    assert not found.counts
+    assert [hazard["hazard"] for hazard in found.hazards] == ["pre_blank_end"]
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_queue_file_deleted(root: Path, which: int) -> None:
+    file = sorted((root / QUEUE).iterdir())[which]
+    assert len(list((root / QUEUE).iterdir())) > 2
+    file.unlink()
+    only(root, "missing_file", f"{QUEUE}/{file.name}", None)
+
+
+def test_queue_deleted(root: Path) -> None:
+    count = len(list((root / QUEUE).iterdir()))
+    shutil.rmtree(root / QUEUE)
+    only(root, "missing_file", FIRST_FILE, None, count)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_topic_deleted(root: Path, known: bool) -> None:
+    """With the topic in topics.json its queues are lost; without, an administrator deleted it."""
+    (root / "config").mkdir()
+    table = '{"topicConfigTable":{"%s":{"perm":6}}}' % ("A" if known else "TopicOrder")
+    (root / "config" / "topics.json").write_text(table)
+    shutil.rmtree(root / "consumequeue" / "A")
+    found = verdicts(root)
+    assert set(found.counts) == ({"missing_file"} if known else set())
+    assert any("topics.json does not know it" in note for note in found.notes) != known
+
+
+def test_a_table_without_topics_does_not_say_that_one_was_deleted(root: Path) -> None:
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    shutil.rmtree(root / "consumequeue" / "A")
+    assert set(verdicts(root).counts) == {"missing_file"}
+
+
+def test_a_last_file_without_bytes_is_a_hazard_and_one_before_it_is_wrong(tmp_path: Path) -> None:
+    root = three_a_file(tmp_path, 6)
+    last = queue_files(root)[-1]
+    last.with_name(f"{120:020d}").touch()
+    found = verify_here(root, SMALL).verdicts
+    assert not found.counts
+    ((hazard, file, advice),) = [(row["hazard"], row["file"], row["advice"]) for row in found.hazards]
+    assert (hazard, file) == ("empty_file", f"consumequeue/T/0/{120:020d}")
+    assert advice == "rebuild --topic 'T:0', then publish"
+    last.write_bytes(b"")
+    found = verify_here(root, SMALL).verdicts
+    assert found.counts == {"wrong_size": 1}
+    assert [row["hazard"] for row in found.hazards] == ["empty_file"]
+
+
+def test_units_of_messages_that_retention_took_are_counted(tmp_path: Path) -> None:
+    """Files of a queue go when their last message is gone; of a topic that nobody writes to any more, none does."""
+    root = three_a_file(tmp_path, 9)
+    shutil.copytree(root / "consumequeue" / "T", root / "consumequeue" / "quiet")
+    for file in sorted((root / "consumequeue" / "quiet" / "0").iterdir())[1:]:
+        file.unlink()
+    shutil.rmtree(root / "index")
+    min((root / "commitlog").iterdir()).unlink()
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert (found.counts, found.hazards) == ({}, [])
+    assert found.notes == ["6 units in front of the log's begin point at messages that retention took"]
+    queue_files(root)[0].unlink()
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert not found.counts
+    assert found.notes == ["3 units in front of the log's begin point at messages that retention took"]
+
+
+def test_a_gap_between_files_of_deleted_messages_is_a_missing_file(tmp_path: Path) -> None:
+    root = three_a_file(tmp_path, 12)
+    for segment in sorted((root / "commitlog").iterdir())[:3]:
+        segment.unlink()
+    assert not verify_here(root, SMALL, only=("consumequeue",)).verdicts.counts
+    gone = queue_files(root)[1]
+    gone.unlink()
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert found.counts == {"missing_file": 1}
+    assert found.differences[0]["file"] == gone.relative_to(root).as_posix()
+    assert found.differences[0]["expected"] == "units of deleted messages"
+
+
+@pytest.mark.parametrize("used_since", [True, False])
+def test_a_queue_that_was_not_used_since_its_topic_was_created_anew(tmp_path: Path, used_since: bool) -> None:
+    log = LogBuilder(65536)
+    for queue_id in (0, 1, 0):
+        log.message(topic="T", queue_id=queue_id)
+    log.message(topic="T", queue_id=0, queue_offset=0)  # deleted and created anew
+    if used_since:
+        log.message(topic="T", queue_id=1, queue_offset=0)
+    root = log.write(tmp_path / "store")
+    made = Path(rebuild_here(root, tmp_path, SMALL).directory)
+    (made / "consumequeue").rename(root / "consumequeue")
+    (root / "consumequeue" / "T" / "1").rename(tmp_path / "gone")
+    found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
+    assert found.counts == ({"missing_file": 1} if used_since else {})
+    assert any(note.startswith("T:1 is not there: its topic was deleted and created anew") for note in found.notes) != (
+        used_since
+    )
+
+
+def test_queue_that_the_log_does_not_know(root: Path) -> None:
+    directory = root / "consumequeue" / "nobody" / "0"
+    directory.mkdir(parents=True)
+    shutil.copy(root / FIRST_FILE, directory)
+    only(root, "extra_file", f"consumequeue/nobody/0/{Path(FIRST_FILE).name}", None)
+
+
+def test_queue_file_that_goes_on_too_far(root: Path) -> None:
+    file = last_file(root)
+    name = f"{int(file.name) + file.stat().st_size:020d}"
+    shutil.copy(file, root / QUEUE / name)
+    only(root, "extra_file", f"{QUEUE}/{name}", None)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", f"{20:020d}"])
+def test_stray_file_in_a_queue(root: Path, name: str) -> None:
+    shutil.copy(root / FIRST_FILE, root / QUEUE / name)
+    only(root, "extra_file", f"{QUEUE}/{name}", None)
+
+
+def test_what_a_broker_does_not_take_for_a_queue_is_left_alone(root: Path) -> None:
+    (root / "consumequeue" / "readme").touch()
+    (root / "consumequeue" / "A" / "readme").touch()
+    for name in ("old", "-1", "1.bak"):
+        shutil.copytree(root / QUEUE, root / "consumequeue" / "A" / name)
+    found = verdicts(root)
+    assert (found.counts, found.hazards) == ({}, [])
+
+
+def test_each_file_is_compared_once_in_tasks_of_a_bounded_size(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_checks, "_FILES_A_TASK", 2)
+    batches: list[list[str]] = []
+
+    class Runner(LocalRunner):
+        def map(self, what: str, task: Any, items: Any) -> Any:
+            if what == "compare consumequeue":
+                batches.extend([check.file.path for check in batch] for batch in items)
+            return super().map(what, task, items)
+
+    assert not verify_here(root, STORE.settings, Runner()).verdicts.counts
+    assert {len(batch) for batch in batches[:-1]} == {2}
+    files = [path.relative_to(root).as_posix() for path in (root / "consumequeue").rglob("*") if path.is_file()]
+    assert sorted(path for batch in batches for path in batch) == sorted(files)
+
+
+def test_queue_file_cut_short(root: Path) -> None:
+    with (root / FIRST_FILE).open("r+b") as file:
+        file.truncate(500)
+    assert only(root, "wrong_size", FIRST_FILE, None)["found"] == 500
+
+
+def test_units_swapped(root: Path) -> None:
+    content = bytearray((root / FIRST_FILE).read_bytes())
+    content[0:20], content[20:40] = content[20:40], content[0:20]
+    (root / FIRST_FILE).write_bytes(content)
+    only(root, "wrong_offset", FIRST_FILE, 0, 2)
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> tuple[golden.GoldenStore, Path, Path]:
+    (store,) = golden.stores("batch-cq-5.5.0")
+    root = golden.unpack(store, tmp_path)
+    return store, root, min(path for path in (root / "batchconsumequeue").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("byte", range(46))
+def test_a_bit_in_each_byte_of_a_batch_unit(batch: tuple[golden.GoldenStore, Path, Path], byte: int) -> None:
+    store, root, file = batch
+    flip(file, 46 + byte, 0x20)
+    found = verify_here(root, store.settings).verdicts
+    causes = ["wrong_offset"] * 8 + ["wrong_size"] * 4 + ["wrong_tags_code"] * 8 + ["wrong_entry"] * 8
+    causes += ["wrong_offset"] * 8 + ["wrong_size"] * 2 + ["wrong_entry"] * 8
+    assert found.counts == {causes[byte]: 1}
+    difference = found.differences[0]
+    assert (difference["artefact"], difference["position"]) == ("batchconsumequeue", 46)
+    assert difference["file"] == file.relative_to(root).as_posix()
+
+
+def test_batch_queue_file_deleted(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
+    store, root, file = batch
+    file.unlink()
+    found = verify_here(root, store.settings).verdicts
+    assert found.counts == {"missing_file": 1}
+    assert found.differences[0]["file"] == file.relative_to(root).as_posix()
+
+
+def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
+    """Units of deleted messages stay in front, and the others keep their places."""
+    store, root, file = batch
+    min((root / "commitlog").iterdir()).unlink()
+    verified = verify_here(root, store.settings)
+    assert not verified.verdicts.counts
+    assert any("retention took" in note for note in verified.verdicts.notes)
+    content = file.read_bytes()
+    units = range(0, len(content) // 46 * 46, 46)
+    alive = [at for at in units if struct.unpack_from(">q", content, at)[0] >= int(store.settings[SEGMENT])]
+    flip(file, alive[0] + 15)
+    assert verify_here(root, store.settings).verdicts.counts == {"wrong_tags_code": 1}
+
+
+def test_a_hash_in_the_place_of_a_delivery_time_of_a_record_that_is_kept(tmp_path: Path) -> None:
+    """The hash is taken from the record, whose body does not have its CRC."""
+    log = LogBuilder()
+    delayed = {"DELAY": "3", "REAL_TOPIC": "T"}
+    for body in (b"first", b"second", b"third"):
+        log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, tags="a", properties=delayed, body=body)
+    root = log.write(tmp_path / "store")
+    sizes = {"mappedFileSizeConsumeQueue": 200}
+    (tmp_path / "work").mkdir()
+    built = rebuild_here(root, tmp_path / "work", sizes, only=("consumequeue",))
+    shutil.copytree(Path(built.directory) / "consumequeue", root / "consumequeue")
+    (queue,) = (path for path in (root / "consumequeue").rglob("*") if path.is_file())
+    content = bytearray(queue.read_bytes())
+    struct.pack_into(">q", content, 20 + 12, ord("a"))
+    queue.write_bytes(content)
+    segment = root / "commitlog" / f"{0:020d}"
+    segment.write_bytes(segment.read_bytes().replace(b"second", b"Second"))
+    kept = {"only": ("consumequeue",), "on_damage": "salvage", "keep_crc_failures": True}
+    assert not verify_here(root, sizes, **kept).verdicts.counts
+    struct.pack_into(">q", content, 20 + 12, ord("b"))
+    queue.write_bytes(content)
+    assert verify_here(root, sizes, **kept).verdicts.counts == {"wrong_tags_code": 1}
+
+
+BATCH = {**SMALL, "mapperFileSizeBatchConsumeQueue": 2 * 46}
+
+
+@pytest.fixture
+def of_two_units(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A batch queue of nine units in files of two, whose first six are of messages that retention took."""
+    root = three_a_file(tmp_path, 9)
+    shutil.rmtree(root / "consumequeue")
+    (tmp_path / "batch").mkdir()
+    made = rebuild_here(root, tmp_path / "batch", BATCH, batch_topics=("T",), only=("consumequeue",))
+    (Path(made.directory) / "batchconsumequeue").rename(root / "batchconsumequeue")
+    for segment in sorted((root / "commitlog").iterdir())[:2]:
+        segment.unlink()
+    return root, sorted((root / "batchconsumequeue" / "T" / "0").iterdir())
+
+
+def test_units_of_deleted_messages_fill_whole_files_of_a_batch_queue(of_two_units: tuple[Path, list[Path]]) -> None:
+    root, files = of_two_units
+    assert [int(file.name) for file in files] == [0, 92, 184, 276, 368]
+    verified = verify_here(root, BATCH, only=("consumequeue",))
+    assert (verified.verdicts.counts, verified.compared["consume_queue_units"]) == ({}, 3)
+    assert verified.verdicts.notes == ["6 units in front of the log's begin point at messages that retention took"]
+    for file in files[:3]:  # retention takes whole files, too
+        file.unlink()
+        assert not verify_here(root, BATCH, only=("consumequeue",)).verdicts.counts
+    flip(files[3], 10)
+    found = verify_here(root, BATCH, only=("consumequeue",)).verdicts
+    assert found.counts == {"wrong_size": 1}
+
+
+def test_a_file_of_a_batch_queue_that_is_cut_short_says_nothing_of_places(
+    of_two_units: tuple[Path, list[Path]],
+) -> None:
+    root, files = of_two_units
+    with files[1].open("r+b") as file:
+        file.truncate(50)
+    found = verify_here(root, BATCH, only=("consumequeue",)).verdicts
+    assert found.counts == {"wrong_size": 1}
+    assert found.differences[0]["file"] == files[1].relative_to(root).as_posix()

@@ -1,0 +1,120 @@
+"""``verify`` as a command: exit codes, reports, damaged logs; and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.rebuilding import options_for
+
+from jobs.cli import command_line
+from jobs.verify import verify
+
+(STORE,) = golden.stores("base-clean-5.3.3")
+FILE = "consumequeue/A/0/00000000000000000000"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return golden.unpack(STORE, tmp_path)
+
+
+def sizes() -> list[str]:
+    given = options_for(Path(), Path(), STORE.settings).settings
+    return [part for name, value in given for part in ("--set", f"{name}={value}")]
+
+
+def run(capsys: pytest.CaptureFixture[str], root: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    code = command_line.main(["verify", "--store", str(root), "--json", *sizes(), *more])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def state(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.spark
+def test_healthy_store(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = state(root)
+    code, report = run(capsys, root)
+    assert (code, report["status"]) == (0, "ok")
+    assert report["log_end"] == STORE.end_offset
+    assert report["messages"] == STORE.entry["counts"]["messages"]
+    assert report["consume_queue_files"] == STORE.entry["counts"]["consume_queue_files"]
+    assert report["index_files"] == STORE.entry["counts"]["index_files"]
+    assert (report["differences"], report["counts"], report["hazards"]) == ([], {}, [])
+    assert state(root) == before
+
+
+@pytest.mark.spark
+def test_differences(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(root / FILE, 15)
+    (root / "checkpoint").unlink()
+    code, report = run(capsys, root)
+    assert (code, report["status"]) == (1, "differences")
+    assert report["counts"] == {"missing_file": 1, "wrong_tags_code": 1}
+    keys = {"artefact", "topic", "queue_id", "file", "position", "cause", "expected", "found"}
+    assert all(difference.keys() == keys for difference in report["differences"])
+
+
+@pytest.mark.spark
+def test_text_names_file_and_cause(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(root / FILE, 15)
+    assert command_line.main(["verify", "--store", str(root), *sizes()]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"wrong_tags_code: 1$", said, re.MULTILINE)
+    assert FILE in said
+
+
+def damage_third_segment(root: Path) -> int:
+    """Breaks a record's magic code; returns where that record begins."""
+    segment = sorted((root / "commitlog").iterdir())[2]
+    size = int.from_bytes(segment.read_bytes()[:4], "big")
+    flip(segment, size + 4)
+    return int(segment.name) + size
+
+
+@pytest.mark.spark
+def test_damaged_log(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    offset = damage_third_segment(root)
+    code, report = run(capsys, root)
+    assert (code, report["status"]) == (2, "refused")
+    code, report = run(capsys, root, "--on-damage", "stop")
+    assert (code, report["status"]) == (1, "damaged")
+    assert report["log_end"] == offset
+    assert report["counts"] == {}
+    assert report["hazards"] == []
+
+
+@pytest.mark.spark
+def test_salvaged_log_agrees_with_what_is_left(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage_third_segment(root)
+    code, report = run(capsys, root, "--on-damage", "salvage")
+    assert (code, report["status"]) == (1, "damaged")
+    assert report["lost_messages"] == 1
+    assert report["counts"] == {}, report["differences"]
+
+
+def test_topic_and_index_do_not_go_together(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = run(capsys, root, "--topic", "A", "--only", "index")
+    assert code == 64
+    assert "index" in report["error"]
+
+
+def test_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = run(capsys, tmp_path / "nothing")
+    assert code == 66
+
+
+def test_command_is_there() -> None:
+    assert command_line.JOBS["verify"].module == verify.__name__

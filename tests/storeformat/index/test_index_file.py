@@ -1,0 +1,359 @@
+"""Index files: bytes against a broker that puts one key at a time, and against the files of real brokers."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import golden
+
+from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
+from storeformat.index import index_file as ix
+from storeformat.storage import extents, files
+
+Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass
+class PutKey:
+    """One index file written as IndexFile#putKey does, entry after entry."""
+
+    slots: int
+    capacity: int
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_phy_offset: int = 0
+    end_phy_offset: int = 0
+    count_every_put: bool = False
+    hash_slot_count: int = 0
+    index_count: int = 1
+    content: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
+        self.content = bytearray(40 + 4 * self.slots + 20 * self.capacity)
+
+    def put(self, key_hash: int, phy_offset: int, store_timestamp: int) -> None:
+        slot_at = 40 + 4 * (key_hash % self.slots)
+        (prev,) = struct.unpack_from(">i", self.content, slot_at)
+        diff = int((store_timestamp - self.begin_timestamp) / 1000)
+        diff = 0 if self.begin_timestamp <= 0 else min(max(diff, 0), 0x7FFFFFFF)
+        entry_at = 40 + 4 * self.slots + 20 * self.index_count
+        struct.pack_into(">iqii", self.content, entry_at, key_hash, phy_offset, diff, prev)
+        struct.pack_into(">i", self.content, slot_at, self.index_count)
+        if self.index_count <= 1:
+            self.begin_phy_offset, self.begin_timestamp = phy_offset, store_timestamp
+        self.hash_slot_count += self.count_every_put or prev == 0
+        self.index_count += 1
+        self.end_phy_offset, self.end_timestamp = phy_offset, store_timestamp
+
+    def flushed(self) -> bytes:
+        struct.pack_into(
+            ">qqqqii",
+            self.content,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_phy_offset,
+            self.end_phy_offset,
+            self.hash_slot_count,
+            self.index_count,
+        )
+        return bytes(self.content)
+
+
+def columns(entries: list[tuple[int, int, int]]) -> Chunk:
+    table = np.array(entries, dtype=np.int64).reshape(-1, 3)
+    return table[:, 0].astype(np.int32), table[:, 1], table[:, 2]
+
+
+def chunked(entries: list[tuple[int, int, int]], cuts: list[int]) -> list[Chunk]:
+    borders = sorted({0, len(entries), *(cut for cut in cuts if cut < len(entries))})
+    return [columns(entries[a:b]) for a, b in zip(borders, [*borders[1:], len(entries)], strict=True)]
+
+
+def build(
+    chunks: list[Chunk], slots: int, max_index_num: int, start: ix.IndexHeader | None = None, every: bool = False
+) -> tuple[ix.IndexHeader, bytes]:
+    content = bytearray(ix.index_file_size(slots, max_index_num))
+
+    def write(position: int, data: memoryview) -> None:
+        content[position : position + len(data)] = data
+
+    header = ix.build_index_file(chunks, slots, max_index_num, write, start=start, count_every_put=every)
+    return header, bytes(content)
+
+
+key_hashes = st.one_of(st.integers(0, 12), st.integers(0, 0x7FFFFFFF))
+timestamps = st.one_of(
+    st.integers(1_700_000_000_000, 1_700_000_100_000), st.integers(-5000, 5000), st.just(1 << 45), st.just(0)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    entries=st.lists(st.tuples(key_hashes, st.integers(0, 1 << 50), timestamps), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+    slots=st.integers(1, 30),
+    previous=st.tuples(timestamps, st.integers(0, 1 << 40)),
+    every=st.booleans(),
+    at_once=st.sampled_from([1, 3, 1 << 16]),
+)
+def test_bytes_are_those_of_one_put_after_the_other(
+    *,
+    entries: list[tuple[int, int, int]],
+    cuts: list[int],
+    slots: int,
+    previous: tuple[int, int],
+    every: bool,
+    at_once: int,
+) -> None:
+    start = ix.first_header(*previous)
+    model = PutKey(slots, 61, *struct.unpack(">qqqq", start.to_bytes()[:32]), count_every_put=every)
+    for entry in entries:
+        model.put(*entry)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ix, "ENTRIES_AT_ONCE", at_once)
+        patch.setattr(ix, "_SLOTS_AT_ONCE", at_once)
+        header, content = build(chunked(entries, cuts), slots, 61, start, every)
+    assert content == model.flushed()
+    assert ix.parse_header(content) == header
+    assert header.entries == len(entries)
+
+
+def test_slots_that_nobody_uses_stay_holes(tmp_path: Path) -> None:
+    """A broker maps the file and touches only the pages of the slots and entries that it writes."""
+    slots, max_index_num = 5_000_000, 20_000_000
+    model = PutKey(slots, 4)
+    entries = [(5, 900, 1_700_000_000_000), (4_999_999, 950, 1_700_000_000_500), (2_500_000, 999, 1_700_000_001_000)]
+    for entry in entries:
+        model.put(*entry)
+    path = tmp_path / "20231114221320000"
+    size = ix.index_file_size(slots, max_index_num)
+    with files.FileWriter(str(path)) as writer:
+        ix.build_index_file([columns(entries)], slots, max_index_num, writer.write_at)
+        writer.finish(size)
+    assert (path.stat().st_size, path.stat().st_blocks * 512 < 2 << 20) == (size, True)
+    with path.open("rb") as file:
+        assert file.read(len(model.content)) == model.flushed()
+    assert extents.stray_byte(str(path), 40 + 4 * slots + 20 * 4) is None
+
+
+def test_first_entry_after_a_full_file_counts_from_its_end() -> None:
+    """Seen in real brokers: time_diff 97 of the first entry, while the header's begin is its own store time."""
+    header, content = build([columns([(5, 900, 1_700_000_097_999)])], 3, 5, ix.first_header(1_700_000_000_000, 800))
+    assert header.begin_timestamp == 1_700_000_097_999
+    assert struct.unpack_from(">iqii", content, 40 + 12 + 20) == (5, 900, 97, 0)
+
+
+def test_empty_file_after_a_full_one_holds_its_end_only() -> None:
+    header, content = build([], 3, 5, ix.first_header(1_700_000_000_000, 800))
+    assert header == ix.IndexHeader(1_700_000_000_000, 1_700_000_000_000, 800, 800, 0, 1)
+    assert content[:40] == ix.first_header(1_700_000_000_000, 800).to_bytes()
+    assert not any(content[40:])
+    assert ix.first_header(-3, -4) == ix.IndexHeader()
+
+
+def test_a_full_file_counts_to_its_configured_number() -> None:
+    entries = columns([(n, n, n) for n in range(4)])
+    assert build([entries], 3, 5)[0].index_count == 5
+    with pytest.raises(TotalsDisagree, match="found 5"):
+        build([entries, columns([(1, 1, 1)])], 3, 5)
+
+
+def test_many_entries_in_few_slots_and_few_in_many() -> None:
+    rng = np.random.default_rng(11)
+    for slots, values in ((100_003, 1 << 31), (7, 1 << 31), (100_003, 50)):
+        hashes = rng.integers(0, values, 300_000, dtype=np.int64).astype(np.int32)
+        table = np.zeros(slots, dtype=np.int32)
+        links = [
+            ix.link_entries(ix.key_slots(hashes[begin : begin + 70_000], slots), begin + 1, table)
+            for begin in range(0, len(hashes), 70_000)
+        ]
+        newest = dict[int, int]()
+        expected = []
+        for number, slot in enumerate((hashes % slots).tolist(), 1):
+            expected.append(newest.get(slot, 0))
+            newest[slot] = number
+        assert np.concatenate(links).tolist() == expected
+        assert {slot: number for slot, number in enumerate(table.tolist()) if number} == newest
+
+
+def test_sizes() -> None:
+    assert ix.index_file_size(5_000_000, 20_000_000) == 420_000_040
+    for slots, max_index_num in ((0, 10), (10, 1), (-5, 10), (1 << 30, 10)):
+        with pytest.raises(WrongSettings):
+            ix.index_file_size(slots, max_index_num)
+    with pytest.raises(NotAStore):
+        ix.parse_header(bytes(39))
+
+
+@pytest.mark.parametrize(("slots", "max_index_num"), [(1, 2), (1, 5), (7, 5), (100, 60)])
+def test_a_full_file_shows_its_sizes(slots: int, max_index_num: int) -> None:
+    entries = [(5 * n, 100 * n, 1_700_000_000_000 + n) for n in range(1, max_index_num)]
+    _, content = build([columns(entries)], slots, max_index_num)
+    assert ix.sizes_shown(len(content), reader(content)) == (slots, max_index_num)
+    for more in (1, 2, 3, 4):
+        assert ix.sizes_shown(len(content) + more, reader(content + bytes(more))) is None
+    for count in range(max_index_num - 1):  # what is not written looks like an entry of hash 0
+        _, not_full = build([columns(entries[:count])], slots, max_index_num)
+        assert ix.sizes_shown(len(not_full), reader(not_full)) is None, count
+    last = ix.entries_position(slots) + 20 * (max_index_num - 1)
+    negative = content[:last] + b"\xff" + content[last + 1 :]
+    assert ix.sizes_shown(len(content), reader(negative)) is None
+    assert ix.sizes_shown(len(content), reader(content[:40])) is None
+
+
+def test_an_empty_file_shows_nothing() -> None:
+    content = ix.first_header().to_bytes() + bytes(4 * 3 + 20)
+    assert ix.sizes_shown(len(content), reader(content)) is None
+
+
+def test_names_ascend_whatever_the_times_are() -> None:
+    day = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC, 10:13:20 in the westmost zone
+    names = ix.index_file_names([day, day + 5, day + 5, day - 1000, day + 10, 0, -7, 1 << 62, 1 << 62])
+    assert names[:4] == ["20231114101320000", "20231114101320005", "20231114101320006", "20231114101320007"]
+    assert names[4:7] == ["20231114101320010", "20231114101320011", "20231114101320012"]
+    assert names[7:] == ["99991231235959998", "99991231235959999"]
+    assert ix.index_file_names([0, -1, 3]) == ["19700101000000000", "19700101000000001", "19700101000000002"]
+    assert ix.index_file_names([]) == []
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=20))
+def test_names_are_17_digits_in_strict_order(times: list[int]) -> None:
+    names = ix.index_file_names(times)
+    assert all(len(name) == 17 and name.isascii() and name.isdigit() for name in names)
+    assert names == sorted(set(names))
+
+
+def with_live_header(content: bytes) -> bytes:
+    """A file that was created and never flushed counts from 0 on disk; the broker reads that as 1."""
+    return content[:36] + struct.pack(">i", max(struct.unpack_from(">i", content, 36)[0], 1)) + content[40:]
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(), ids=str)
+def test_files_rebuilt_from_the_entries_of_real_brokers(store: golden.GoldenStore) -> None:
+    """Key hashes, offsets and times of each real file come back as the same bytes, header and links included.
+
+    An entry does not hold its exact time, only seconds; the header has that of the first and of the last entry.
+    """
+    slots, max_index_num = int(store.settings["maxHashSlotNum"]), int(store.settings["maxIndexNum"])
+    files = [path.read_bytes() for path in sorted((golden.unpack(store) / "index").iterdir())]
+    previous = ix.IndexHeader()
+    after_lost_file = store.compare == "from_min"  # what the first file's first entry counts from is gone
+    differing = []
+    for number, content in enumerate(files):
+        header = ix.parse_header(content)
+        entries = np.frombuffer(content, ix.ENTRY, header.entries + 1, ix.entries_position(slots))[1:]
+        times = header.begin_timestamp + entries["time_diff"].astype(np.int64) * 1000
+        times[:1], times[-1:] = header.begin_timestamp, header.end_timestamp
+        start = ix.first_header(previous.end_timestamp, previous.end_phy_offset)
+        if previous.entries != max_index_num - 1:  # not made after a full file: the first of all, or after a recovery
+            start = ix.first_header()
+        cuts = [header.entries // 3, header.entries // 2]
+        rows = list(zip(entries["key_hash"].tolist(), entries["phy_offset"].tolist(), times.tolist(), strict=True))
+        _, built = build(chunked(rows, cuts), slots, max_index_num, start, every=store.version_tuple < (4, 7, 1))
+        if built != with_live_header(content) and not (after_lost_file and number == 0):
+            differing.append(number)
+        previous = header
+    assert files
+    assert differing == []
+
+
+def reader(content: bytes) -> ix.Read:
+    return lambda position, length: content[position : position + length]
+
+
+def test_key_texts_of_a_real_broker() -> None:
+    assert ix.key_hash("TopicT", "U0") == 1902675303
+    assert ix.key_hash("TopicT", "T#a||b") == 678982862
+
+
+ENTRIES = [(hashed, 100 * n, 1_700_000_000_000 + 700 * n) for n, hashed in enumerate([7, 4, 1, 7, 7, 4, 7])]
+
+
+def test_walk_of_a_slot_is_newest_first_with_strangers() -> None:
+    header, content = build([columns(ENTRIES)], 3, 9)  # 7, 4 and 1 share slot 1
+    walked = list(ix.chain(reader(content), header, 3, 7))
+    assert [entry.number for entry in walked] == [7, 6, 5, 4, 3, 2, 1]
+    assert [entry.key_hash for entry in walked] == [7, 4, 7, 7, 1, 4, 7]
+    assert list(ix.chain(reader(content), header, 3, 2)) == []
+
+    def select(max_num: int, begin: int, end: int) -> list[int]:
+        return ix.select_phy_offsets(reader(content), header, 3, 7, max_num=max_num, begin=begin, end=end)
+
+    assert select(32, 0, 1 << 62) == [600, 400, 300, 0]
+    assert select(2, 0, 1 << 62) == [600, 400]
+    # the messages of 2.1 s and 2.8 s after the begin both count as 2 s
+    assert select(32, 1_700_000_002_000, 1_700_000_003_999) == [400, 300]
+    assert select(32, 1_700_000_002_001, 1_700_000_003_999) == []
+
+
+def test_walk_ends_where_links_are_broken() -> None:
+    header, content = build([columns(ENTRIES)], 3, 9)
+    entry_7 = ix.entries_position(3) + 20 * 7
+    for prev, numbers in ((7, [7]), (99, [7]), (-1, [7]), (0, [7])):
+        broken = content[: entry_7 + 16] + struct.pack(">i", prev) + content[entry_7 + 20 :]
+        assert [entry.number for entry in ix.chain(reader(broken), header, 3, 7)] == numbers
+    entry_6 = entry_7 - 20
+    circle = content[: entry_6 + 16] + struct.pack(">i", 7) + content[entry_6 + 20 :]
+    assert len(list(ix.chain(reader(circle), header, 3, 7))) == 7
+    before_begin = content[: entry_6 + 12] + struct.pack(">i", -1) + content[entry_6 + 16 :]
+    assert [entry.number for entry in ix.chain(reader(before_begin), header, 3, 7)] == [7]
+    assert list(ix.chain(reader(content[: entry_7 + 3]), header, 3, 7)) == []
+    assert list(ix.chain(reader(content[:41]), header, 3, 7)) == []
+
+
+def test_query_stops_at_the_first_file_older_than_its_begin() -> None:
+    built = [build([columns([(7, 10 + n, 1_700_000_000_000 + n * 60_000)])], 3, 9) for n in range(4)]
+    files = [(header, reader(content)) for header, content in built]
+    ever = {"begin": 0, "end": (1 << 63) - 1}
+    assert ix.query_offsets(files, 3, 7, max_num=64, **ever) == [13, 12, 11, 10]
+    assert ix.query_offsets(files, 3, 7, max_num=2, **ever) == [13, 12]
+    assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_060_000, end=1_700_000_120_000) == [12, 11]
+    # a newer file whose clock was wrong hides all older ones, as in a broker
+    late = build([columns([(7, 14, 5_000)])], 3, 9)
+    files.append((late[0], reader(late[1])))
+    assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_000_000, end=1 << 62) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(min_size=40, max_size=400), st.integers(1, 20), st.integers(0, 100))
+def test_queries_of_any_bytes_end(content: bytes, slots: int, hashed: int) -> None:
+    header = ix.parse_header(content)
+    number_of_entries = len(list(ix.chain(reader(content), header, slots, hashed)))
+    assert number_of_entries <= header.entries
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(lambda store: "answers" in store.entry), ids=str)
+def test_queries_are_answered_as_the_real_broker_did(store: golden.GoldenStore) -> None:
+    slots = int(store.settings["maxHashSlotNum"])
+    contents = [path.read_bytes() for path in sorted((golden.unpack(store) / "index").iterdir())]
+    files = [(ix.parse_header(content), reader(content)) for content in contents]
+    queries = store.entry["answers"]["queries"]
+    assert queries
+    for query in queries:
+        hashed = ix.key_hash(query["topic"], query["key"])
+        max_num = min(query["maxNum"], 64)
+        found = ix.query_offsets(files, slots, hashed, max_num=max_num, begin=query["begin"], end=query["end"])
+        assert sorted(offset for offset in found if offset >= store.min_offset) == query["commitLogOffsets"], query
+
+
+@pytest.mark.golden
+def test_links_of_a_real_file_follow_from_its_hashes() -> None:
+    (store,) = golden.stores("base-larger-5.3.3")
+    slots = int(store.settings["maxHashSlotNum"])
+    for path in sorted((golden.unpack(store) / "index").iterdir()):
+        content = path.read_bytes()
+        header = ix.parse_header(content)
+        entries = ix.parse_entries(content[ix.entries_position(slots) :])[1 : header.index_count]
+        table = np.zeros(slots, dtype=np.int32)
+        links = ix.link_entries(ix.key_slots(entries["key_hash"].astype(np.int32), slots), 1, table)
+        assert links.tolist() == entries["prev_index"].tolist()
+        assert table.tolist() == ix.parse_slots(content, slots).tolist()

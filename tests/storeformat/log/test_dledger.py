@@ -1,0 +1,319 @@
+"""Entries of a DLedger log: what is one, what may follow it, how far they are committed, what survives damage."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from support.entry_log import HEAD, EntryLogBuilder, encode_entry
+from support.in_memory import Bytes
+from support.store_builder import Message, encode_record
+
+from storeformat.errors import RecordDefect
+from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Split, search_certificate
+from storeformat.log.dledger import (
+    ENTRIES,
+    HEAD_SIZE,
+    Committed,
+    EntryFraming,
+    committed_end,
+    committed_index,
+    framing_of,
+    is_of_group,
+)
+from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber
+from storeformat.record.decode import DecodeRules
+from storeformat.salvage.dledger_survey import survey_entries
+from storeformat.salvage.survey import Broken, Finding, Survey
+from storeformat.store.layout import find_segments
+
+SIZE = 8192
+RULES = DecodeRules()
+
+
+def a_log(count: int = 20) -> EntryLogBuilder:
+    log = EntryLogBuilder(SIZE)
+    for number in range(count):
+        log.message(topic="T", queue_id=number % 3, body=b"body %d " % number + bytes(number % 50), tags="t")
+    return log
+
+
+def walk(data: bytes, block_size: int = SIZE, base: int = 0) -> tuple[BlockWindow, ChainWalk, list[int]]:
+    segment = Segment("x", base, len(data), ENTRIES)
+    window = BlockWindow(Bytes(data), segment)  # type: ignore[arg-type]
+    chain = ChainWalk(window, Split(0, segment, base, segment.end, segment.end, base), base, RULES, block_size)
+    return window, chain, [int(offset) for block in chain for offset in block.offsets]
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+@pytest.mark.parametrize("block_size", [60, 200, 1000, SIZE])
+def test_entries_lead_to_their_records(block_size: int) -> None:
+    log = a_log()
+    _, chain, found = walk(log.segments[0], block_size)
+    assert found == [placed.offset for placed in log.records]
+    assert (chain.position, chain.ended, chain.defect) == (log.end_offset, ChainEnd.DEFECT, RecordDefect.UNWRITTEN)
+    assert (chain.first, chain.last) == (EntryNumber(0, 0), EntryNumber(19, 0))
+
+
+def test_a_blank_closes_a_file() -> None:
+    log = a_log()
+    blank = log.blank()
+    _, chain, found = walk(log.segments[0])
+    assert len(found) == 20
+    assert (chain.position, chain.ended) == (blank, ChainEnd.BLANK)
+    _, chain, _ = walk(changed(log.segments[0], blank + 4, struct.pack(">i", 99)))
+    assert (chain.ended, chain.defect) == (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "defect"),
+    [
+        pytest.param(0, struct.pack(">i", 2), RecordDefect.ILLEGAL_MAGIC, id="magic"),
+        pytest.param(4, struct.pack(">i", 60), RecordDefect.SIZE_TOO_SMALL, id="size too small"),
+        pytest.param(4, struct.pack(">i", 1 << 20), RecordDefect.TRUNCATED, id="size too large"),
+        pytest.param(4, struct.pack(">i", 180), RecordDefect.BAD_ENTRY, id="size wrong"),
+        pytest.param(8, struct.pack(">q", 9), RecordDefect.ENTRY_OUT_OF_ORDER, id="index"),
+        pytest.param(8, struct.pack(">q", -1), RecordDefect.BAD_ENTRY, id="index negative"),
+        pytest.param(24, struct.pack(">q", 5), RecordDefect.BAD_ENTRY, id="pos"),
+        pytest.param(44, struct.pack(">i", 5), RecordDefect.BAD_ENTRY, id="body length"),
+        pytest.param(48, struct.pack(">i", 150), RecordDefect.BAD_ENTRY, id="the record's own size"),
+        pytest.param(52, struct.pack(">i", 1), RecordDefect.ILLEGAL_MAGIC, id="the record's magic"),
+        pytest.param(76, struct.pack(">q", 1), RecordDefect.FOREIGN_OFFSET, id="the record's own offset"),
+        pytest.param(138, b"?", RecordDefect.BODY_CRC, id="body"),
+    ],
+)
+def test_a_damaged_entry_is_named_and_only_it_is_lost(field: int, value: bytes, defect: RecordDefect) -> None:
+    log = a_log()
+    lost = log.records[5]
+    entry = lost.offset - HEAD.size
+    data = changed(log.segments[0], entry + field, value)
+    for block_size in (SIZE, 200, 60):
+        _, chain, found = walk(data, block_size)
+        assert found == [placed.offset for placed in log.records[:5]]
+        assert (chain.position, chain.ended, chain.defect) == (entry, ChainEnd.DEFECT, defect)
+        assert (chain.first, chain.last) == (EntryNumber(0, 0), EntryNumber(4, 0))
+    survey = look_behind(data)
+    assert survey.pieces == ((lost.end, log.end_offset),)
+    (gap, rest) = survey.gaps
+    assert (gap.begin, gap.end, gap.finding) == (entry, lost.end, Finding.RECORD)
+    assert (rest.begin, rest.end, rest.finding) == (log.end_offset, SIZE, Finding.ZEROS)
+    if field in (4, 8, 24, 44):  # the record itself is sound
+        assert gap.record is not None
+        assert (gap.record.offset, gap.record.queue_offset) == (lost.offset, lost.message.queue_offset)
+
+
+def look_behind(data: bytes) -> Survey:
+    window, chain, _ = walk(data)
+    assert chain.ended == ChainEnd.DEFECT
+    place = Broken(Segment("x", 0, len(data), ENTRIES), chain.position, chain.defect, len(data), last_entry=chain.last)
+    return survey_entries(window, place, RULES)
+
+
+def test_behind_several_damaged_entries_the_next_sound_one_goes_on() -> None:
+    log = a_log()
+    begin, end = log.records[3].offset - 30, log.records[9].offset + 30
+    survey = look_behind(changed(log.segments[0], begin, bytes(end - begin)))
+    assert survey.pieces == ((log.records[9].end, log.end_offset),)
+    assert [gap.finding for gap in survey.gaps] == [Finding.BYTES, Finding.ZEROS]
+
+
+def test_copies_of_entries_in_a_lost_body_do_not_survive() -> None:
+    log = a_log(5)
+    held = encode_record(Message("Copied", queue_offset=0, store_timestamp=1), 0)
+    where = log.end_offset + HEAD.size + 88 + HEAD.size
+    log.message(body=encode_entry(encode_record(Message("Copied"), where), 3, 0, where - HEAD.size) + held)
+    lost = log.records[-1]
+    log.message(body=b"the next")
+    survey = look_behind(changed(log.segments[0], lost.offset - HEAD.size + 4, struct.pack(">i", 1 << 20)))
+    assert survey.pieces == ((lost.end, log.end_offset),)
+    assert survey.gaps[0].finding == Finding.RECORD
+
+
+def test_a_damaged_blank_and_a_damaged_last_entry() -> None:
+    log = a_log()
+    blank = log.blank()
+    survey = look_behind(changed(log.segments[0], blank + 4, b"\0\0\0\x09"))
+    assert [(gap.begin, gap.end, gap.finding) for gap in survey.gaps] == [(blank, SIZE, Finding.BLANK)]
+    log = a_log()
+    last = log.records[-1]
+    survey = look_behind(changed(log.segments[0], last.offset + 90, b"?"))
+    assert [(gap.begin, gap.end, gap.finding) for gap in survey.gaps] == [
+        (last.offset - HEAD.size, last.end, Finding.RECORD),
+        (last.end, SIZE, Finding.ZEROS),
+    ]
+
+
+def test_entries_of_an_older_term_behind_the_end_are_stale() -> None:
+    """What a follower is left with that cut its tail off: the next entry lies just where the old one did."""
+    log = a_log()
+    cut = log.records[10]
+    old_end = log.end_offset
+    log.truncate(cut.offset - HEAD.size)
+    log.term = 2
+    log.message(topic="T", queue_id=1, body=cut.message.body, tags="t")
+    assert log.end_offset == cut.end
+    for block_size in (SIZE, 60):
+        _, chain, found = walk(log.segments[0], block_size)
+        assert found == [placed.offset for placed in log.records]
+    assert (chain.position, chain.defect) == (cut.end, RecordDefect.ENTRY_OUT_OF_ORDER)
+    survey = look_behind(log.segments[0])
+    assert survey.pieces == ()
+    assert [(gap.begin, gap.end, gap.finding) for gap in survey.gaps] == [
+        (cut.end, old_end, Finding.STALE),
+        (old_end, SIZE, Finding.ZEROS),
+    ]
+
+
+def test_only_a_whole_entry_is_certified() -> None:
+    log = a_log(3)
+    where = log.end_offset + HEAD.size + 88
+    log.message(body=encode_record(Message("Copied"), where))  # a record without an entry around it
+    log.message()
+    data, segment = log.segments[0], Segment("x", 0, SIZE, ENTRIES)
+    window = BlockWindow(Bytes(data), segment)  # type: ignore[arg-type]
+    begins = [placed.offset - HEAD.size for placed in log.records]
+    for before, at in pairwise(begins):
+        assert search_certificate(window, before + 1, SIZE, SIZE, 100).first == at
+    assert search_certificate(window, begins[-1] + 1, SIZE, SIZE, 100).first is None
+    assert search_certificate(window, 1, begins[1], SIZE).first is None
+
+
+def test_numbers_go_on() -> None:
+    last, follows = EntryNumber(5, 2), ENTRIES.follows
+    assert follows(last, EntryNumber(6, 2))
+    assert follows(last, EntryNumber(6, 3))
+    assert not follows(last, EntryNumber(6, 1))
+    assert EntryFraming(6).follows(last, EntryNumber(6, 1))
+    assert not EntryFraming(5).follows(last, EntryNumber(6, 1))
+    assert not follows(last, EntryNumber(7, 2))
+    assert not EntryFraming(9).follows(last, EntryNumber(7, 2))
+    assert follows(last, EntryNumber(7, 2), gap=True)
+    assert not follows(last, EntryNumber(5, 2), gap=True)
+    assert follows(None, EntryNumber(7, 2))
+    assert follows(last, None)
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "framing"),
+    [
+        (encode_entry(bytes(91), 0, 0, 8192), 8192, ENTRIES),
+        (struct.pack(">ii", -1, 8192) + bytes(40), 8192, None),
+        (encode_record(Message(), 8192), 8192, PLAIN),
+        (struct.pack(">iI", 8192, 0xCBD43194) + bytes(40), 8192, PLAIN),
+        (encode_entry(bytes(91), 0, 0, 4096), 8192, None),
+        (b"anything at all, as long as it is no head of either", 0, None),
+        (bytes(48), 0, None),
+        (b"\1", 0, None),
+    ],
+)
+def test_the_first_bytes_show_the_framing(head: bytes, base: int, framing: object) -> None:
+    assert framing_of(head, base) == framing
+
+
+# --------------------------------------------------------------------------------------------- how far is it committed
+def committed(log: EntryLogBuilder, root: Path, index: int) -> Committed:
+    log.write(root, index)
+    group = root / "dledger-n0"
+    assert committed_index(str(group / "checkpoint")) == index
+    return committed_end(find_segments([str(group / "data")], None), index)
+
+
+def two_files() -> EntryLogBuilder:
+    log = a_log(20)
+    log.blank()
+    for number in range(5):
+        log.message(body=b"in the second file %d" % number)
+    return log
+
+
+@pytest.mark.parametrize("index", [0, 7, 18, 19, 20, 23])
+def test_what_is_committed_ends_where_its_last_entry_does(tmp_path: Path, index: int) -> None:
+    log = two_files()
+    found = committed(log, tmp_path, index)
+    assert found.end == log.records[index].end
+    assert f"committedIndex={index}" in found.note
+
+
+def test_a_log_that_is_all_committed_has_no_such_end(tmp_path: Path) -> None:
+    assert committed(two_files(), tmp_path / "end", 24) == Committed()
+    closed = a_log(20)
+    closed.blank()  # the next file is there, and empty
+    assert committed(closed, tmp_path / "blank", 19) == Committed()
+    segments = find_segments([str(tmp_path / "blank" / "dledger-n0" / "data")], None)
+    assert len(segments) == 2
+    assert committed_end(segments[:1], 19) == Committed()  # it is not there yet
+
+
+def test_a_checkpoint_that_does_not_fit_the_log(tmp_path: Path) -> None:
+    ahead = committed(two_files(), tmp_path / "ahead", 30)
+    end = two_files().end_offset
+    assert ahead == Committed(None, "entry 30 is committed, but the entries break off behind number 24", end)
+    nothing = committed(two_files(), tmp_path / "nothing", -1)
+    assert (nothing.end, "no entry of this log is committed" in nothing.note) == (0, True)
+
+
+def zeroed(log: EntryLogBuilder, root: Path, *lost: int) -> None:
+    """Zeros entries of a log, by their numbers."""
+    for placed in (log.records[number] for number in lost):
+        base = (placed.offset - HEAD_SIZE) // SIZE * SIZE
+        with (root / "dledger-n0" / "data" / f"{base:020d}").open("r+b") as file:
+            file.seek(placed.offset - HEAD_SIZE - base)
+            file.write(bytes(placed.size + HEAD_SIZE))
+
+
+@pytest.mark.parametrize(
+    ("lost", "index", "end"),
+    [
+        ((0,), 7, lambda log: log.records[7].end),
+        ((0, 1, 2), 1, lambda log: log.records[3].offset - HEAD_SIZE),
+        (tuple(range(20)), 7, lambda log: SIZE),
+        ((5,), 7, lambda log: log.records[7].end),
+        ((7,), 7, lambda log: log.records[8].offset - HEAD_SIZE),
+        ((5, 9), 12, lambda log: log.records[12].end),
+        ((18, 19), 19, lambda log: SIZE),
+        ((20,), 20, lambda log: log.records[21].offset - HEAD_SIZE),
+        ((20,), 22, lambda log: log.records[22].end),
+    ],
+    ids=["the first is lost", "it and all before it", "its file", "one before it", "it alone", "two before it",
+         "the last of its file", "the first of a file", "one before it in the last file"],
+)  # fmt: skip
+def test_what_lies_behind_damage_is_no_more_committed_than_before(
+    lost: tuple[int, ...], index: int, end: Callable[[EntryLogBuilder], int], tmp_path: Path
+) -> None:
+    log = two_files()
+    log.write(tmp_path)
+    zeroed(log, tmp_path, *lost)
+    found = committed_end(find_segments([str(tmp_path / "dledger-n0" / "data")], None), index)
+    assert found.end == end(log)
+    assert f"entries from offset {found.end} on are not known to be committed" in found.note
+
+
+def test_a_file_that_was_listed_too_early_is_no_loss(tmp_path: Path) -> None:
+    closed = a_log(20)
+    closed.blank()
+    closed.write(tmp_path, 25)
+    (tmp_path / "dledger-n0" / "data" / f"{SIZE:020d}").unlink()
+    assert committed_end(find_segments([str(tmp_path / "dledger-n0" / "data")], None), 25) == Committed()
+
+
+def test_a_checkpoint_may_be_missing_or_empty(tmp_path: Path) -> None:
+    assert committed_index(str(tmp_path / "checkpoint")) is None
+    (tmp_path / "checkpoint").write_text("endIndex=5\n")
+    assert committed_index(str(tmp_path / "checkpoint")) is None
+
+
+def test_what_a_blank_says_of_its_size() -> None:
+    for size in (12, 1 << 30, -3):
+        assert ENTRIES.blank_size(struct.pack(">ii", -1, size)) == size
+        assert PLAIN.blank_size(struct.pack(">iI", size, 0xCBD43194)) == size
+
+
+def test_where_a_member_of_a_group_keeps_its_entries() -> None:
+    named = ("/store/dledger-n0/data", "/store/dledger-n0/index", "/store/commitlog/data", "/store/dledger-n0")
+    assert [is_of_group(name) for name in named] == [True, False, False, False]

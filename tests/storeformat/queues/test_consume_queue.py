@@ -1,0 +1,272 @@
+"""Consume queues: placement against a broker that puts one message at a time, files against those of real brokers."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import golden
+
+from storeformat.errors import TotalsDisagree, WrongSettings
+from storeformat.queues import consume_queue as cq
+from storeformat.store import layout
+
+
+@dataclass
+class Queue:
+    """A consume queue as ConsumeQueue#putMessagePositionInfo writes it, one put after the other; -1 is a pre-blank."""
+
+    units: list[int] = field(default_factory=list)
+    first: int | None = None
+
+    def put(self, queue_offset: int, message: int) -> None:
+        if queue_offset == 0:  # a new life of the topic: what the broker had was deleted with it
+            self.units, self.first = [], 0
+        if queue_offset < 0:
+            return
+        if self.first is None:
+            self.first = queue_offset
+            self.units = [-1] * queue_offset
+        if queue_offset == 0 or queue_offset >= len(self.units):
+            self.units.append(message)
+
+
+def cut(offsets: list[int], cuts: set[int]) -> list[tuple[int, int, int]]:
+    """Runs (first queue offset, count, number of the first message): at every break of order, and at ``cuts``."""
+    runs: list[tuple[int, int, int]] = []
+    for message, offset in enumerate(offsets):
+        if runs and message not in cuts and offset == runs[-1][0] + runs[-1][1]:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1, runs[-1][2])
+        else:
+            runs.append((offset, 1, message))
+    return runs
+
+
+def assemble(plan: cq.QueuePlan, files: cq.FilePlan, first_messages: list[int], per_file: int) -> dict[int, list[int]]:
+    """Message numbers by queue and position, put together from the files of a plan; 0 beyond the end."""
+    queues: dict[int, list[int]] = {}
+    for number, queue in enumerate(files.queue.tolist()):
+        units = [-1] * int(files.pre_blanks[number])
+        for piece in range(files.slices_begin[number], files.slices_end[number]):
+            begin, count = int(files.run_begin[piece]), int(files.count[piece])
+            message = first_messages[files.run[piece]] + begin
+            units += [message] * count if files.filler[piece] else range(message, message + count)
+        assert 0 < len(units) <= per_file
+        content = queues.setdefault(int(plan.queues[queue]), [-1] * int(files.first_queue_offset[number]))
+        assert len(content) == files.first_queue_offset[number], "files of a queue follow each other"
+        content += units
+    return queues
+
+
+queue_lives = st.lists(
+    st.one_of(
+        st.tuples(st.just(0), st.integers(1, 9)),
+        st.tuples(st.integers(0, 30), st.integers(1, 9)),
+        st.tuples(st.integers(-3, 3), st.integers(1, 5)),
+    ),
+    min_size=1,
+    max_size=7,
+).map(lambda lives: [first + step for first, count in lives for step in range(count)])
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.dictionaries(st.integers(0, 50), st.tuples(queue_lives, st.sets(st.integers(0, 60))), max_size=6),
+    st.integers(1, 12),
+)
+def test_placement_is_that_of_one_put_after_the_other(
+    queues: dict[int, tuple[list[int], set[int]]], per_file: int
+) -> None:
+    owners, firsts, counts, first_messages = [], [], [], []
+    expected = {}
+    for queue in sorted(queues):
+        offsets, cuts = queues[queue]
+        model = Queue()
+        for message, offset in enumerate(offsets):
+            model.put(offset, message)
+        if model.first is not None:
+            expected[queue] = model.units
+        for first, count, message in cut(offsets, cuts):
+            owners.append(queue)
+            firsts.append(first)
+            counts.append(count)
+            first_messages.append(message)
+    plan = cq.plan_queues(owners, firsts, counts)
+    found = assemble(plan, cq.plan_files(plan, per_file * cq.UNIT_SIZE), first_messages, per_file)
+    assert found == expected
+    for number, queue in enumerate(plan.queues.tolist()):
+        written = sum(unit >= 0 for unit in expected.get(queue, ()))
+        assert plan.end[number] - plan.first[number] == written
+        assert plan.earlier_lives[number] + plan.dropped[number] + written == len(queues[queue][0])
+
+
+def test_no_runs_make_no_files() -> None:
+    plan = cq.plan_queues([], [], [])
+    assert len(plan.queues) == 0
+    assert len(cq.plan_files(plan, 1000).queue) == 0
+
+
+def test_a_queue_that_ends_with_its_file_has_no_further_one() -> None:
+    files = cq.plan_files(cq.plan_queues([0], [0], [100]), 50 * cq.UNIT_SIZE)
+    assert files.first_queue_offset.tolist() == [0, 50]
+    assert files.count.tolist() == [50, 50]
+
+
+def test_head_of_a_queue_whose_first_messages_are_gone() -> None:
+    plan = cq.plan_queues([4], [137], [20])
+    files = cq.plan_files(plan, 50 * cq.UNIT_SIZE)
+    assert files.first_queue_offset.tolist() == [100, 150]
+    assert files.pre_blanks.tolist() == [37, 0]
+    assert (plan.first[0], plan.end[0]) == (137, 157)
+
+
+def test_notes_say_what_was_left_out() -> None:
+    # first life 0-4; second life 0-2, then 1 again (late), then 7 (shifted to 3), then one below zero
+    plan = cq.plan_queues([1] * 5, [0, 0, 1, 7, -1], [5, 3, 1, 2, 1])
+    assert plan.earlier_lives.tolist() == [5]
+    assert plan.dropped.tolist() == [2]
+    assert plan.shifted.tolist() == [2]
+    assert plan.end.tolist() == [5]
+    assert plan.position[3] == 3
+
+
+def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
+    runs = ([7] * 3, [10, 20, 25], [5, 2, 4])
+    assert cq.plan_queues(*runs).end.tolist() == [21], "a broker leaves no gap"
+    plan = cq.plan_queues(*runs, after_damage=[False, True, False])
+    assert plan.position.tolist() == [10, 20, 22]
+    assert plan.fill.tolist() == [0, 5, 0]
+    files = cq.plan_files(plan, 8 * cq.UNIT_SIZE)
+    assert assemble(plan, files, [100, 200, 300], 8)[7][10:] == [
+        *range(100, 105),
+        *[200] * 5,
+        *range(200, 202),
+        *range(300, 304),
+    ]
+
+
+def test_a_queue_whose_first_messages_are_lost_is_filled_from_its_begin() -> None:
+    plan = cq.plan_queues([7, 7], [3, 9], [2, 1], after_damage=[True, True])
+    assert plan.first.tolist() == [0]
+    assert plan.position.tolist() == [3, 9]
+    assert plan.fill.tolist() == [3, 4]
+    files = cq.plan_files(plan, 8 * cq.UNIT_SIZE)
+    assert files.pre_blanks.tolist() == [0, 0]
+    assert assemble(plan, files, [100, 200], 8)[7] == [*[100] * 3, 100, 101, *[200] * 4, 200]
+
+
+def test_a_queue_shifted_before_the_damage_stays_shifted() -> None:
+    plan = cq.plan_queues([7] * 3, [0, 5, 20], [3, 2, 1], after_damage=[False, False, True])
+    assert plan.position.tolist() == [0, 3, 18]  # 13 messages lost, shift of 2 kept
+    assert plan.fill.tolist() == [0, 0, 13]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), min_size=1, max_size=8), st.data())
+def test_filled_gaps_do_not_depend_on_cuts(runs: list[tuple[int, int]], data: st.DataObject) -> None:
+    damage = data.draw(st.lists(st.booleans(), min_size=len(runs), max_size=len(runs)))
+    pieces = [(first, count, 100 * number, damage[number]) for number, (first, count) in enumerate(runs)]
+    cuts = [data.draw(st.integers(0, count)) for _, count in runs]
+    halves = []
+    for (first, count, message, damaged), at in zip(pieces, cuts, strict=True):
+        halves += [(first, at, message, damaged)] if at else []
+        halves += [(first + at, count - at, message + at, damaged and not at)] if at < count else []
+    results = []
+    for parts in (pieces, halves):
+        plan = cq.plan_queues([0] * len(parts), *np.array(parts)[:, :2].T, [part[3] for part in parts])
+        results.append(assemble(plan, cq.plan_files(plan, 140), [part[2] for part in parts], 7))
+    assert results[0] == results[1]
+
+
+def test_queue_offsets_that_no_file_can_hold() -> None:
+    plan = cq.plan_queues([0, 0, 1], [3, 1 << 60, (1 << 63) - 5], [2, 4, 3])
+    assert plan.end.tolist() == [5, 0]
+    assert plan.dropped.tolist() == [4, 3]
+    assert cq.plan_files(plan, 1000).queue.tolist() == [0]
+
+
+def test_runs_out_of_order_are_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="sorted"):
+        cq.plan_queues([1, 0], [0, 0], [1, 1])
+
+
+@pytest.mark.parametrize(("configured", "size"), [(6_000_000, 6_000_000), (1000, 1000), (1001, 1020), (1, 20)])
+def test_file_size_is_rounded_up_to_units(configured: int, size: int) -> None:
+    assert cq.file_size_of(configured) == size
+
+
+@pytest.mark.parametrize("configured", [0, -20, 1 << 31])
+def test_impossible_file_sizes(configured: int) -> None:
+    with pytest.raises(WrongSettings):
+        cq.file_size_of(configured)
+
+
+def test_unit_of_a_real_broker() -> None:
+    units = cq.pack_units([0, 377], [0x86, 181], [2598919, 1795167552993])
+    assert units[:1].tobytes().hex() == "000000000000000000000086000000000027a807"
+    assert units[1:].tobytes().hex() == "0000000000000179000000b5000001a1f85305e1"
+    assert cq.pack_units([0], [0], [-(1 << 31)]).tobytes().hex()[24:] == "ffffffff80000000"
+    assert cq.PRE_BLANK.hex() == "00000000000000007fffffff0000000000000000"
+    assert layout.file_name(300_000 * cq.UNIT_SIZE) == "00000000000006000000"
+
+
+def test_pieces_that_do_not_fit_are_a_defect() -> None:
+    with pytest.raises(TotalsDisagree):
+        cq.build_file(40, 1, [bytes(40)])
+    with pytest.raises(TotalsDisagree):
+        cq.build_file(100, 0, [bytes(21)])
+
+
+def test_what_recovery_accepts() -> None:
+    units = cq.parse_units(cq.build_file(160, 2, [cq.pack_units([5, 9], [4, 4], [0, -1]).tobytes()]) + b"cut")
+    assert cq.is_valid(units).tolist() == [True] * 4 + [False] * 4
+    assert cq.is_pre_blank(units).tolist() == [True] * 2 + [False] * 6
+    assert cq.written_units(units) == 4
+    assert cq.written_units(units[:4]) == 4
+    assert cq.filler_units(units[3:4].tobytes(), 3) == units[3:4].tobytes() * 3
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(lambda store: store.compare == "exact"), ids=str)
+def test_files_rebuilt_from_the_units_of_real_brokers(store: golden.GoldenStore) -> None:
+    """The units of each real queue, given as runs with arbitrary cuts, come back as the broker's own files."""
+    root = golden.unpack(store)
+    file_size = cq.file_size_of(int(store.settings["mappedFileSizeConsumeQueue"]))
+    directories = sorted({path.parent for path in (root / "consumequeue").glob("*/*/[0-9]*")})
+    owners, firsts, contents = [], [], []
+    for number, directory in enumerate(directories):
+        paths = sorted(directory.iterdir())
+        units = cq.parse_units(b"".join(path.read_bytes() for path in paths))
+        units = units[: cq.written_units(units)]
+        begin = int(np.count_nonzero(cq.is_pre_blank(units)))
+        first = int(paths[0].name) // cq.UNIT_SIZE
+        cuts = sorted({begin, len(units), *(begin + (len(units) - begin) * part // 3 for part in (1, 2))})
+        for start, stop in itertools.pairwise(cuts):
+            owners.append(number)
+            firsts.append(first + start)
+            contents.append(units[start:stop].tobytes())
+    plan = cq.plan_queues(owners, firsts, [len(content) // cq.UNIT_SIZE for content in contents])
+    files = cq.plan_files(plan, file_size)
+    built = {}
+    for number, queue in enumerate(files.queue):
+        pieces = [
+            contents[files.run[piece]][begin * cq.UNIT_SIZE : (begin + int(files.count[piece])) * cq.UNIT_SIZE]
+            for piece in range(files.slices_begin[number], files.slices_end[number])
+            for begin in [int(files.run_begin[piece])]
+        ]
+        path = directories[queue] / layout.file_name(int(files.first_queue_offset[number]) * cq.UNIT_SIZE)
+        built[path] = cq.build_file(file_size, int(files.pre_blanks[number]), pieces)
+    expected = {path: path.read_bytes() for directory in directories for path in directory.iterdir()}
+    assert sorted(built) == sorted(expected)
+    assert [path for path in expected if built[path] != expected[path]] == []
+
+
+def test_plans_travel_to_tasks() -> None:
+    plan = cq.plan_queues([0], [3], [4])
+    again = pickle.loads(pickle.dumps(plan))
+    assert again.position.tolist() == [3]

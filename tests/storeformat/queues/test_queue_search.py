@@ -1,0 +1,201 @@
+"""Ends of queues and offsets by time: answers of real brokers, and what they mean on queues with any times."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import golden
+
+from storeformat.queues import consume_queue as cq
+from storeformat.queues.queue_search import (
+    Boundary,
+    QueueFile,
+    min_offset,
+    offset_by_modified_time,
+    offset_by_time,
+    queue_end,
+    roll_next_file,
+)
+
+# Where the running broker's begin is an older one than it computes when it starts: a pre-blank it has just written
+# counts once it starts with a log that begins at 0; a queue that was empty while the head of the log was deleted.
+BEFORE_A_START = {
+    "lmq-5.1.4": {("%LMQ%device-7", 0): (1, 0)},
+    "retention-4.9.8": {("TopicOrder", 1): (0, 5)},
+}
+ANSWERED = golden.stores(lambda store: "answers" in store.entry)
+
+
+def queue_of(phy_offsets: list[int], per_file: int, pre_blanks: int = 0) -> list[QueueFile]:
+    """Files of a queue whose messages of 10 bytes lie at these offsets."""
+    plan = cq.plan_queues([0], [pre_blanks], [len(phy_offsets)])
+    files = cq.plan_files(plan, per_file * cq.UNIT_SIZE)
+    units = cq.pack_units(phy_offsets, [10] * len(phy_offsets), [0] * len(phy_offsets)).tobytes()
+    found = []
+    for number, first in enumerate(files.first_queue_offset.tolist()):
+        begin = int(files.run_begin[number])
+        piece = units[begin * cq.UNIT_SIZE : (begin + int(files.count[number])) * cq.UNIT_SIZE]
+        content = cq.build_file(per_file * cq.UNIT_SIZE, int(files.pre_blanks[number]), [piece])
+        found.append(QueueFile(first, cq.parse_units(content)))
+    return found
+
+
+def real_queue(directory: Path) -> list[QueueFile]:
+    return [
+        QueueFile(int(path.name) // cq.UNIT_SIZE, cq.parse_units(path.read_bytes()))
+        for path in sorted(directory.iterdir())
+    ]
+
+
+def store_time_in(root: Path, begin: int, end: int) -> Callable[[int, int], int]:
+    """CommitLog#pickupStoreTimestamp on the segments of a store."""
+    segments = {int(path.name): path.read_bytes() for path in (root / "commitlog").iterdir()}
+    size = len(next(iter(segments.values())))
+
+    def store_time(phy_offset: int, length: int) -> int:
+        if not (begin <= phy_offset and phy_offset + length <= end):
+            return -1
+        segment = segments[phy_offset - phy_offset % size]
+        (sys_flag,) = struct.unpack_from(">i", segment, phy_offset % size + 36)
+        return struct.unpack_from(">q", segment, phy_offset % size + (68 if sys_flag & 0x10 else 56))[0]
+
+    return store_time
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", ANSWERED, ids=str)
+def test_ends_are_those_the_real_broker_answered(store: golden.GoldenStore) -> None:
+    root = golden.unpack(store)
+    assert store.entry["answers"]["queues"]
+    differing = {}
+    for queue in store.entry["answers"]["queues"]:
+        files = real_queue(root / "consumequeue" / queue["topic"] / str(queue["queueId"]))
+        end = queue_end(files)
+        assert end == queue["maxOffset"], queue
+        found = min_offset(files, end, store.min_offset, store.version_tuple)
+        if found != queue["minOffset"]:
+            differing[queue["topic"], queue["queueId"]] = (queue["minOffset"], found)
+    assert differing == BEFORE_A_START.get(store.name, {})
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", [store for store in ANSWERED if "times" in store.entry["answers"]], ids=str)
+def test_offsets_by_time_are_those_the_real_broker_answered(store: golden.GoldenStore) -> None:
+    root, answers = golden.unpack(store), store.entry["answers"]
+    store_time = store_time_in(root, answers["minPhyOffset"], answers["maxPhyOffset"])
+    for queue in answers["queues"]:
+        files = real_queue(root / "consumequeue" / queue["topic"] / str(queue["queueId"]))
+        found = [
+            offset_by_time(
+                files,
+                time,
+                Boundary.LOWER,
+                store_time,
+                begin=queue["minOffset"],
+                end=queue["maxOffset"],
+                min_phy_offset=store.min_offset,
+            )
+            for time in answers["times"]
+        ]
+        assert found == queue["offsetByTime"], queue
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    times=st.lists(st.integers(1, 12), min_size=1, max_size=30).map(sorted),
+    per_file=st.integers(1, 9),
+    pre_blanks=st.integers(0, 12),
+    asked=st.integers(0, 14),
+)
+def test_bounds_are_the_first_not_before_and_the_last_not_after(
+    times: list[int], per_file: int, pre_blanks: int, asked: int
+) -> None:
+    files = queue_of([1000 + 10 * n for n in range(len(times))], per_file, pre_blanks)
+
+    def store_time(phy_offset: int, _size: int) -> int:
+        return times[(phy_offset - 1000) // 10] if phy_offset >= 1000 else -1
+
+    begin, end = pre_blanks, pre_blanks + len(times)
+    assert queue_end(files) == end
+    assert min_offset(files, end, 1000, (5, 3)) == min_offset(files, end, 1000, (4, 9)) == begin
+    ends = {"begin": begin, "end": end, "min_phy_offset": 1000}
+    lower = pre_blanks + int(np.searchsorted(times, asked, side="left"))
+    upper = max(pre_blanks + int(np.searchsorted(times, asked, side="right")) - 1, begin)
+    assert offset_by_time(files, asked, Boundary.LOWER, store_time, **ends) == lower
+    assert offset_by_time(files, asked, Boundary.UPPER, store_time, **ends) == upper
+
+    modified = [
+        store_time(int(units["phy_offset"][-1]), 10)
+        for file in files
+        for units in [file.units[cq.is_valid(file.units)]]
+    ]
+    found = offset_by_modified_time(files, modified, asked, store_time, **ends)
+    number = next((number for number, time in enumerate(modified) if time >= asked), len(files) - 1)
+    first = max(files[number].first_queue_offset, begin) - begin
+    in_file = times[first : files[number].first_queue_offset + per_file - begin]
+    assert min(abs(asked - time) for time in in_file) == abs(asked - times[found - begin])
+
+
+def test_queue_without_files() -> None:
+    ends = {"begin": 0, "end": 0, "min_phy_offset": 0}
+    assert queue_end([]) == min_offset([], 0, 0, (5, 3)) == 0
+    assert offset_by_time([], 5, Boundary.UPPER, lambda _offset, _size: -1, **ends) == 0
+    assert offset_by_modified_time([], [], 5, lambda _offset, _size: -1, **ends) == 0
+
+
+def test_queue_whose_messages_are_all_gone() -> None:
+    files = queue_of([100, 110, 120], 4)
+    assert min_offset(files, 3, 500, (5, 1, 4)) == 3
+    assert min_offset(files, 3, 500, (4, 9, 8)) == 0
+
+
+def test_pre_blanks_count_where_the_log_begins_at_zero() -> None:
+    files = queue_of([0, 10], 10, pre_blanks=5)
+    assert min_offset(files, 7, 0, (4, 9)) == min_offset(files, 7, 0, (5, 3)) == 0
+    later = queue_of([0, 10], 10, pre_blanks=15)
+    assert 10 <= min_offset(later, 17, 0, (5, 3)) <= 15
+    assert min_offset(later, 17, 0, (4, 9)) == 10
+
+
+def test_recovery_looks_at_the_last_three_files_only() -> None:
+    files = queue_of([10 * n for n in range(20)], 5)
+    hole = bytearray(files[0].units.tobytes())
+    hole[20:40] = bytes(20)
+    assert queue_end([QueueFile(0, cq.parse_units(hole)), *files[1:]]) == 20
+    assert queue_end([QueueFile(0, cq.parse_units(hole)), *files[1:3]]) == 1
+
+
+def test_a_last_file_that_nobody_wrote() -> None:
+    """A broker that was killed right after it made the file: the queue ends in front of it. A search by time that comes
+    to it finds nothing to look at.
+    """
+    files = [*queue_of([100, 110, 120], 3), QueueFile(3, cq.parse_units(bytes(60)))]
+    ends = {"begin": 0, "end": 3, "min_phy_offset": 100}
+    assert queue_end(files) == 3
+    for version in ((4, 9), (5, 3)):
+        assert min_offset(files, 3, 100, version) == 0
+        assert min_offset(files[1:], 0, 0, version) == 0
+    times = {100: 7, 110: 8, 120: 9}
+    found = [
+        offset_by_time(files, asked, Boundary.LOWER, lambda offset, _size: times.get(offset, -1), **ends)
+        for asked in (7, 9, 10)
+    ]
+    assert found == [0, 2, 0]
+
+
+def test_next_file() -> None:
+    assert [roll_next_file(offset, 6_000_000) for offset in (0, 299_999, 300_000)] == [300_000, 300_000, 600_000]
+
+
+def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
+    files = queue_of([0, 10, 20], 5)
+    ends = {"begin": 0, "end": 3, "min_phy_offset": 0}
+    assert offset_by_modified_time(files, [9], 5, lambda _offset, _size: -1, **ends) == 0
+    times = {0: 0, 10: 0, 20: 5}  # 0 is a time
+    assert offset_by_modified_time(files, [9], 5, lambda offset, _size: times[offset], **ends) == 2

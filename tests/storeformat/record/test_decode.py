@@ -1,0 +1,246 @@
+"""Decode of single records: every kind, and every way to be none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.in_memory import Bytes
+from support.store_builder import Message, encode_record
+
+from storeformat import message as m
+from storeformat.errors import RecordDefect
+from storeformat.kernels import PADDING
+from storeformat.record.decode import (
+    DecodeRules,
+    Fault,
+    RecordBlock,
+    decode,
+    is_directory_name,
+    span_texts,
+    store_timestamp_at,
+)
+
+NO_CRC = DecodeRules(check_crc=False)
+BASE = 1 << 40
+"""Where the buffer lies in the log: offsets need 64 bits."""
+
+
+def decode_all(*messages: Message, rules: DecodeRules | None = None) -> tuple[RecordBlock, Fault | None]:
+    """The records one after the other, decoded from one buffer at ``BASE``."""
+    data = b""
+    positions = []
+    for message in messages:
+        positions.append(len(data))
+        data += encode_record(message, BASE + len(data))
+    buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+    return decode(buffer, BASE, np.array(positions, np.int64), rules or DecodeRules())
+
+
+def text_of(block: RecordBlock, name: bytes, row: int = 0) -> str | None:
+    spans = block.properties[name]
+    return None if spans.lengths[row] < 0 else span_texts(block.buffer, spans, np.array([row]))[0]
+
+
+HOSTS = [("10.1.2.3", 4321), ("2001:db8::1", 65535)]
+
+
+@pytest.mark.parametrize("store_host", HOSTS)
+@pytest.mark.parametrize("born_host", HOSTS)
+@pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 130])
+def test_every_field_behind_every_host(born_host: tuple[str, int], store_host: tuple[str, int], topic: str) -> None:
+    message = Message(
+        topic=topic,
+        queue_id=7,
+        queue_offset=(1 << 40) + 5,
+        body=b"hello",
+        tags="a||b",
+        keys="k1 k2",
+        flag=-9,
+        sys_flag=m.TRANSACTION_COMMIT,
+        born_timestamp=-1,
+        born_host=born_host,
+        store_timestamp=1 << 45,
+        store_host=store_host,
+        reconsume_times=3,
+        prepared_transaction_offset=99,
+    )
+    block, fault = decode_all(Message(store_timestamp=1), message)
+    assert fault is None
+    heads = {name: column[1] for name, column in block.heads._asdict().items()}
+    assert heads["queue_id"] == 7
+    assert heads["queue_offset"] == (1 << 40) + 5
+    assert heads["physical_offset"] == BASE + block.positions[1]
+    assert heads["flag"] == -9
+    assert heads["sys_flag"] & m.TRANSACTION_MASK == m.TRANSACTION_COMMIT
+    assert heads["born_timestamp"] == -1
+    assert heads["store_timestamp"] == 1 << 45
+    assert heads["reconsume_times"] == 3
+    assert heads["prepared_transaction_offset"] == 99
+    assert heads["magic_code"] == (m.MAGIC_V2 if len(topic) > 127 else m.MAGIC_V1)
+    body = int(heads["body_start"])
+    assert bytes(block.buffer[body : body + int(heads["body_length"])]) == b"hello"
+    assert block.topics[block.topic_codes[1]] == topic.encode()
+    assert text_of(block, m.TAGS, 1) == "a||b"
+    assert text_of(block, m.KEYS, 1) == "k1 k2"
+
+
+def one_fault(message: Message, rules: DecodeRules | None = None) -> RecordDefect:
+    """The defect of a record that follows a good one; the good one is always decoded."""
+    block, fault = decode_all(Message(body=b"good"), message, rules=rules)
+    assert len(block) == 1
+    assert fault is not None
+    assert fault.row == 1
+    return fault.defect
+
+
+@pytest.mark.parametrize(
+    ("message", "defect"),
+    [
+        (Message(magic=0x12345678), RecordDefect.ILLEGAL_MAGIC),
+        (Message(body=b"x", body_crc=0), RecordDefect.BODY_CRC),
+        (Message(body=b"", body_crc=77), RecordDefect.BODY_CRC),
+        (Message(body=b"", body_length=5), RecordDefect.LENGTH_MISMATCH),
+        (Message(body=b"x" * 50, body_length=49), RecordDefect.LENGTH_MISMATCH),
+        (Message(body=b"x", body_length=(1 << 31) - 1), RecordDefect.LENGTH_MISMATCH),
+        (Message(topic_length=-1), RecordDefect.LENGTH_MISMATCH),
+        (Message(topic_length=127), RecordDefect.LENGTH_MISMATCH),
+        (Message(tags="T", properties_length=-3), RecordDefect.LENGTH_MISMATCH),
+        (Message(properties_length=32_767), RecordDefect.LENGTH_MISMATCH),
+        (Message(topic="a/b"), RecordDefect.BAD_NAME),
+        (Message(topic=""), RecordDefect.BAD_NAME),
+        (Message(queue_id=-1), RecordDefect.BAD_NAME),
+        (Message(topic=m.SCHEDULE_TOPIC, properties={"DELAY": " 3"}), RecordDefect.BAD_DELAY),
+        (Message(topic=m.SCHEDULE_TOPIC, properties={"DELAY": "1_0"}), RecordDefect.BAD_DELAY),
+        (Message(properties={"INNER_NUM": "32768", "INNER_BASE": "0"}), RecordDefect.BAD_INNER_BATCH),
+        (Message(properties={"INNER_NUM": "2", "INNER_BASE": "x"}), RecordDefect.BAD_INNER_BATCH),
+    ],
+)
+def test_what_is_no_record_says_why(message: Message, defect: RecordDefect) -> None:
+    assert one_fault(message) == defect
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(body_length=-1),
+        Message(properties_length=-1),
+        Message(topic="T", properties={"DELAY": "five"}),  # only the schedule topic is read
+        Message(topic=m.SCHEDULE_TOPIC, properties={"DELAY": "٣"}),  # a digit to Java
+        Message(properties={"INNER_NUM": "x"}),  # without INNER_BASE nobody reads it
+        Message(properties={"INNER_NUM": "-32768", "INNER_BASE": "+7"}),
+        Message(body=b"b", tags="t", property_crc=True),
+        Message(properties={"__CRC32#": "12"}),  # not the ten digits of a broker
+    ],
+)
+def test_what_looks_odd_and_is_a_record(message: Message) -> None:
+    block, fault = decode_all(Message(), message)
+    assert fault is None
+    assert len(block) == 2
+
+
+def test_no_broker_looks_at_the_crc_of_an_empty_body() -> None:
+    """It always writes 0 there; where the log is to end as in a broker's recovery, another number is no end."""
+    record = np.frombuffer(encode_record(Message(body=b"", body_crc=77), 0), np.uint8)
+    block, fault = decode(record, 0, np.zeros(1, np.int64), DecodeRules(as_broker=True))
+    assert fault is None
+    assert len(block) == 1
+
+
+def test_property_crc_covers_what_the_body_crc_does_not() -> None:
+    record = bytearray(encode_record(Message(body=b"b", tags="t", property_crc=True, queue_offset=4), BASE))
+    record[27] ^= 1  # the queue offset: no other check looks at it
+    buffer = np.frombuffer(bytes(record) + bytes(PADDING), np.uint8)
+    block, fault = decode(buffer, BASE, np.zeros(1, np.int64), DecodeRules())
+    assert len(block) == 0
+    assert fault == Fault(0, RecordDefect.PROPERTY_CRC)
+
+
+def test_every_property_crc_is_looked_at_whatever_its_digits() -> None:
+    for queue_offset in range(40):
+        record = bytearray(encode_record(Message(property_crc=True, queue_offset=queue_offset), 0))
+        good, bad = bytes(record), bytes([*record[:16], record[16] ^ 1, *record[17:]])  # FLAG
+        for data, rules, count in ((good, DecodeRules(), 1), (bad, DecodeRules(), 0), (bad, NO_CRC, 1)):
+            buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+            assert len(decode(buffer, 0, np.zeros(1, np.int64), rules)[0]) == count
+
+
+def test_ghosts_stay_in_the_chain_and_are_marked() -> None:
+    block, fault = decode_all(Message(), Message(physical_offset=3), Message())
+    assert fault is None
+    assert block.genuine.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("properties", "tags", "keys"),
+    [
+        (b"", None, None),
+        (b"TAGS\x01a\x02KEYS\x01b\x02", "a", "b"),
+        (b"TAGS\x01a\x02KEYS\x01b", "a", "b"),
+        (b"TAGS\x01\x02KEYS\x01b", None, "b"),
+        (b"TAGS\x01a\x02TAGS\x01z", "z", None),
+        (b"TAGS\x01a\x01b\x02", "a\x01b", None),
+        (b"\x02\x02TAGS\x01a\x02\x02", "a", None),
+        (b"\x01TAGS\x01a", None, None),
+        (b"xTAGS\x01a", None, None),
+        (b"TAGS", None, None),
+        (b"KEYS\x01\xed\xa0\x80\xff\x02", None, "\ufffd\ufffd"),
+    ],
+)
+def test_property_grammar(properties: bytes, tags: str | None, keys: str | None) -> None:
+    block, fault = decode_all(Message(properties=properties))
+    assert fault is None
+    assert (text_of(block, m.TAGS), text_of(block, m.KEYS)) == (tags, keys)
+
+
+@pytest.mark.parametrize(
+    ("properties", "tags"),
+    [(b"TAGS\x01a\x01b", None), (b"TAGS\x01a\x01\x01", "a"), (b"TAGS\x01\x01a", None), (b"TAGS\x01a", "a")],
+)
+def test_property_grammar_up_to_490(properties: bytes, tags: str | None) -> None:
+    block, _ = decode_all(Message(properties=properties), rules=DecodeRules(split_parser=True))
+    assert text_of(block, m.TAGS) == tags
+
+
+def test_nothing_at_all() -> None:
+    block, fault = decode(np.zeros(PADDING, np.uint8), 0, np.zeros(0, np.int64), DecodeRules())
+    assert len(block) == 0
+    assert fault is None
+
+
+@pytest.mark.parametrize("as_broker", [False, True])
+def test_the_first_fault_counts(as_broker: bool) -> None:
+    bad_crc, bad_magic = Message(body=b"x", body_crc=1), Message(magic=1)
+    bad_name = replace(bad_crc, topic="a/b")
+    block, fault = decode_all(Message(), bad_crc, bad_magic, bad_name, rules=DecodeRules(as_broker=as_broker))
+    assert len(block) == 1
+    assert fault == Fault(1, RecordDefect.BODY_CRC)
+    block, fault = decode_all(Message(), bad_magic, bad_crc, bad_name, rules=DecodeRules(as_broker=as_broker))
+    assert len(block) == 1
+    assert fault == Fault(1, RecordDefect.ILLEGAL_MAGIC)
+
+
+@pytest.mark.parametrize("store_host", HOSTS)
+@pytest.mark.parametrize("born_host", HOSTS)
+def test_one_store_timestamp_is_read_without_the_rest(born_host: tuple[str, int], store_host: tuple[str, int]) -> None:
+    time = 0x0102030405060708
+    record = encode_record(Message(born_host=born_host, store_host=store_host, store_timestamp=time, topic=""), 0)
+    reader = Bytes(b"?" * 9 + record)  # nothing behind it
+    assert store_timestamp_at(reader, 9) == time  # type: ignore[arg-type]
+
+
+def test_topics_that_java_reads_alike_are_one() -> None:
+    """``new String(bytes, UTF_8)`` makes U+FFFD of what is malformed, and a queue has the name that comes out."""
+    names = (b"T\xff", "T", b"T\xfe", b"T\xed\xa0\x80", "T\ufffd", b"T\xff\xff")
+    block, fault = decode_all(*(Message(topic=name) for name in names))
+    assert fault is None
+    found = [block.topics[code].decode() for code in block.topic_codes]
+    assert found == ["T\ufffd", "T", "T\ufffd", "T\ufffd", "T\ufffd", "T\ufffd\ufffd"]
+    assert len(block.topics) == 3
+
+
+def test_directory_names() -> None:
+    assert is_directory_name("%RETRY%组|+x".encode())
+    assert is_directory_name(b"\xff")
+    assert not any(map(is_directory_name, (b"", b".", b"..", b"../x", b"a\0", b"/", b"x" * 256)))

@@ -1,0 +1,166 @@
+"""What a record becomes: units, tags codes and index entries, literally as STORE_FORMAT 3 and 5 have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.java_rules import hash_code, math_abs
+from support.store_builder import Message, encode_record
+
+from storeformat import message as m
+from storeformat.errors import WrongSettings
+from storeformat.kernels import PADDING
+from storeformat.record import dispatch
+from storeformat.record.decode import DecodeRules, RecordBlock, decode
+from storeformat.record.dispatch import DispatchRules, parse_delay_levels
+
+RULES = DispatchRules(parse_delay_levels("1s 5s 10m"))
+"""Three levels of delay."""
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+NONE, PREPARED, COMMIT, ROLLBACK = 0x0, 0x4, 0x8, 0xC
+
+
+def block_of(*messages: Message) -> RecordBlock:
+    data, positions = b"", []
+    for message in messages:
+        positions.append(len(data))
+        data += encode_record(message, len(data))
+    buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+    block, fault = decode(buffer, 0, np.array(positions, np.int64), DecodeRules())
+    assert fault is None
+    return block
+
+
+def offsets_of(block: RecordBlock, *rows: int) -> list[int]:
+    return block.positions[list(rows)].tolist()
+
+
+def index_hash(text: str) -> int:
+    return math_abs(hash_code(text))
+
+
+def test_delay_levels_are_parsed_as_the_broker_does() -> None:
+    assert parse_delay_levels(dispatch.DEFAULT_DELAY_LEVELS)[:5] == (1_000, 5_000, 10_000, 30_000, 60_000)
+    assert parse_delay_levels("2d 3h 4m +5s") == (172_800_000, 10_800_000, 240_000, 5_000)
+    for text in ("", "1s  2s", "5", "s", "1x", "1.5s"):
+        with pytest.raises(WrongSettings, match="messageDelayLevel"):
+            parse_delay_levels(text)
+
+
+def test_tags_codes() -> None:
+    texts = {None: 0, "": 0, "polygenelubricants": -(1 << 31), "\U0001f600": 1772899, "a||b": hash_code("a||b")}
+    block = block_of(*(Message(tags=text) for text in texts))
+    assert dispatch.tags_codes(block, RULES).tolist() == list(texts.values())
+
+
+@pytest.mark.parametrize(
+    ("level", "code"),
+    [("1", 2_000), ("2", 6_000), ("3", 601_000), ("4", 601_000), ("99", 601_000), ("+2", 6_000), ("0", 97), ("-1", 97),
+     (None, 97)],
+)  # fmt: skip
+def test_times_of_delivery(level: str | None, code: int) -> None:
+    properties = {} if level is None else {"DELAY": level}
+    delayed = Message(topic=SCHEDULE, tags="a", properties=properties, store_timestamp=1_000)
+    elsewhere = Message(topic="T", tags="a", properties={"DELAY": "2"}, store_timestamp=1_000)
+    block = block_of(elsewhere, delayed, elsewhere)
+    assert dispatch.tags_codes(block, RULES).tolist() == [97, code, 97]
+    assert dispatch.queue_units(block, RULES).tags_codes.tolist() == [97, code, 97]
+
+
+def test_without_levels_a_delayed_message_has_its_tags() -> None:
+    block = block_of(Message(topic=SCHEDULE, tags="a", properties={"DELAY": "2"}, store_timestamp=1_000))
+    assert dispatch.tags_codes(block, DispatchRules(())).tolist() == [97]
+
+
+def test_transaction_types() -> None:
+    """PREPARED goes to the index alone, ROLLBACK nowhere."""
+    kinds = (NONE, PREPARED, COMMIT, ROLLBACK)
+    block = block_of(*(Message(keys=f"k{kind}", sys_flag=kind) for kind in kinds))
+    assert dispatch.dispatched(block).tolist() == [True, False, True, False]
+    assert dispatch.queue_units(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
+    entries = dispatch.index_entries(block, RULES)
+    assert entries.offsets.tolist() == offsets_of(block, 0, 1, 2)
+    assert entries.key_hashes.tolist() == [index_hash(f"TopicTest#k{kind}") for kind in kinds[:3]]
+
+
+def test_records_of_another_place_become_nothing() -> None:
+    block = block_of(Message(keys="k"), Message(keys="k", physical_offset=7), Message(keys="k"))
+    assert dispatch.queue_units(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
+    assert dispatch.index_entries(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
+
+
+def test_a_unit_is_what_its_record_says() -> None:
+    first = Message(topic="A", queue_id=3, queue_offset=1 << 40, tags="t", body=b"12", store_timestamp=5)
+    second = Message(topic="B", queue_id=65_535, queue_offset=0, store_timestamp=6)
+    block = block_of(first, second)
+    units = dispatch.queue_units(block, RULES)
+    assert [units.topics[code] for code in units.topic_codes] == [b"A", b"B"]
+    assert units.queue_ids.tolist() == [3, 65_535]
+    assert units.queue_offsets.tolist() == [1 << 40, 0]
+    assert units.offsets.tolist() == offsets_of(block, 0, 1)
+    assert units.sizes.tolist() == [len(encode_record(first, 0)), len(encode_record(second, 0))]
+    assert units.tags_codes.tolist() == [116, 0]
+    assert units.store_timestamps.tolist() == [5, 6]
+    assert not units.light.any()
+
+
+INNER = {"INNER_NUM": "3", "INNER_BASE": "40"}
+
+
+def test_topics_of_batch_queues_have_batch_units_and_no_others() -> None:
+    messages = (
+        Message(topic="B", queue_offset=9, properties=INNER, tags="a", store_timestamp=77, queue_id=2),
+        Message(topic="T", queue_offset=10, properties=INNER),
+        Message(topic="B", queue_offset=43),
+        Message(topic="B", queue_offset=44, properties={"INNER_NUM": "3"}),
+        Message(topic="B", queue_offset=45, properties={"INNER_BASE": "3"}),
+        Message(topic="B", properties={"INNER_NUM": "-1", "INNER_BASE": "46"}),
+        Message(topic="B", properties={"INNER_NUM": "1", "INNER_BASE": "-1"}),
+        Message(topic="B", queue_offset=46, sys_flag=PREPARED),
+        Message(topic="B", queue_offset=46, sys_flag=COMMIT),
+    )
+    block = block_of(*messages)
+    rules = DispatchRules((), batch_topics=frozenset({b"B", b"another"}))
+    assert dispatch.queue_units(block, rules).offsets.tolist() == offsets_of(block, 1)
+    batches = dispatch.batch_units(block, rules)
+    units = batches.units
+    assert units["phy_offset"].tolist() == offsets_of(block, 0, 2, 3, 4, 8)
+    assert units["msg_base_offset"].tolist() == [40, 43, 44, 45, 46]
+    assert units["batch_size"].tolist() == [3, 1, 1, 1, 1]
+    assert units["size"].tolist() == [len(encode_record(messages[row], 0)) for row in (0, 2, 3, 4, 8)]
+    assert units["tags_code"].tolist() == [97, 0, 0, 0, 0]
+    assert units["store_timestamp"][0] == 77
+    assert units["compacted_offset"].tolist() == [-1] * 5
+    assert units["reserved"].tolist() == [0] * 5
+    assert batches.queue_ids.tolist() == [2, 0, 0, 0, 0]
+    assert {block.topics[code] for code in batches.topic_codes} == {b"B"}
+    assert len(dispatch.batch_units(block, RULES).units) == 0
+    assert len(dispatch.queue_units(block, RULES).offsets) == len(messages) - 1
+
+
+def test_index_keys_in_the_brokers_order() -> None:
+    block = block_of(
+        Message(uniq_key="u", keys=" k1  k2 ", tags="x", store_timestamp=5),
+        Message(topic="T2", uniq_key="", keys="k1", tags="", store_timestamp=6),
+        Message(topic="T2", tags="a||b", store_timestamp=7),
+    )
+    texts = ["TopicTest#u", "TopicTest#k1", "TopicTest#k2", "T2#k1"]
+    entries = dispatch.index_entries(block, RULES)
+    assert entries.key_hashes.tolist() == [index_hash(text) for text in texts]
+    assert entries.offsets.tolist() == offsets_of(block, 0, 0, 0, 1)
+    assert entries.store_timestamps.tolist() == [5, 5, 5, 6]
+    assert not dispatch.from_tags(block, entries)[3]
+
+    with_tags = dispatch.index_entries(block, DispatchRules((), index_tags=True))
+    texts = ["TopicTest#u", "TopicTest#k1", "TopicTest#k2", "TopicTest#T#x", "T2#k1", "T2#T#a||b"]
+    assert with_tags.key_hashes.tolist() == [index_hash(text) for text in texts]
+    assert with_tags.offsets.tolist() == offsets_of(block, 0, 0, 0, 0, 1, 2)
+    assert dispatch.from_tags(block, with_tags).tolist() == [False, False, False, True, False, True]
+
+    nothing = dispatch.index_entries(block, DispatchRules((), message_index_enable=False))
+    assert len(nothing.key_hashes) == len(nothing.offsets) == len(nothing.store_timestamps) == 0
+
+
+def test_topics_are_named_as_java_reads_them() -> None:
+    assert dispatch.topic_names([b"T", b"\xff", "\u7ec4".encode()]) == ["T", "\ufffd", "\u7ec4"]
+    assert m.SCHEDULE_TOPIC == SCHEDULE

@@ -1,0 +1,358 @@
+"""Single damages in small logs: what is lost, what survives, and what each range is called."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from support.in_memory import Bytes
+from support.store_builder import BLANK, Embedded, LogBuilder, Message, Placed, encode_record
+
+from storeformat.errors import NotAStore, RecordDefect
+from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Split, chain_from
+from storeformat.log.framing import ChainEnd
+from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.salvage.evidence import Neighbours, Witness
+from storeformat.salvage.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
+from storeformat.salvage.second_pass import _stretch
+from storeformat.salvage.survey import Broken, Finding, Survey, survey
+
+SIZE = 8192
+RULES = DecodeRules()
+
+
+def a_log() -> tuple[LogBuilder, list[Placed]]:
+    log = LogBuilder(SIZE)
+    while log.remaining > 1500:
+        number = len(log.records)
+        log.message(topic="T", queue_id=number % 3, body=b"body %d " % number + bytes(number % 50))
+    return log, list(log.records)
+
+
+def walk(data: bytes, start: int = 0, rules: DecodeRules = RULES) -> tuple[BlockWindow, ChainWalk, list[int]]:
+    segment = Segment("x", 0, len(data))
+    window = BlockWindow(Bytes(data), segment)  # type: ignore[arg-type]
+    chain = ChainWalk(window, Split(0, segment, start, segment.end, segment.end, start), start, rules)
+    return window, chain, [int(offset) for block in chain for offset in block.offsets[block.genuine]]
+
+
+def look_behind(data: bytes, near: Neighbours | None = None, *, keep: bool = False) -> Survey:
+    window, chain, _ = walk(data)
+    assert chain.ended == ChainEnd.DEFECT
+    near = near or Neighbours(whole=True, before=1_700_000_000_000)
+    place = Broken(Segment("x", 0, len(data)), chain.position, chain.defect, len(data), near)
+    return survey(window, place, RULES, keep_crc_failures=keep)
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+@pytest.mark.parametrize(
+    ("field", "new"),
+    [
+        pytest.param(0, struct.pack(">i", 17), id="size too small"),
+        pytest.param(0, struct.pack(">i", 1 << 30), id="size too large"),
+        pytest.param(0, struct.pack(">i", 700), id="size wrong"),
+        pytest.param(4, b"\0\0\0\0", id="magic"),
+        pytest.param(8, b"\xff\xff\xff\xff", id="crc"),
+        pytest.param(84, struct.pack(">i", 3), id="body length"),
+        pytest.param(84, struct.pack(">i", -3), id="body length negative"),
+        pytest.param(90, b"\xee", id="body"),
+    ],
+)
+def test_one_damaged_field_costs_just_its_record(field: int, new: bytes) -> None:
+    log, records = a_log()
+    lost = records[7]
+    found = look_behind(changed(log.segments[0], lost.offset + field, new))
+    assert found.gaps[0].begin == lost.offset
+    assert found.gaps[0].end == lost.end
+    assert found.gaps[0].finding == Finding.RECORD
+    assert found.pieces == ((lost.end, records[-1].end),)
+    assert [gap.finding for gap in found.gaps[1:]] == [Finding.ZEROS]
+
+
+def test_a_lost_record_with_a_sound_head_is_named() -> None:
+    log, records = a_log()
+    found = look_behind(changed(log.segments[0], records[5].offset + 89, b"\xee"))
+    record = found.gaps[0].record
+    assert record is not None
+    assert (record.topic, record.queue_id, record.queue_offset) == (b"T", 2, 1)
+    assert found.gaps[0].defect == RecordDefect.BODY_CRC
+
+
+def test_a_destroyed_stretch_costs_the_records_in_it() -> None:
+    log, records = a_log()
+    begin, end = records[4].offset + 3, records[6].offset + 40
+    found = look_behind(changed(log.segments[0], begin, b"\xa5" * (end - begin)))
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps[:1]] == [
+        (records[4].offset, records[7].offset, Finding.BYTES)
+    ]
+    assert found.pieces == ((records[7].offset, records[-1].end),)
+
+
+def test_a_record_with_a_bad_body_is_kept_on_request() -> None:
+    log, records = a_log()
+    data = changed(log.segments[0], records[5].offset + 90, b"\xee")
+    found = look_behind(data, keep=True)
+    assert found.kept == ((records[5].offset, records[5].end),)
+    assert [gap.finding for gap in found.gaps] == [Finding.ZEROS]
+    patch = crc_patch(data[records[5].offset : records[5].end], records[5].offset)
+    _, chain, offsets = walk(changed(data, patch.offset, patch.data))
+    assert chain.defect == RecordDefect.UNWRITTEN
+    assert offsets == [placed.offset for placed in records]
+
+
+def test_a_record_that_claims_the_rest_of_its_segment_is_no_blank() -> None:
+    """Magic and own offset say that it is one, with a damaged TOTALSIZE."""
+    data, records = a_log_of(0, 1, 0, 1)
+    lost, follower = records[1], records[2]
+    gap = look_behind(changed(data, lost.offset, struct.pack(">i", len(data) - lost.offset))).gaps[0]
+    assert (gap.begin, gap.end, gap.finding) == (lost.offset, follower.offset, Finding.RECORD)
+
+
+def test_old_records_behind_a_damaged_blank_stay_out() -> None:
+    log = LogBuilder(SIZE)
+    for _ in range(30):
+        log.message(topic="T", body=bytes(60))
+    log.truncate(log.records[10].offset)
+    log.clock += 1000
+    for _ in range(5):
+        log.message(topic="T", body=bytes(61))
+    end = log.end_offset
+    log.blank()
+    data = changed(log.segments[0], end + 4, b"\0")
+    near = Neighbours({(b"T", 0): 15}, {(b"T", 0): 15}, log.clock, log.clock + 5, whole=True)
+    found = look_behind(data, near)
+    assert found.pieces == ()
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [(end, SIZE, Finding.BLANK)]
+
+
+def test_old_records_behind_the_end_are_stale() -> None:
+    log = LogBuilder(SIZE)
+    for _ in range(30):
+        log.message(topic="T", body=bytes(60))
+    log.truncate(log.records[10].offset)
+    log.clock += 1000
+    log.message(topic="T", body=bytes(61))
+    found = look_behind(log.segments[0], Neighbours({(b"T", 0): 11}, {}, log.clock, whole=True))
+    assert found.pieces == ()
+    assert [gap.finding for gap in found.gaps] == [Finding.BYTES, Finding.STALE, Finding.ZEROS]
+
+
+def test_a_record_of_a_rejected_chain_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chains are rejected at first."""
+    log, records = a_log()
+    judged: list[int] = []
+
+    def none_survives(_: Witness, block: RecordBlock, strict_below: int) -> None:
+        judged.extend(block.offsets.tolist())
+
+    monkeypatch.setattr(Witness, "first_survivor", none_survives)
+    look_behind(without(log.segments[0], records[4], records[7]))
+    assert judged == [placed.offset for placed in (*records[5:7], *records[8:])]
+
+
+def test_fillers_are_records_that_nobody_dispatches() -> None:
+    log, records = a_log()
+    begin, end = records[4].offset, records[7].offset
+    data = changed(log.segments[0], begin, b"\xa5" * (end - begin))
+    for patch in fill_range(begin, end, Segment("x", 0, SIZE), 1_700_000_000_000):
+        data = changed(data, patch.offset, patch.data)
+    _, chain, offsets = walk(data)
+    assert chain.defect == RecordDefect.UNWRITTEN
+    kept = [placed.offset for placed in records if not begin <= placed.offset < end]
+    assert [offset for offset in offsets if offset != begin] == kept
+    assert struct.unpack_from(">i", data, begin + 36) == (0xC,), "rolled back: in no queue and no index"
+
+
+@pytest.mark.parametrize("size", [91, 92, 103, 104, 5000])
+def test_a_filler_has_just_the_size_asked_for(size: int) -> None:
+    record = filler_record(4096, size, 77)
+    topic = b"rmq_sys_lost"[: size - 91]
+    body = bytes(size - 91 - len(topic))
+    nobody = ("0.0.0.0", 0)
+    message = Message(topic=topic, queue_id=0, queue_offset=0, body=body, sys_flag=0xC, tags=None, properties=b"")
+    message = replace(message, born_timestamp=77, store_timestamp=77, born_host=nobody, store_host=nobody)
+    assert record == encode_record(message, 4096)
+
+
+@pytest.mark.parametrize(("born", "store"), [(4, 4), (4, 16), (16, 4), (16, 16)])
+def test_the_crc_is_that_of_the_body_wherever_addresses_let_it_begin(born: int, store: int) -> None:
+    hosts = {4: ("1.2.3.4", 5), 16: ("2001:db8::1", 5)}
+    message = Message(topic=b"T", queue_id=0, queue_offset=0, body=b"some body", sys_flag=0, tags=None, properties=b"")
+    record = encode_record(replace(message, born_host=hosts[born], store_host=hosts[store]), 4096)
+    assert crc_patch(record, 4096) == Patch(4096 + 8, record[8:12])
+    assert crc_patch(record[:8] + b"\xff" * 4 + record[12:], 4096) == Patch(4096 + 8, record[8:12])
+
+
+def test_what_is_too_short_for_a_record_is_refused() -> None:
+    with pytest.raises(NotAStore, match="too short"):
+        filler_record(0, 90, 0)
+
+
+def test_a_long_range_becomes_several_records_and_the_rest_of_a_segment_a_blank() -> None:
+    segment = Segment("x", 0, 1 << 24)
+    patches = list(fill_range(100, 3 << 20, segment, 5))
+    assert [patch.end for patch in patches[:-1]] == [patch.offset for patch in patches[1:]]
+    assert patches[-1].end == 3 << 20
+    assert max(len(patch.data) for patch in patches) <= 1 << 20
+
+
+@pytest.mark.parametrize(("begin", "end"), [(4000, 4500), (4000, 8192), (8000, 8192), (8100, 8192), (8180, 8192)])
+def test_behind_the_last_damage_of_a_segment_comes_a_blank(begin: int, end: int) -> None:
+    """The records before it take all the room, so that they tell of every message that may have been there."""
+    segment = Segment("x", 0, SIZE)
+    *fillers, blank = fill_range(begin, end, segment, 5, is_last=True)
+    at = min(end, SIZE - 8) if min(end, SIZE - 8) - begin >= 91 else begin
+    assert blank == Patch(at, struct.pack(">iI", SIZE - at, BLANK))
+    assert [(patch.offset, patch.end) for patch in fillers] == ([(begin, at)] if at > begin else [])
+
+
+def test_ranges_that_touch_are_one_and_none_crosses_segments() -> None:
+    one, other = Segment("a", 0, 100), Segment("b", 100, 100)
+    joined = join_ranges([(50, 60), (20, 50), (90, 110)], [one, other])
+    assert joined == [(one, 20, 60), (one, 90, 100), (other, 100, 110)]
+
+
+# ------------------------------------------------------------------------------------------------ what is left in doubt
+def a_log_of(*queues: int) -> tuple[bytes, list[Placed]]:
+    """One record of 20 bytes a queue named, 1 ms apart, the bodies of queue 9 empty."""
+    log = LogBuilder(SIZE)
+    for queue in queues:
+        log.clock += 1
+        log.message(topic="T", queue_id=queue, body=b"" if queue == 9 else b"body %15d" % len(log.records))
+    return log.segments[0], list(log.records)
+
+
+def without(data: bytes, *records: Placed) -> bytes:
+    """The log with some records destroyed."""
+    for record in records:
+        data = changed(data, record.offset, b"\xa5" * record.size)
+    return data
+
+
+def claiming(data: bytes, record: Placed, queue_offset: int) -> bytes:
+    """The log with the queue offset of a record changed, which nothing checks."""
+    return changed(data, record.offset + 20, struct.pack(">q", queue_offset))
+
+
+def came_out(data: bytes, records: list[Placed]) -> list[int]:
+    """The numbers of the records that survived, those behind the damage only; nothing else did."""
+    proven = walk(data)[2]
+    before = [placed for placed in records if placed.offset in proven]
+    ends = {(b"T", placed.message.queue_id): (placed.message.queue_offset or 0) + 1 for placed in before}
+    near = Neighbours(ends, whole=True, before=before[-1].message.store_timestamp)
+    pieces = look_behind(data, near).pieces
+    offsets = [offset for begin, end in pieces for offset in walk(data[:end], begin)[2]]
+    return [next(number for number, placed in enumerate(records) if placed.offset == offset) for offset in offsets]
+
+
+def test_a_size_that_leads_to_a_later_record_takes_none_with_it() -> None:
+    """BODYLEN and BODYCRC of an empty body agree, so the nearer end is the record's."""
+    data, records = a_log_of(0, 9, 9, 0, 0)
+    data = changed(data, records[1].offset, struct.pack(">i", records[1].size + records[2].size))
+    assert came_out(data, records) == [2, 3, 4]
+
+
+def test_a_damaged_sys_flag_of_an_empty_record_hides_nothing() -> None:
+    """With long hosts, the zeros that are taken for BODYLEN belong to the next record."""
+    data, records = a_log_of(0, 9, 1, 0, 0)
+    data = changed(data, records[1].offset + 36, struct.pack(">i", 0x30))
+    assert came_out(data, records) == [2, 3, 4]
+
+
+def test_what_sizes_alone_call_a_body_is_searched_when_a_record_begins_before_its_end() -> None:
+    """A page of an older log lies over record 1: its sizes agree, and its properties seem to hold record 5."""
+    data, records = a_log_of(*[0] * 8)
+    begin, reached = records[1].offset, records[5]
+    tail = b"\x01T" + struct.pack(">h", reached.size)
+    body = bytes(reached.offset - len(tail) - begin - 88)
+    older = encode_record(Message(topic="T", body=body, properties=b"x" * reached.size, store_timestamp=5), begin)
+    data = changed(data, begin, older[:88])
+    data = changed(data, reached.offset - len(tail), tail)
+    assert came_out(data, records) == [2, 3, 5, 6, 7], "4 lost its end"
+
+
+def test_a_record_alone_between_lost_ones_survives() -> None:
+    data, records = a_log_of(0, 0, 1, 0, 1, 0, 1)
+    assert came_out(without(data, records[2], records[4]), records) == [3, 5, 6]
+    assert came_out(without(data, records[1], records[2], records[4]), records) == [3, 5, 6]
+
+
+@pytest.mark.parametrize("block_size", [64, 300, 1 << 20])
+def test_what_a_stretch_holds_of_a_queue_does_not_depend_on_blocks(block_size: int) -> None:
+    data, records = a_log_of(0, 1, 0, 2, 0, 3, 3, 0, 1, 1, 1)
+    window, *_ = walk(data)
+    piece = records[0].offset, records[-1].end
+
+    def read(begin: int, end: int) -> ChainWalk:
+        return chain_from(window, begin, RULES, stop=end, block_size=block_size)
+
+    found = _stretch(read, piece, {(b"T", queue) for queue in (0, 1, 2, 4)})
+    assert found.firsts == {(b"T", 0): [0, 1], (b"T", 1): [0, 1], (b"T", 2): [0]}
+    assert found.lasts == {(b"T", 0): [2, 3], (b"T", 1): [2, 3], (b"T", 2): [0]}
+    times = [placed.message.store_timestamp for placed in records]
+    assert (found.first_times, found.last_times) == (times[:3], times[-3:])
+
+
+def test_a_damaged_claim_behind_a_record_does_not_speak_against_it() -> None:
+    """Record 4 claims the place of record 3, but then there were none between 4 and 5, with nothing lost."""
+    data, records = a_log_of(0, 0, 0, 0, 0, 0)
+    data = without(claiming(data, records[4], 3), records[1], records[2])
+    assert came_out(data, records) == [3, 4, 5]
+
+
+def test_a_damaged_claim_before_a_record_does_not_speak_against_it() -> None:
+    """Record 5 seems to begin its queue anew; record 7 goes on where the queue was before."""
+    data, records = a_log_of(0, 0, 0, 0, 1, 0, 1, 0, 1)
+    data = without(claiming(data, records[5], 0), records[3], records[6])
+    assert came_out(data, records) == [4, 5, 7, 8]
+
+
+def test_messages_lost_under_a_record_of_another_place_count() -> None:
+    """A stretch of the log lies twice, over records 3 and 4: the chain steps over it, and two more places are free."""
+    data, records = a_log_of(1, 0, 1, 0, 0, 1, 0, 1)
+    twice = changed(data, records[3].offset, data[records[0].offset : records[1].end])
+    assert came_out(without(twice, records[1], records[5]), records) == [2, 6, 7]
+
+
+def test_an_older_record_with_a_time_of_the_future_stays_out() -> None:
+    """Two stale records lie over the last four and claim the next places; damage gave the first of them a time that
+    nothing behind it bounds.
+    """
+    data, records = a_log_of(*[0] * 8)
+    data, at = without(data, *records[4:]), records[5].offset
+    for queue_offset, time in ((5, 1 << 47), (6, 5)):
+        stale = encode_record(Message(topic="T", queue_offset=queue_offset, body=b"x", store_timestamp=time), at)
+        data, at = changed(data, at, stale), at + len(stale)
+    assert came_out(data, records) == []
+
+
+@pytest.mark.parametrize("queue_offset", [0, 1, 3, 4, 40])
+def test_a_copy_that_claims_a_place_which_is_not_free_stays_out(queue_offset: int) -> None:
+    """A body holds a whole record, sound and timely; its holder loses its head."""
+    log = LogBuilder(SIZE)
+    for number in range(5):
+        log.clock += 1
+        copy = Message(topic="T", queue_offset=queue_offset, body=b"copy", store_timestamp=log.clock)
+        log.message(topic="T", body=Embedded((copy,), lead=b"lead") if number == 2 else bytes(30))
+    records = list(log.records)
+    data = changed(log.segments[0], records[2].offset, b"\xa5" * 88)
+    assert came_out(data, records) == [3, 4]
+
+
+def test_a_chain_of_which_most_claims_do_not_fit_stays_out() -> None:
+    """Copies in the body of a lost message, of which one hits upon the place of another lost one."""
+    log = LogBuilder(SIZE)
+    copies = tuple(
+        Message(topic="T", queue_id=queue, queue_offset=number, body=b"copy", store_timestamp=log.clock + 5)
+        for queue, number in ((0, 3), (0, 77), (3, 50))
+    )
+    for number in range(8):
+        log.clock += 1
+        log.message(topic="T", body=Embedded(copies) if number == 2 else bytes(30))
+    records = list(log.records)
+    data = without(changed(log.segments[0], records[2].offset, b"\xa5" * 88), records[3])
+    assert came_out(data, records) == [4, 5, 6, 7]

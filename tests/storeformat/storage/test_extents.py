@@ -1,0 +1,182 @@
+"""How far files hold data, and that nothing behind that goes unseen: on the temporary directory's file system, and on
+tmpfs where there is one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storeformat.storage import durable, extents, files
+from storeformat.storage.extents import Content, content_of
+
+SIZE = 6_000_000
+DATA = random.Random(1).randbytes(5_000) + b"\1"
+EXPECTED = Content(SIZE, len(DATA), hashlib.sha256(DATA).digest())
+TMPFS = Path("/dev/shm")
+
+
+@pytest.fixture(params=["disk", "tmpfs"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    if request.param == "disk":
+        yield tmp_path
+        return
+    if not TMPFS.is_dir():
+        pytest.skip("there is no tmpfs")
+    directory = Path(tempfile.mkdtemp(dir=TMPFS))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(params=["holes", "no holes"], autouse=True)
+def knows_holes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is to be right where the file system cannot tell holes from data, too."""
+    if request.param == "holes":
+        return
+    seek = os.lseek
+
+    def no_holes(handle: int, position: int, how: int) -> int:
+        if how in (os.SEEK_DATA, os.SEEK_HOLE):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return seek(handle, position, how)
+
+    monkeypatch.setattr(os, "lseek", no_holes)
+
+
+def sparse_file(path: Path) -> Path:
+    with files.FileWriter(str(path)) as writer:
+        writer.write(DATA)
+        writer.finish(SIZE)
+    return path
+
+
+def found(path: Path) -> Content:
+    (content,) = durable.contents_on_disk([(str(path), len(DATA))], lambda count: None)
+    assert extents.read_back(str(path), len(DATA)) == (memoryview(DATA), content)
+    copied = path.with_name("copied")
+    assert extents.copy(str(path), str(copied), str(path.parent), len(DATA)) == content
+    assert copied.read_bytes() == path.read_bytes()
+    copied.unlink()
+    return content
+
+
+def test_a_file_of_holes_is_what_it_should_be(place: Path) -> None:
+    path = sparse_file(place / "file")
+    assert found(path) == EXPECTED
+    assert path.stat().st_blocks * 512 < SIZE // 10
+
+
+def test_zeros_that_were_written_or_allocated_are_zeros(place: Path) -> None:
+    written = place / "written"
+    written.write_bytes(DATA.ljust(SIZE, b"\0"))
+    assert found(written) == EXPECTED
+    allocated = sparse_file(place / "allocated")
+    with allocated.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, SIZE)
+    assert found(allocated) == EXPECTED
+    assert allocated.stat().st_blocks * 512 >= SIZE
+
+
+@pytest.mark.parametrize("at", [len(DATA), len(DATA) + 1, 4_095 + 4_096, 262_144 + len(DATA), 3_000_000, SIZE - 1])
+@pytest.mark.parametrize("kind", ["hole", "zeros", "allocated"])
+def test_one_bit_behind_the_data_is_found(at: int, kind: str, place: Path) -> None:
+    path = sparse_file(place / "file")
+    if kind == "zeros":
+        path.write_bytes(DATA.ljust(SIZE, b"\0"))
+    with path.open("r+b") as file:
+        if kind == "allocated":
+            os.posix_fallocate(file.fileno(), 0, SIZE)
+        file.seek(at)
+        file.write(b"\x10")
+    assert extents.stray_byte(str(path), len(DATA)) == at
+    assert found(path) == Content(SIZE, at + 1, EXPECTED.sha256)
+
+
+def test_what_another_process_has_only_mapped_is_found(place: Path) -> None:
+    """A page that was written through a mapping and has not reached the disk."""
+    path = sparse_file(place / "file")
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[SIZE // 2] = 1
+        assert found(path) == Content(SIZE, SIZE // 2 + 1, EXPECTED.sha256)
+
+
+def test_a_disk_that_fails_is_not_taken_for_one_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = sparse_file(tmp_path / "file")
+
+    def fail(handle: int, position: int, how: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with path.open("rb") as file:
+        monkeypatch.setattr(os, "lseek", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            list(extents.data_ranges(file.fileno(), 0, SIZE))
+
+
+def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) -> None:
+    path = sparse_file(place / "file")
+    with path.open("r+b") as file:
+        file.seek(17)
+        file.write(bytes([DATA[17] ^ 1]))
+    assert durable.contents_on_disk([(str(path), len(DATA))], lambda count: None) != [EXPECTED]
+    for size in (0, 17, len(DATA), SIZE - 1, SIZE + 1):
+        os.truncate(sparse_file(place / str(size)), size)
+        (content,) = durable.contents_on_disk([(str(place / str(size)), len(DATA))], lambda count: None)
+        assert content.size == size
+        assert content != EXPECTED
+
+
+def test_empty_files_and_files_of_zeros(place: Path) -> None:
+    (place / "empty").touch()
+    (place / "zeros").write_bytes(bytes(10_000))
+    told: list[int] = []
+    assert durable.contents_on_disk([(str(place / "empty"), 0), (str(place / "zeros"), 0)], told.append) == [
+        content_of(b""),
+        Content(10_000, 0, hashlib.sha256(b"").digest()),
+    ]
+    assert sum(told) == 0
+
+
+def test_trees_are_copied_with_their_holes(place: Path) -> None:
+    path = place / "tree" / "below" / "file"
+    path.parent.mkdir(parents=True)
+    sparse_file(path)
+    with path.open("r+b") as file:
+        file.seek(SIZE - 10)
+        file.write(b"end")
+    durable.copy_trees([(str(place / "tree"), str(place / "copy"))], lambda count: None)
+    copied = place / "copy" / "below" / "file"
+    assert copied.read_bytes() == path.read_bytes()
+    assert copied.stat().st_blocks * 512 < SIZE // 10
+    assert copied.stat().st_mtime_ns == path.stat().st_mtime_ns
+
+
+pieces = st.lists(st.tuples(st.integers(0, 700_000), st.binary(min_size=1, max_size=3)), max_size=4)
+
+
+@settings(deadline=None, max_examples=50)
+@given(pieces=pieces, size=st.integers(0, 800_000), begin=st.integers(0, 800_000))
+def test_any_file(pieces: list[tuple[int, bytes]], size: int, begin: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "file")
+        with files.FileWriter(str(path)) as writer:
+            for position, data in pieces:
+                writer.write_at(position, data)
+            writer.finish(size)
+        data = path.read_bytes()
+        behind = data[begin:].lstrip(b"\0")
+        stray = size - len(behind) if behind else None
+        assert extents.stray_byte(str(path), begin) == stray
+        head = data[:begin]
+        expected = Content(size, len(head) if stray is None else stray + 1, hashlib.sha256(head).digest())
+        assert extents.content_on_disk(str(path), begin, lambda count: None) == expected

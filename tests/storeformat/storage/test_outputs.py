@@ -1,0 +1,81 @@
+"""Where something new may go, and drafts that get their names when they are whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storeformat.errors import Refused, WriteFailed
+from storeformat.storage import outputs
+
+
+def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to("store")
+    store = str(tmp_path / "store")
+    assert outputs.resolved(str(tmp_path / "link" / "new")) == str(Path(store).resolve() / "new")
+    assert outputs.resolved("s3://bucket/a/../b") == "s3://bucket/a/../b"
+    assert outputs.lies_inside(str(tmp_path / "link" / "new" / "deep"), store)
+    assert outputs.lies_inside(store, str(tmp_path / "link"))
+    assert not outputs.lies_inside(str(tmp_path / "store-2"), store)
+    assert not outputs.lies_inside(str(tmp_path), store)
+
+
+def test_a_directory_is_no_place_for_a_file(tmp_path: Path) -> None:
+    with pytest.raises(WriteFailed, match="this is a directory") as caught:
+        outputs.refuse_directory(str(tmp_path))
+    assert caught.value.path == str(tmp_path)
+    outputs.refuse_directory(str(tmp_path / "new"))
+    outputs.refuse_directory("s3://bucket/place")
+    (tmp_path / "file").touch()
+    outputs.refuse_directory(str(tmp_path / "file"))
+
+
+def test_only_an_absent_or_empty_directory_takes_an_output(tmp_path: Path) -> None:
+    outputs.refuse_used_directory(str(tmp_path / "absent"))
+    outputs.refuse_used_directory(str(tmp_path))
+    (tmp_path / "b").touch()
+    (tmp_path / "a").mkdir()
+    with pytest.raises(Refused, match="not empty") as caught:
+        outputs.refuse_used_directory(str(tmp_path))
+    assert (caught.value.found, caught.value.path) == ("a", str(tmp_path))
+
+
+def test_what_was_made_for_an_output_is_removed_up_to_what_is_used(tmp_path: Path) -> None:
+    missing = outputs.missing_parents(str(tmp_path / "a" / "b" / "c"))
+    assert missing == [str(tmp_path / "a" / "b"), str(tmp_path / "a")]
+    assert outputs.missing_parents("s3://bucket/a/b") == []
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    outputs.remove_empty(missing)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "used").touch()
+    outputs.remove_empty([*missing, str(tmp_path)])
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["used"]
+
+
+def test_a_draft_has_a_name_of_its_own_and_gets_that_of_the_file(tmp_path: Path) -> None:
+    place, drafts = str(tmp_path / "deep" / "file"), str(tmp_path / "drafts")
+    one, other = outputs.draft_of(place, drafts), outputs.draft_of(place, drafts)
+    assert one != other
+    assert {str(Path(one).parent), str(Path(other).parent)} == {drafts}
+    assert outputs.draft_of("s3://bucket/file", drafts) == "s3://bucket/file"
+    outputs.settle("s3://bucket/file", "s3://bucket/file")
+    Path(drafts).mkdir()
+    for draft, text in ((one, "one"), (other, "other")):
+        Path(draft).write_text(text)
+        outputs.settle(draft, place)
+        assert Path(place).read_text() == text
+    assert not list(Path(drafts).iterdir())
+
+
+def test_a_file_is_replaced_whole_and_a_failure_leaves_no_draft(tmp_path: Path) -> None:
+    outputs.replace_bytes(str(tmp_path / "file"), b"first, and longer")
+    outputs.replace_bytes(str(tmp_path / "file"), b"second")
+    assert (tmp_path / "file").read_bytes() == b"second"
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(WriteFailed) as caught:
+        outputs.replace_bytes(str(tmp_path / "taken"), b"text")
+    assert caught.value.path == str(tmp_path / "taken")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]

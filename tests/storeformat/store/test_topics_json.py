@@ -1,0 +1,47 @@
+"""config/topics.json out of the log: what is in it, what is kept, what is left to the broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from storeformat.store.topic_config import parse_fastjson
+from storeformat.store.topics_json import topics_json
+
+QUEUES = {
+    "订单": 4, "T|x": 1, "%RETRY%g": 1, "Batch": 8, "SCHEDULE_TOPIC_XXXX": 5, "RMQ_SYS_TRANS_HALF_TOPIC": 1,
+    "rmq_sys_wheel_timer": 1, "%LMQ%device": 1, "RMQ_SYS_TRACE_TOPIC": 2,
+}  # fmt: skip
+
+
+def made(known: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[str]]:
+    content, added = topics_json(QUEUES, {"Batch"}, known, timestamp=1_700_000_000_000)
+    return json.loads(content), added
+
+
+def test_topics_get_what_the_log_proves() -> None:
+    document, added = made()
+    assert added == sorted(document["topicConfigTable"])
+    assert added == ["%RETRY%g", "Batch", "RMQ_SYS_TRACE_TOPIC", "T|x", "订单"]
+    assert document["topicConfigTable"]["订单"] == {
+        "attributes": {}, "order": False, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG",
+        "topicName": "订单", "topicSysFlag": 0, "writeQueueNums": 4,
+    }  # fmt: skip
+    assert document["topicConfigTable"]["Batch"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert document["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
+
+
+def test_entries_that_are_there_stay() -> None:
+    kept = {"perm": 4, "readQueueNums": 16, "writeQueueNums": 2, "order": True, "attributes": {"+a": "1"}}
+    known = {"dataVersion": {"counter": 41, "timestamp": 5}, "topicConfigTable": {"订单": kept}, "more": [1]}
+    document, added = made(known)
+    assert "订单" not in added
+    assert document["topicConfigTable"]["订单"] == kept
+    assert (document["dataVersion"]["counter"], document["more"]) == (42, [1])
+    again, nothing = made(document)
+    assert (again, nothing) == (document, [])
+
+
+def test_the_file_can_be_read_as_a_broker_writes_it() -> None:
+    content, _ = topics_json(QUEUES, {"Batch"}, None, timestamp=0)
+    assert parse_fastjson(content.decode()) == json.loads(content)

@@ -1,0 +1,196 @@
+"""The functions behind SQL, on Arrow columns alone; truth is Java's own output and hand-made bytes."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import java_rules
+
+from udfs.functions import scalar
+
+
+def strings(*values: str | None) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def ints(*values: int | None) -> pa.Array:
+    return pa.array(values, pa.int32())
+
+
+def utc(*arguments: int) -> datetime:
+    return datetime(*arguments, tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
+
+
+# Nulls have to come out as nulls, wherever they stand.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "java_hash": ("polygenelubricants",),
+    "index_key_hash": ("TopicT", "U0"),
+    "offset_msg_id": ("192.168.0.9:10911", 377),
+    "offset_msg_id_parts": ("C0A8000900002A9F0000000000000000",),
+    "uniq_key_parts": ("0ABFD8F5B74873D16E9368B1AD5B004D",),
+    "uniq_key_time": ("0ABFD8F5B74873D16E9368B1AD5B004D", utc(2024, 5, 30), 0),
+    "host_text": (bytes.fromhex("c0a8000900002a9f"),),
+    "properties_map": (b"KEYS\x01k1 k2\x02",),
+    "uncompressed_body": (b"body", 0),
+    "trace_messages": (b"Recall\x011\x01r\x01g\x01t\x01m\x01true\x02",),
+}
+RESULTS: dict[str, Any] = {
+    "java_hash": -2147483648,
+    "index_key_hash": 1902675303,
+    "offset_msg_id": "C0A8000900002A9F0000000000000179",
+    "offset_msg_id_parts": {"host": "192.168.0.9", "port": 10911, "commit_log_offset": 0},
+    "uniq_key_parts": {
+        "ip": "10.191.216.245",
+        "mac": None,
+        "pid": 0xB748,
+        "class_loader": 0x73D16E93,
+        "span": 0x68B1AD5B,
+        "counter": 0x4D,
+    },
+    "uniq_key_time": utc(2024, 5, 1) + timedelta(milliseconds=0x68B1AD5B),
+    "host_text": "192.168.0.9:10911",
+    "properties_map": [("KEYS", "k1 k2")],
+    "uncompressed_body": b"body",
+}
+TYPES = {int: pa.int32(), str: pa.string(), bytes: pa.binary(), datetime: pa.timestamp("us", "UTC")}
+
+
+def test_every_function_is_tried_with_nulls() -> None:
+    assert set(ARGUMENTS) == set(scalar.FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_null_in_null_out(name: str) -> None:
+    function, _ = scalar.FUNCTIONS[name]
+    values = ARGUMENTS[name]
+    rows = [values] + [tuple(None if i == at else v for i, v in enumerate(values)) for at in range(len(values))]
+    columns = [
+        pa.array(column, TYPES[type(value)]) for column, value in zip(zip(*rows, strict=True), values, strict=True)
+    ]
+    if name == "offset_msg_id":
+        columns[1] = columns[1].cast(pa.int64())
+    result = function(*columns)
+    assert result.is_valid().to_pylist() == [True] + [False] * len(values)
+    if name in RESULTS:
+        assert result[0].as_py() == RESULTS[name]
+    empty = function(*(column.slice(0, 0) for column in columns))
+    assert len(empty) == 0
+    assert empty.type == result.type
+    moved = function(*(pa.concat_arrays([column, column]).slice(len(rows)) for column in columns))
+    assert moved.equals(result)
+
+
+@given(st.lists(st.none() | st.text(), max_size=8))
+def test_hashes_are_javas(texts: list[str | None]) -> None:
+    texts = [text and text.encode("utf-8", "replace").decode() for text in texts]
+    assert scalar.java_hash(pa.array(texts, pa.string())).to_pylist() == [
+        None if text is None else java_rules.hash_code(text) for text in texts
+    ]
+
+
+def test_tag_entries_of_an_index_are_found_by_their_key() -> None:
+    # RocketMQ 5.5.0 wrote these.
+    topics, keys = strings(*["TopicT"] * 5), strings("U0", "k1", "T#a||b", "T#a b", "T#z")
+    assert scalar.index_key_hash(topics, keys).to_pylist() == [
+        1902675303,
+        1902674620,
+        678982862,
+        1917762858,
+        1146606509,
+    ]
+
+
+def test_offset_message_ids_both_ways() -> None:
+    hosts, offsets = strings("192.168.0.9:10911", "[fe80::2]:2", "nonsense", "1.2.3.4:x"), pa.array([0, 939, 1, 2])
+    ids = scalar.offset_msg_id(hosts, offsets).to_pylist()
+    assert ids == [
+        "C0A8000900002A9F0000000000000000",
+        "FE8000000000000000000000000000020000000200000000000003AB",
+        None,
+        None,
+    ]
+    assert scalar.offset_msg_id_parts(strings(*ids, "12", "Z" * 32)).to_pylist() == [
+        {"host": "192.168.0.9", "port": 10911, "commit_log_offset": 0},
+        {"host": "fe80::2", "port": 2, "commit_log_offset": 939},
+        *[None] * 4,
+    ]
+
+
+def test_unique_keys_of_grpc_clients_name_a_mac_address() -> None:
+    key = "01" + "0A1B2C3D4E5F" + "1F90" + f"{86400:08X}" + f"{7:08X}"
+    (parts,) = scalar.uniq_key_parts(strings(key)).to_pylist()
+    assert parts == {
+        "ip": None,
+        "mac": "0a:1b:2c:3d:4e:5f",
+        "pid": 0x1F90,
+        "class_loader": None,
+        "span": 86400,
+        "counter": 7,
+    }
+    near = pa.array([utc(2030, 1, 1)], pa.timestamp("us", "UTC"))
+    assert scalar.uniq_key_time(strings(key), near, ints(0)).to_pylist() == [utc(2021, 1, 2)]
+
+
+def test_the_time_of_a_unique_key_takes_the_month_that_is_near() -> None:
+    key = "7F0000010001" + "00000000" + f"{1000:08X}" + "0000"  # one second into a month
+    near = pa.array([utc(2024, 2, 29, 23, 59), utc(2024, 3, 1), utc(2024, 12, 31, 23)], pa.timestamp("us", "UTC"))
+    found = scalar.uniq_key_time(strings(key, key, key), near, ints(0, 480, 0)).to_pylist()
+    assert found == [
+        utc(2024, 3, 1, 0, 0, 1),
+        utc(2024, 2, 29, 16, 0, 1),  # March had begun eight hours ago in the client's zone
+        utc(2025, 1, 1, 0, 0, 1),
+    ]
+
+
+def test_hosts_as_stored() -> None:
+    stored = [
+        bytes.fromhex("0a010203000010e1"),
+        bytes.fromhex("20010db8" + "00" * 11 + "01" + "00000001"),
+        b"",
+        b"x" * 9,
+    ]
+    texts = scalar.host_text(pa.array(stored, pa.binary())).to_pylist()
+    assert texts == ["10.1.2.3:4321", "[2001:db8::1]:1", None, None]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"", []),
+        (b"a\x011", [("a", "1")]),
+        (b"a\x011\x02a\x012\x02", [("a", "2")]),
+        (b"a\x011\x012\x02b\x01\x02\x01c\x02d\x02", [("a", "1\x012")]),
+        ("标签\x01😀\x02".encode(), [("标签", "😀")]),
+        (b"k\x01\xed\xa0\x80\x02", [("k", "\ufffd")]),
+    ],
+)
+def test_properties_by_the_brokers_rules(raw: bytes, expected: list[tuple[str, str]]) -> None:
+    assert scalar.properties_map(pa.array([raw], pa.binary())).to_pylist() == [expected]
+
+
+def test_bodies_are_uncompressed_as_the_flags_say() -> None:
+    plain = b"body " * 1000
+    lz4, zstd = (bytes(memoryview(compressed(plain, codec))) for codec in ("lz4", "zstd"))
+    bodies = [plain, zlib.compress(plain), zlib.compress(plain), lz4, zstd, zlib.compress(plain)[:-1], b"", lz4, plain]
+    flags = [0x0, 0x1, 0x301, 0x101, 0x201, 0x1, 0x1, 0x201, 0x401]
+    found = scalar.uncompressed_body(pa.array(bodies, pa.binary()), ints(*flags)).to_pylist()
+    assert found == [plain] * 5 + [None] * 4
+
+
+def compressed(plain: bytes, codec: str) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(plain)
+    return sink.getvalue()
+
+
+def test_a_body_cannot_ask_for_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scalar, "_MOST_BODY_BYTES", 1000)
+    bombs = [zlib.compress(bytes(5000)), bytes(memoryview(compressed(bytes(5000), "zstd")))]
+    assert scalar.uncompressed_body(pa.array(bombs, pa.binary()), ints(0x1, 0x201)).to_pylist() == [None, None]

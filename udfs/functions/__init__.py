@@ -1,0 +1,1 @@
+"""SQL functions: ``scalar``; bodies of the trace topic: ``traces``."""

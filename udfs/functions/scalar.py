@@ -1,0 +1,198 @@
+"""Functions for SQL, on Arrow columns: what the store encodes, as values that people read.
+
+Every function takes and returns whole columns and knows no Spark; ``FUNCTIONS`` names each one's return type, and
+``jobs.report.functions`` makes them SQL functions with the ``rmq_`` prefix, whose signatures and comments are in
+``jobs/report/sql/functions.sql``. A null argument gives a null result, and so does a value that is not of the form the
+function reads: a query over millions of rows must not end at a user's odd message key.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storeformat import message
+from storeformat.javacompat import decode_java_utf8, index_key_hashes, java_hashes
+from storeformat.record import hosts
+from storeformat.record.message_ids import offset_message_ids, parse_offset_message_id, parse_unique_key
+from udfs.functions import traces
+
+_TIME = pa.timestamp("us", "UTC")
+_MOST_BODY_BYTES = message.MAX_RECORD_SIZE
+"""A compressed body that would grow beyond this is not uncompressed: a few bytes can ask for all memory there is."""
+
+
+# ----------------------------------------------------------------------------------------------- hashes of the broker
+def java_hash(text: pa.Array) -> pa.Array:
+    """Returns ``String#hashCode``, int32."""
+    return pa.array(java_hashes(text), pa.int32(), mask=_nulls(text))
+
+
+def index_key_hash(topic: pa.Array, key: pa.Array) -> pa.Array:
+    """Returns the hash under which index files keep a key of a topic, int32 (IndexFile#indexKeyHashMethod)."""
+    text = pc.binary_join_element_wise(topic, key, "#")
+    return pa.array(index_key_hashes(java_hashes(text)), pa.int32(), mask=_nulls(text))
+
+
+# ---------------------------------------------------------------------------------------------------------------- ids
+def offset_msg_id(store_host: pa.Array, commit_log_offset: pa.Array) -> pa.Array:
+    """Returns the offset message ids of hosts (``ip:port``, ``[v6]:port``) and commit-log offsets, string."""
+    texts = store_host.dictionary_encode()
+    known = [hosts.host_bytes(text or "") for text in texts.dictionary.to_pylist()]
+    stored = pa.array(known, pa.binary()).take(texts.indices)
+    offsets = commit_log_offset.fill_null(0).to_numpy(zero_copy_only=False)
+    return pc.if_else(commit_log_offset.is_valid(), offset_message_ids(stored, offsets), pa.scalar(None, pa.string()))
+
+
+OFFSET_MSG_ID_PARTS = pa.struct([("host", pa.string()), ("port", pa.int32()), ("commit_log_offset", pa.int64())])
+
+
+def offset_msg_id_parts(msg_id: pa.Array) -> pa.Array:
+    """Returns host, port and commit-log offset of offset message ids, struct."""
+    return pa.array([_offset_msg_id_parts(text) for text in msg_id.to_pylist()], OFFSET_MSG_ID_PARTS)
+
+
+UNIQ_KEY_PARTS = pa.struct(
+    [
+        ("ip", pa.string()),
+        ("mac", pa.string()),
+        ("pid", pa.int32()),
+        ("class_loader", pa.int64()),
+        ("span", pa.int64()),
+        ("counter", pa.int64()),
+    ]
+)
+
+
+def uniq_key_parts(uniq_key: pa.Array) -> pa.Array:
+    """Returns what clients put into unique keys, struct: ``ip`` of classic clients, ``mac`` of gRPC clients."""
+    return pa.array([_uniq_key_parts(text) for text in uniq_key.to_pylist()], UNIQ_KEY_PARTS)
+
+
+def uniq_key_time(uniq_key: pa.Array, near: pa.Array, utc_offset_minutes: pa.Array) -> pa.Array:
+    """Returns when clients made their unique keys, timestamp, of the possible months the one nearest ``near``."""
+    milliseconds = pc.divide(near.cast(pa.timestamp("us", near.type.tz)).cast(pa.int64()), 1000).to_pylist()
+    times = [
+        _uniq_key_time(text, at, minutes)
+        for text, at, minutes in zip(uniq_key.to_pylist(), milliseconds, utc_offset_minutes.to_pylist(), strict=True)
+    ]
+    return pa.array(times, pa.int64()).cast(_TIME)
+
+
+# --------------------------------------------------------------------------------------------------- parts of a record
+def host_text(host: pa.Array) -> pa.Array:
+    """Returns ``ip:port`` or ``[v6]:port`` of BORNHOST and STOREHOST as stored (8 or 20 bytes), string."""
+    encoded = host.dictionary_encode()
+    texts = [_host_text(stored) for stored in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+PROPERTIES = pa.map_(pa.string(), pa.string())
+
+
+def properties_map(properties: pa.Array) -> pa.Array:
+    """Returns a record's property bytes as map, by MessageDecoder#string2messageProperties (4.9.1 and later)."""
+    return pa.array([None if raw is None else _properties(raw) for raw in properties.to_pylist()], PROPERTIES)
+
+
+def uncompressed_body(body: pa.Array, sys_flag: pa.Array) -> pa.Array:
+    """Returns bodies as the producer had them, binary; null where the bytes are not what the flags say."""
+    flags = sys_flag.to_pylist()
+    bodies = [_uncompressed(raw, flag) for raw, flag in zip(body.to_pylist(), flags, strict=True)]
+    return pa.array(bodies, pa.binary())
+
+
+def trace_messages(body: pa.Array) -> pa.Array:
+    """Returns the steps in uncompressed bodies of the trace topic, a list of ``udfs.functions.traces.STEP`` each."""
+    steps = [None if raw is None else traces.parse_steps(decode_java_utf8(raw)) for raw in body.to_pylist()]
+    return pa.array(steps, pa.list_(traces.STEP))
+
+
+FUNCTIONS: Mapping[str, tuple[Callable[..., pa.Array], str]] = MappingProxyType(
+    {
+        "java_hash": (java_hash, "int"),
+        "index_key_hash": (index_key_hash, "int"),
+        "offset_msg_id": (offset_msg_id, "string"),
+        "offset_msg_id_parts": (
+            offset_msg_id_parts,
+            "struct<host: string, port: int, commit_log_offset: bigint>",
+        ),
+        "uniq_key_parts": (
+            uniq_key_parts,
+            "struct<ip: string, mac: string, pid: int, class_loader: bigint, span: bigint, counter: bigint>",
+        ),
+        "uniq_key_time": (uniq_key_time, "timestamp"),
+        "host_text": (host_text, "string"),
+        "properties_map": (properties_map, "map<string, string>"),
+        "uncompressed_body": (uncompressed_body, "binary"),
+        "trace_messages": (trace_messages, f"array<{traces.STEP_DDL}>"),
+    }
+)
+"""Name -> (function, Spark's type of the result)."""
+
+
+# ------------------------------------------------------------------------------------------------------- single values
+def _nulls(column: pa.Array) -> Any:
+    return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _host_text(stored: bytes | None) -> str | None:
+    return hosts.host_text(stored) if stored is not None and len(stored) in (message.HOST_V4, message.HOST_V6) else None
+
+
+def _offset_msg_id_parts(text: str | None) -> dict[str, Any] | None:
+    parts = parse_offset_message_id(text or "")
+    if parts is None:
+        return None
+    return {"host": parts.address, "port": parts.port, "commit_log_offset": parts.commit_log_offset}
+
+
+def _uniq_key_parts(text: str | None) -> dict[str, Any] | None:
+    key = parse_unique_key(text or "")
+    if key is None:
+        return None
+    return {
+        "ip": key.ip,
+        "mac": key.address.hex(":") if key.is_grpc else None,
+        "pid": key.pid,
+        "class_loader": None if key.is_grpc else key.class_loader,
+        "span": key.span,
+        "counter": key.counter,
+    }
+
+
+def _uniq_key_time(text: str | None, near: int | None, utc_offset_minutes: int | None) -> int | None:
+    if text is None or near is None or utc_offset_minutes is None:
+        return None
+    key = parse_unique_key(text)
+    milliseconds = None if key is None else key.timestamp(near, utc_offset_minutes * 60_000)
+    return None if milliseconds is None else milliseconds * 1000
+
+
+def _properties(raw: bytes) -> list[tuple[str, str]]:
+    pieces = decode_java_utf8(raw).split(chr(message.PROPERTY_SEPARATOR))
+    parts = (piece.partition(chr(message.NAME_VALUE_SEPARATOR)) for piece in pieces)
+    return list({name: value for name, _, value in parts if name and value}.items())
+
+
+def _uncompressed(raw: bytes | None, sys_flag: int | None) -> bytes | None:
+    if raw is None or sys_flag is None or not sys_flag & message.COMPRESSED:
+        return None if sys_flag is None else raw
+    codec = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}.get(sys_flag & 0x700)
+    try:
+        if codec == "zlib":
+            stream = zlib.decompressobj()
+            plain = stream.decompress(raw, _MOST_BODY_BYTES)
+            return plain if stream.eof else None
+        if codec:
+            with pa.CompressedInputStream(pa.BufferReader(raw), codec) as source:
+                plain = source.read(_MOST_BODY_BYTES)
+                return plain if not source.read(1) else None
+    except (zlib.error, OSError):
+        pass
+    return None

@@ -1,0 +1,140 @@
+"""RocksDB queues: from the staged units and times of a scan to Parquet files of key/value pairs, in a Spark task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storeformat.arrays import sum_of_offsets
+from storeformat.queues import consume_queue, rocksdb_pairs
+from storeformat.storage import files, locations, outputs
+from storeformat.storage.extents import content_of
+from udfs.file_rows import FileRow, batch_of
+from udfs.staged_files import Readers
+from udfs.staged_runs import TIME
+
+SCHEMA = pa.schema(
+    [
+        ("family", pa.string()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("phy_offset", pa.int64()),
+        ("size", pa.int32()),
+        ("tags_code", pa.int64()),
+        ("store_timestamp", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class UnitSlice:
+    """``count`` units of one queue from ``queue_offset`` on: units of a staged file from ``begin`` on."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    units_path: str
+    times_path: str
+    begin: int
+    count: int
+
+
+@dataclass(frozen=True)
+class PairsFile:
+    """One Parquet file to make, of units of the slices in their order."""
+
+    path: str
+    slices: tuple[UnitSlice, ...]
+
+
+@dataclass(frozen=True)
+class WritePairs:
+    """Writes files of pairs below ``output``, each as a draft first."""
+
+    output: str
+    drafts: str
+
+    def __call__(self, jobs: Iterator[PairsFile]) -> Iterator[pa.RecordBatch]:
+        with Readers() as readers:
+            for job in jobs:
+                parts = [_unit_pairs(part, readers) for part in job.slices]
+                yield batch_of([self.write(job.path, pa.concat_tables(parts))])
+
+    def write(self, path: str, table: pa.Table) -> FileRow:
+        """Writes a table as one Parquet file and returns its row, counted in the bytes on storage."""
+        target = locations.join(self.output, path)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", use_dictionary=["family", "topic", "queue_id"])
+        draft = outputs.draft_of(target, self.drafts)
+        with files.FileWriter(draft) as writer:
+            writer.write(memoryview(sink.getvalue()))
+        stored = files.read_bytes(draft)
+        read_back = pq.read_table(pa.BufferReader(stored), columns=["phy_offset"])
+        outputs.settle(draft, target)
+        offsets = read_back.column(0).drop_null().to_numpy()
+        total = sum_of_offsets(offsets)
+        return FileRow(path, content_of(stored), read_back.num_rows, total)
+
+
+def _unit_pairs(part: UnitSlice, readers: Readers) -> pa.Table:
+    units = readers.rows(part.units_path, consume_queue.UNIT, part.begin, part.count)
+    times = readers.rows(part.times_path, TIME, part.begin, part.count)
+    offsets = np.arange(part.queue_offset, part.queue_offset + part.count, dtype=np.int64)
+    keys = rocksdb_pairs.unit_keys(part.topic.encode(), part.queue_id, offsets)
+    values = rocksdb_pairs.unit_values(units, times)
+    columns = {
+        "family": pa.repeat(rocksdb_pairs.DEFAULT_FAMILY, part.count),
+        "topic": pa.repeat(part.topic, part.count),
+        "queue_id": np.full(part.count, part.queue_id, np.int32),
+        "queue_offset": offsets,
+        "key": _rows_of_bytes(keys.tobytes(), keys.shape[1]),
+        "value": _rows_of_bytes(values.tobytes(), values.itemsize),
+        **{name: values[name].astype(values[name].dtype.newbyteorder("=")) for name in values.dtype.names or ()},
+    }
+    return pa.table(columns, SCHEMA)
+
+
+def _rows_of_bytes(content: bytes, width: int) -> pa.Array:
+    fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(content) // width, [None, pa.py_buffer(content)])
+    return fixed.cast(pa.binary())
+
+
+@dataclass(frozen=True)
+class QueueEnds:
+    """First and last unit of a queue: queue offset and commit-log offset of each."""
+
+    topic: str
+    queue_id: int
+    first: tuple[int, int]
+    last: tuple[int, int]
+
+
+def end_pairs(ends: Sequence[QueueEnds], dispatched: int) -> pa.Table:
+    """Returns the pairs of the family ``offset``; ``dispatched`` is the end of the last record in a queue."""
+    rows: list[dict[str, object]] = []
+    for queue in ends:
+        for name, (queue_offset, phy_offset) in (("max", queue.last), ("min", queue.first)):
+            rows.append(
+                _end_row(
+                    queue.topic,
+                    queue.queue_id,
+                    rocksdb_pairs.end_key(queue.topic.encode(), queue.queue_id, name),
+                    rocksdb_pairs.end_value(phy_offset, queue_offset),
+                )
+                | {"queue_offset": queue_offset, "phy_offset": phy_offset}
+            )
+    topic = rocksdb_pairs.CHECKPOINT_TOPIC
+    value = dispatched.to_bytes(8, "big")
+    rows.append(_end_row(topic.decode(), 0, rocksdb_pairs.end_key(topic, 0, "max"), value))
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def _end_row(topic: str, queue_id: int, key: bytes, value: bytes) -> dict[str, object]:
+    return {"family": rocksdb_pairs.OFFSET_FAMILY, "topic": topic, "queue_id": queue_id, "key": key, "value": value}

@@ -1,0 +1,226 @@
+"""Consume-queue units and index entries of one split, staged for those that build files of them.
+
+=============  ============================================================================================
+``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
+               with consecutive queue offsets, in log order
+``*.times``    the store time (``TIME``) of the record of each unit, in the order of the units; where asked for
+``*.entries``  index entries in the broker's order of ``putKey``: ``indexrows.ROW``
+=============  ============================================================================================
+
+A file appears with the first thing in it. Memory is bounded by ``_FLUSH_UNITS`` units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat.arrays import Bools, Int32s, Int64s, stable_order, sum_of_offsets
+from storeformat.index.entries import ROW, TAG_MARK
+from storeformat.queues.consume_queue import pack_units
+from storeformat.record.dispatch import IndexEntries, QueueUnits
+from storeformat.storage import files, locations
+
+TIME = np.dtype("<i8")
+
+_FLUSH_UNITS = 1 << 19
+_UNIT_COLUMNS = (
+    "topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps", "light",
+)  # fmt: skip
+_PACKED = tuple(
+    (name, np.dtype(kind))
+    for kind, names in (
+        ("i8", ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offsets")),
+        ("i4", ("topic_codes", "queue_ids")),
+        ("?", ("light",)),
+    )
+    for name in names
+)
+"""The columns of ``Runs`` one behind the other, the widest first, so that each begins at a multiple of its width."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from
+    ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` and
+    ``last_offsets`` are where the first and the last one's record lie in the log. Of a ``light`` run the queue is not
+    the records' own.
+    """
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    first_queue_offsets: Int64s
+    counts: Int64s
+    begins: Int64s
+    first_offsets: Int64s
+    last_offsets: Int64s
+    light: Bools
+
+    @staticmethod
+    def concatenate(parts: list[Runs]) -> Runs:
+        """Returns the rows of all parts."""
+        if not parts:
+            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "i8", "?")))
+        return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
+
+    def pack(self) -> bytes:
+        """Returns all rows in 49 bytes each: what the driver keeps of a split, where arrays would take 900 more."""
+        return b"".join(getattr(self, name).astype(dtype, copy=False).tobytes() for name, dtype in _PACKED)
+
+    @staticmethod
+    def unpack(packed: bytes) -> Runs:
+        """Returns what was packed; the columns are read-only."""
+        count, at = len(packed) // sum(dtype.itemsize for _, dtype in _PACKED), 0
+        columns = {}
+        for name, dtype in _PACKED:
+            columns[name] = np.frombuffer(packed, dtype, count, at)
+            at += count * dtype.itemsize
+        return Runs(**columns)
+
+
+class RunWriter:
+    """Collects units of one split and writes them grouped into runs, to two files of a directory.
+
+    Without a ``directory`` runs are only summed up. ``mixed``: there may be light units, which are runs of their own.
+    """
+
+    def __init__(self, directory: str, name: str, *, with_times: bool, mixed: bool) -> None:
+        self._directory = directory
+        self._name = name
+        self._with_times = with_times
+        self._mixed = mixed
+        self._file: files.FileWriter | None = None
+        self._times_file: files.FileWriter | None = None
+        self._waiting: list[QueueUnits] = []
+        self._waiting_units = 0
+        self._runs: list[Runs] = []
+        self.units = 0
+        self.offset_sum = 0
+        """Sum of the commit-log offsets, modulo 2**64."""
+
+    @property
+    def path(self) -> str:
+        """Where the units are; empty where there are none."""
+        return self._file.path if self._file else ""
+
+    @property
+    def times_path(self) -> str:
+        """Where their store times are; empty where there are none."""
+        return self._times_file.path if self._times_file else ""
+
+    def add(self, units: QueueUnits) -> None:
+        """Takes units whose topic codes are the scan's."""
+        self._waiting.append(units)
+        self._waiting_units += len(units.offsets)
+        if self._waiting_units >= _FLUSH_UNITS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is waiting."""
+        if not self._waiting_units:
+            return
+        units = QueueUnits(
+            [], *(np.concatenate([getattr(part, name) for part in self._waiting]) for name in _UNIT_COLUMNS)
+        )
+        self._waiting, self._waiting_units = [], 0
+        order = _by_queue(units)
+        topic_codes, queue_ids = units.topic_codes[order], units.queue_ids[order]
+        queue_offsets, offsets = units.queue_offsets[order], units.offsets[order]
+        begins = np.ones(len(order), bool)
+        begins[1:] = (
+            (topic_codes[1:] != topic_codes[:-1])
+            | (queue_ids[1:] != queue_ids[:-1])
+            | (queue_offsets[1:] != queue_offsets[:-1] + 1)
+        )
+        light = units.light[order]
+        if self._mixed:
+            begins[1:] |= light[1:] != light[:-1]
+        first = np.flatnonzero(begins)
+        self._runs.append(
+            Runs(
+                topic_codes=topic_codes[first],
+                queue_ids=queue_ids[first],
+                first_queue_offsets=queue_offsets[first],
+                counts=np.diff(first, append=len(order)),
+                begins=first + self.units,
+                first_offsets=offsets[first],
+                last_offsets=offsets[np.append(first[1:], len(order)) - 1],
+                light=light[first],
+            )
+        )
+        if self._directory:
+            self._write(units, order)
+        self.units += len(order)
+        self.offset_sum = (self.offset_sum + sum_of_offsets(offsets)) % (1 << 64)
+
+    def _write(self, units: QueueUnits, order: Int64s) -> None:
+        if self._with_times:
+            self._times_file = self._times_file or self._begin("times")
+            self._times_file.write(units.store_timestamps[order].astype(TIME).view(np.uint8).data)
+        self._file = self._file or self._begin("units")
+        packed = pack_units(units.offsets[order], units.sizes[order], units.tags_codes[order])
+        self._file.write(packed.view(np.uint8).data)
+
+    def _begin(self, kind: str) -> files.FileWriter:
+        return files.FileWriter(locations.join(self._directory, f"{self._name}.{kind}"), stream=True)
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        """Closes the files; after an exception they are removed."""
+        for file in (self._file, self._times_file):
+            if file is not None:
+                file.__exit__(kind, error, None)
+
+    def runs(self) -> Runs:
+        """Returns all runs, in the order of the file."""
+        return Runs.concatenate(self._runs)
+
+
+class EntryWriter:
+    """Writes index entries of one split as they come. Without a ``directory`` they are only summed up."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._path = locations.join(directory, f"{name}.entries") if directory else ""
+        self._file: files.FileWriter | None = None
+        self.entries = 0
+        self.offset_sum = 0
+        """Sum of the commit-log offsets, modulo 2**64."""
+
+    @property
+    def path(self) -> str:
+        """Where the entries are; empty where there are none."""
+        return self._path if self._file else ""
+
+    def add(self, entries: IndexEntries, tags: Bools | None) -> None:
+        """Takes entries; those of ``tags`` get the mark, if they are given."""
+        if self._path:
+            self._write(entries, tags)
+        self.entries += len(entries.offsets)
+        self.offset_sum = (self.offset_sum + sum_of_offsets(entries.offsets)) % (1 << 64)
+
+    def _write(self, entries: IndexEntries, tags: Bools | None) -> None:
+        rows = np.empty(len(entries.offsets), ROW)
+        rows["key_hash"] = entries.key_hashes
+        rows["offset"] = entries.offsets
+        rows["store_timestamp"] = entries.store_timestamps
+        if tags is not None:
+            rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
+        self._file = self._file or files.FileWriter(self._path, stream=True)
+        self._file.write(rows.view(np.uint8).data)
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        """Closes the file; after an exception it is removed."""
+        if self._file is not None:
+            self._file.__exit__(kind, error, None)
+
+
+def select_units(units: QueueUnits, keep: Bools) -> QueueUnits:
+    """Returns the units that are to be kept."""
+    return QueueUnits(units.topics, *(getattr(units, name)[keep] for name in _UNIT_COLUMNS))
+
+
+def _by_queue(units: QueueUnits) -> Int64s:
+    """Returns the stable order by queue."""
+    width = int(units.queue_ids.max()) + 1
+    groups = units.topic_codes.astype(np.int64) * width + units.queue_ids
+    return stable_order(groups, (int(units.topic_codes.max()) + 1) * width)

@@ -1,0 +1,144 @@
+"""What a Spark task does for ``spark.read.format("rocketmq-commitlog")``: one stretch of the log -> record batches.
+
+A stretch is either proven already, or it lies in a segment that a later one follows. Then the task proves it itself: it
+follows the sizes from the segment's first byte to the stretch, decodes and checks what is in it, and raises DamagedLog
+where the chain breaks off. So nothing has to read the log before the tasks do.
+
+Filters are applied to record heads, before properties are looked at and rows are made. They come as options, and
+``pushFilters`` is left alone: Spark 4.2.0 hands the filters that a Python source took for one query also to the next
+query on the same DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+
+from storeformat.arrays import Bools
+from storeformat.errors import DamagedLog
+from storeformat.log.commit_log import BlockWindow, ChainWalk, Split, chain_from
+from storeformat.log.framing import ChainEnd
+from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.storage import files
+from udfs.scan import Selection
+from udfs.table.proven_ranges import ProvenRange, proven_blocks
+from udfs.table.rows import RowRules, record_batch
+
+ALWAYS = (-(1 << 63), 1 << 63)
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True)
+class HeadFilter:
+    """What a record's head must say: a queue of the selection, and an offset and a store time in half-open ranges."""
+
+    selection: Selection = EVERYTHING
+    offsets: tuple[int, int] = ALWAYS
+    times: tuple[int, int] = ALWAYS
+
+    def passes(self, block: RecordBlock) -> Bools:
+        """Returns which records of a block pass; no ghost does."""
+        keep = block.genuine
+        if self.selection.queues:
+            keep = keep & self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
+        for values, (begin, end) in ((block.offsets, self.offsets), (block.heads.store_timestamp, self.times)):
+            if (begin, end) != ALWAYS:
+                keep = keep & (values >= begin) & (values <= end - 1)
+        return keep
+
+
+NO_FILTER = HeadFilter()
+
+
+@dataclass(frozen=True)
+class Stretch(spark.InputPartition):
+    """A part of a segment. ``records`` says how many it holds where that is proven, else None."""
+
+    split: Split
+    records: int | None = None
+
+
+@dataclass
+class StretchReader(spark.DataSourceReader):
+    """Reads stretches. ``first_times`` holds the first store timestamp of each segment by its base, where times are
+    trusted to rise from segment to segment.
+    """
+
+    stretches: tuple[Stretch, ...]
+    rules: RowRules
+    decode_rules: DecodeRules
+    first_times: dict[int, int] = field(default_factory=dict)
+    filter: HeadFilter = NO_FILTER
+
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        """Returns the stretches that may hold rows which pass."""
+        begin, end = self.filter.offsets
+        return [
+            stretch
+            for stretch in self.stretches
+            if stretch.split.start < end and stretch.split.stop > begin and self._is_in_time(stretch)
+        ]
+
+    def _is_in_time(self, stretch: Stretch) -> bool:
+        base = stretch.split.segment.base
+        first = self.first_times.get(base, ALWAYS[0])
+        last = min(((other, time) for other, time in self.first_times.items() if other > base), default=(0, ALWAYS[1]))[
+            1
+        ]
+        begin, end = self.filter.times
+        return first < end and last >= begin
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a stretch."""
+        if not isinstance(partition, Stretch):  # Spark's own, where there is nothing to read
+            return
+        for block in self._blocks(partition):
+            keep = self.filter.passes(block)
+            if keep.any():
+                yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
+
+    def _blocks(self, stretch: Stretch) -> Iterator[RecordBlock]:
+        split = stretch.split
+        if stretch.records is not None:
+            yield from proven_blocks(ProvenRange(split, stretch.records), self.decode_rules)
+            return
+        with files.RangeReader(split.segment.path) as reader:
+            window = BlockWindow(reader, split.segment)
+            start = chain_reaches(window, split)
+            if start is None or start >= split.stop:
+                return
+            walk = ChainWalk(window, split, start, self.decode_rules)
+            yield from walk
+        if walk.ended == ChainEnd.DEFECT:
+            raise DamagedLog(
+                f"the commit log is damaged: {walk.defect.name}; the option on-damage may be stop or salvage",
+                path=split.segment.path,
+                offset=walk.position,
+            )
+
+
+def chain_reaches(window: BlockWindow, split: Split) -> int | None:
+    """Returns where the first record of a split begins, following the sizes from the segment's begin; None where the
+    chain breaks off before: then that is the affair of the split where it does.
+    """
+    segment = split.segment
+    if split.start == segment.base:
+        return segment.base
+    rules = DecodeRules(check_crc=False, properties=())
+    walk = chain_from(window, segment.base, rules, stop=split.start, limit=split.limit).finish()
+    return walk.position if walk.ended == ChainEnd.STOP else None
+
+
+@dataclass
+class TableReader(spark.DataSourceReader):
+    """Gives rows that are there already: what a planner found out."""
+
+    rows: pa.Table
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows."""
+        yield from self.rows.to_batches()

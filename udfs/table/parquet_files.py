@@ -1,0 +1,204 @@
+"""Proven ranges of the commit log -> Parquet files of the table ``messages``, inside a Spark task.
+
+A task writes the files itself, in the table's directory, and hands back one row a file: what Delta's log has to know of
+it. So no message passes through the JVM, which takes several times as long for a row as making it does. A file belongs
+to the table from the moment on that the driver commits it (``jobs.table.messages_table``); what a killed task or load
+leaves behind belongs to nobody, and VACUUM removes it.
+
+=====================  ============================================================================================
+path                   ``store_date=2026-11-21/part-<range>-<random>.<codec>.parquet``, as Spark's writer names files
+columns                those of the table but ``store_date``, which the directory's name holds; times in microseconds
+row groups             one a sorted chunk of ``ReadRanges`` and date
+statistics             Delta's JSON: rows, NULLs, smallest and largest value of the columns that filters use; texts are
+                       cut to 32 characters, and a cut largest one is raised so that it stays one
+=====================  ============================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storeformat.storage import files, locations
+from udfs.table.proven_ranges import ProvenRange, ReadRanges
+
+PARTITION = "store_date"
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+_STATISTICS_LENGTH = 32
+_ABOVE_ALL = "\U0010ffff"
+_MOST_OPEN = 50
+_EPOCH = date(1970, 1, 1)
+_PLAIN = (
+    "commit_log_offset", "queue_offset", "uniq_key", "offset_msg_id", "body_crc", "body", "properties.key_value.value",
+)  # fmt: skip
+"""Columns whose values differ from row to row: trying a dictionary on them costs time and saves nothing."""
+
+_NOT_COMPARED = ("offset_msg_id", "body", "keys.list.element", "properties.key_value.key", "properties.key_value.value")
+"""Columns that no filter narrows a file by: their extremes would only cost."""
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A finished file: its path in the table, its partition (None: no date), rows, bytes, and Delta's statistics.
+
+    No character of the path needs an escape.
+    """
+
+    path: str
+    store_date: str | None
+    rows: int
+    size: int
+    statistics: str
+
+
+@dataclass(frozen=True)
+class WriteFiles:
+    """A mapper from ranges to the files that hold their rows, below ``table``. ``codec`` is pyarrow's name of one."""
+
+    table: str
+    read: ReadRanges
+    codec: str
+    statistics: tuple[str, ...]
+
+    def __call__(self, ranges: Iterable[ProvenRange]) -> Iterator[WrittenFile]:
+        for wanted in ranges:
+            yield from self._write(wanted)
+
+    def _write(self, wanted: ProvenRange) -> list[WrittenFile]:
+        done: list[WrittenFile] = []
+        number = wanted.split.number
+        with ExitStack() as streams:
+            parts: dict[int | None, _Part] = {}
+            for chunk in self.read.chunks(wanted):
+                for day, rows in by_date(chunk):
+                    if day not in parts:
+                        if len(parts) == _MOST_OPEN:
+                            done += [part.finish(self.statistics) for part in parts.values()]
+                            parts = {}
+                        parts[day] = _Part(streams, self.table, day, number, rows.schema, self.codec)
+                    parts[day].write(rows)
+            done += [part.finish(self.statistics) for part in parts.values()]
+        return done
+
+
+class _Part:
+    """One file that is being written. If its task fails, ``streams`` removes it, also when it was finished."""
+
+    def __init__(
+        self, streams: ExitStack, table: str, day: int | None, number: int, schema: pa.Schema, codec: str
+    ) -> None:
+        self._date = None if day is None else (_EPOCH + timedelta(days=day)).isoformat()
+        name = f"part-{number:05d}-{uuid.uuid4()}.{codec.lower()}.parquet"
+        self._path = f"{PARTITION}={self._date or NO_DATE}/{name}"
+        self._whole_path = locations.join(table, self._path)
+        self._stream = streams.enter_context(files.new_stream(self._whole_path))
+        self._metadata: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema,
+            compression=codec,
+            use_dictionary=[name for name in _leaves(schema) if name not in _PLAIN],
+            write_statistics=[name for name in _leaves(schema) if name not in _NOT_COMPARED],
+            store_schema=False,
+            write_page_index=True,
+            metadata_collector=self._metadata,
+        )
+        streams.callback(self._end)
+
+    def _end(self) -> None:
+        """Ends the writer before its stream goes: an unfinished one would write when it is collected."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+
+    def write(self, rows: pa.Table) -> None:
+        """Appends a row group."""
+        with files.writing(self._whole_path):
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+    def finish(self, statistics: tuple[str, ...]) -> WrittenFile:
+        """Returns what the driver has to know."""
+        with files.writing(self._whole_path):
+            self._writer.close()
+            size = self._stream.tell()
+            self._stream.close()
+        (metadata,) = self._metadata
+        found = json.dumps(file_statistics(metadata, statistics))
+        return WrittenFile(self._path, self._date, metadata.num_rows, size, found)
+
+
+def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:
+    """Yields the rows of each ``store_date`` (days since 1970, None without), less that column, in their order."""
+    dates = chunk.column(PARTITION).combine_chunks()
+    rows = chunk.drop_columns([PARTITION])
+    absent = np.asarray(dates.is_null())
+    days = np.asarray(dates.cast(pa.int32()).fill_null(0))
+    for day in np.unique(days[~absent]).tolist():
+        here = (days == day) & ~absent
+        yield day, rows if here.all() else rows.filter(pa.array(here))
+    if absent.any():
+        yield None, rows if absent.all() else rows.filter(pa.array(absent))
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Returns the names by which Parquet knows the columns of values."""
+    names = []
+    for field in schema:
+        if pa.types.is_map(field.type):
+            names += [f"{field.name}.key_value.key", f"{field.name}.key_value.value"]
+        else:
+            names.append(f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name)
+    return names
+
+
+def file_statistics(metadata: pq.FileMetaData, columns: tuple[str, ...]) -> dict[str, Any]:
+    """Returns what Delta's log says of a file, as Delta's own writer would, from what its footer says.
+
+    A column of which a row group knows no extremes has none (all its values are NULL, or they are very long): such a
+    file is never skipped.
+    """
+    smallest: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    places = {groups[0].column(at).path_in_schema: at for at in range(metadata.num_columns)} if groups else {}
+    for name in columns:
+        if name not in places:
+            continue
+        found = [group.column(places[name]).statistics for group in groups]
+        if any(item is None or not item.has_null_count for item in found):
+            continue
+        nulls[name] = sum(item.null_count for item in found)
+        ranges = [
+            item
+            for item, group in zip(found, groups, strict=True)
+            if item.has_min_max or item.null_count < group.num_rows
+        ]
+        if ranges and all(item.has_min_max for item in ranges):
+            smallest[name] = _smallest(min(item.min for item in ranges))
+            largest[name] = _largest(max(item.max for item in ranges))
+    return {"numRecords": metadata.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}
+
+
+def _smallest(value: Any) -> Any:
+    return value[:_STATISTICS_LENGTH] if isinstance(value, str) else _plain(value)
+
+
+def _largest(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _STATISTICS_LENGTH and value[_STATISTICS_LENGTH] != _ABOVE_ALL:
+        return value[:_STATISTICS_LENGTH] + _ABOVE_ALL
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value

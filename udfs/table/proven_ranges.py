@@ -1,0 +1,127 @@
+"""Proven ranges of the commit log -> rows, inside a Spark task.
+
+A first pass (``udfs.scan``) proved which bytes are records and checked every one; here they are read again and become
+rows, without checking bodies a second time. That both passes saw the same records is asserted by their number.
+
+Rows leave in chunks sorted by (topic, queue, queue offset): what is filtered and shown together lies together in a
+file, and pages carry narrow statistics. No row moves between tasks for it, so files keep narrow ranges of offsets and
+times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storeformat.arrays import Int32s, Int64s, stable_order
+from storeformat.errors import WriteFailed
+from storeformat.log.commit_log import BLOCK_SIZE, BlockWindow, ChainReport, ChainWalk, Split
+from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.storage import files
+from udfs.scan import Selection
+from udfs.table.rows import RowRules, record_batch
+
+_CHUNK_ROWS = 1 << 18
+_CHUNK_BYTES = 128 << 20
+_BATCH_ROWS = 10_000
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True)
+class ProvenRange:
+    """Bytes [begin, end) of the log that are ``records`` records (and ghosts), all in one segment."""
+
+    split: Split
+    records: int
+
+    @staticmethod
+    def of(report: ChainReport, records: int) -> ProvenRange:
+        """Returns the range that a split's report proved."""
+        split, start, end = report.split, report.start or 0, report.end
+        return ProvenRange(Split(split.number, split.segment, start, end, end, start), records)
+
+
+def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLOCK_SIZE) -> Iterator[RecordBlock]:
+    """Yields the records of a range. Nothing is checked again, and what a scan stepped over is no reason to end; raises
+    WriteFailed at the end unless these were the records that it proved.
+    """
+    split, found = proven.split, 0
+    with files.RangeReader(split.segment.path) as reader:
+        lenient = replace(rules, check_crc=False, as_broker=True)
+        walk = ChainWalk(BlockWindow(reader, split.segment), split, split.start, lenient, block_size)
+        for block in walk:
+            found += int(block.genuine.sum())
+            yield block
+    if walk.position != split.stop or found != proven.records:
+        raise WriteFailed(
+            "the log changed while it was read",
+            path=split.segment.path, offset=walk.position, found=f"{found} records", expected=proven.records,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReadRanges:
+    """A mapper for ``mapInArrow`` over numbers of ranges. Records before ``from_offset`` give no rows."""
+
+    ranges: tuple[ProvenRange, ...]
+    rules: RowRules
+    from_offset: int = 0
+    selection: Selection = EVERYTHING
+    block_size: int = BLOCK_SIZE
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self.read(self.ranges[number])
+
+    def read(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one range, in sorted chunks, as Spark takes them."""
+        for table in self.chunks(wanted):
+            yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+    def chunks(self, wanted: ProvenRange) -> Iterator[pa.Table]:
+        """Yields the rows of one range: tables of one chunk a column, each sorted in itself."""
+        chunk: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in self._batches(wanted):
+            chunk.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                yield sorted_chunk(chunk)
+                chunk, rows, size = [], 0, 0
+        if rows:
+            yield sorted_chunk(chunk)
+
+    def _batches(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
+        rules = DecodeRules(split_parser=self.rules.split_parser, properties=self.rules.properties)
+        for block in proven_blocks(wanted, rules, self.block_size):
+            keep = block.genuine & (block.offsets >= self.from_offset)
+            if self.selection.queues:
+                keep &= self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
+            yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
+
+
+def sorted_chunk(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Returns the rows of some batches by topic and queue, otherwise in their order: in the log that is the queue's."""
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    if {"topic", "queue_id"} <= set(table.column_names) and table.num_rows:
+        order = _by_queue(table["topic"].combine_chunks(), np.asarray(table["queue_id"]))
+        if order is not None:
+            table = table.take(pa.array(order))
+    return table
+
+
+def _by_queue(topics: pa.Array, queue_ids: Int32s) -> Int64s | None:
+    """Returns the stable order by topic and queue, None where it is the order they have."""
+    encoded = topics.dictionary_encode()
+    ranks = np.empty(len(encoded.dictionary), np.int64)
+    ranks[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(len(ranks))
+    width = int(queue_ids.max()) + 1
+    groups = ranks[np.asarray(encoded.indices)] * width + queue_ids
+    if (groups[1:] >= groups[:-1]).all():
+        return None
+    return stable_order(groups, len(ranks) * width)

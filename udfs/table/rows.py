@@ -1,0 +1,318 @@
+"""Decoded records -> rows of the table ``messages``, as Arrow record batches.
+
+Every column is made of whole columns of a ``RecordBlock``; only what is asked for is made, and properties are looked at
+only where a column needs them. Ghosts (records of another place) give no row.
+
+A timestamp is NULL, and ``store_date`` with it, where the stored milliseconds lie outside of years 1 to 9999: neither
+Spark's dates nor Python's go beyond, and producers may send anything. The offset still leads to the record.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pyarrow as pa
+
+from storeformat import javacompat
+from storeformat import message as m
+from storeformat.arrays import Int32s, Int64s
+from storeformat.kernels import Spans, active
+from storeformat.record import message_ids
+from storeformat.record.decode import RecordBlock
+from storeformat.record.dispatch import DispatchRules, dispatched, tags_codes
+from storeformat.record.hosts import host_text
+from udfs.table import schemas
+
+DAY = 86_400_000
+QUARTER = 900_000
+"""Milliseconds of a quarter of an hour: since 1972 no clock was changed within one (UTC)."""
+FIRST_MILLISECOND = -62_135_596_800_000 + DAY
+LAST_MILLISECOND = 253_402_300_800_000 - DAY
+"""Years 1 to 9999, less a day at both ends, so that the date is inside in every time zone."""
+
+TRANSACTION_TYPES = ("none", "prepared", "commit", "rollback")
+
+PROPERTIES_OF = {
+    "tags": (m.TAGS,),
+    "tags_code": (m.TAGS, m.DELAY),
+    "keys": (m.KEYS,),
+    "uniq_key": (m.UNIQ_KEY,),
+}
+"""The properties that columns are made of; ``properties`` itself is made of all."""
+
+_FEW_NAMES = 31
+"""So few powers of two may be added up 2**32 times."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_CODED = pa.dictionary(pa.int32(), pa.string())
+ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host")
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """Which columns to make, and by whose rules. ``cluster`` and ``broker`` are the same in every row.
+
+    ``encoded`` gives the columns ``ENCODED``, whose values repeat, as dictionary arrays: codes are sorted and written
+    several times as fast as texts. Spark takes texts alone.
+    """
+
+    dispatch_rules: DispatchRules
+    split_parser: bool = False
+    columns: tuple[str, ...] = tuple(schemas.MESSAGES.names)
+    time_zone: str = "UTC"
+    cluster: str | None = None
+    broker: str | None = None
+    encoded: bool = False
+
+    @property
+    def properties(self) -> tuple[bytes, ...]:
+        """The properties that the columns are made of."""
+        return tuple(dict.fromkeys(name for column in self.columns for name in PROPERTIES_OF.get(column, ())))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the batches."""
+        schema = schemas.select(self.columns)
+        if not self.encoded:
+            return schema
+        return pa.schema([
+            field.with_type(_CODED) if field.name in ENCODED else field
+            for field in schema
+        ])  # fmt: skip
+
+    @property
+    def reads_properties(self) -> bool:
+        """Whether any column needs a look at the properties."""
+        return bool(self.properties) or "properties" in self.columns
+
+
+def record_batch(block: RecordBlock, rules: RowRules) -> pa.RecordBatch:
+    """Returns the rows of a block's genuine records, in its order, with the columns of the rules in their order."""
+    genuine = block.genuine
+    if not genuine.all():
+        block = block.take(np.flatnonzero(genuine))
+    wanted = rules.properties
+    if not set(wanted) <= set(block.properties):
+        heads = block.heads
+        spans = active().property_spans(
+            block.buffer, heads.properties_start, heads.properties_length, wanted, rules.split_parser
+        )
+        block = replace(block, properties=dict(zip(wanted, spans, strict=True)))
+    schema = rules.schema
+    if not len(block):
+        return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
+    columns = [_MAKERS[name](block, rules) for name in rules.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _head(name: str, kind: pa.DataType) -> Callable[[RecordBlock, RowRules], pa.Array]:
+    return lambda block, rules: pa.array(getattr(block.heads, name), kind)
+
+
+def _constant(value: str | None, count: int, rules: RowRules) -> pa.Array:
+    if value is None:
+        return pa.nulls(count, _CODED if rules.encoded else pa.string())
+    return _pick([value], np.zeros(count, np.int32), rules)
+
+
+def _topics(block: RecordBlock, rules: RowRules) -> pa.Array:
+    return _pick([javacompat.decode_java_utf8(topic) for topic in block.topics], block.topic_codes, rules)
+
+
+def _pick(texts: Sequence[str | None], codes: Int32s, rules: RowRules) -> pa.Array:
+    """Returns a column of ``ENCODED``: the text of each code."""
+    values, indices = pa.array(texts, pa.string()), pa.array(codes)
+    return pa.DictionaryArray.from_arrays(indices, values) if rules.encoded else values.take(indices)
+
+
+def _value(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
+    """Returns the maker of a column that holds one property's value."""
+
+    def make(block: RecordBlock, rules: RowRules) -> pa.Array:
+        spans = block.properties[name]
+        present = spans.lengths >= 0
+        if not present.any():
+            return pa.nulls(len(block), pa.string())
+        texts = _texts(block, Spans(_starts(block, spans), np.maximum(spans.lengths, 0)))
+        bitmap = None if present.all() else pa.array(present).buffers()[1]
+        _, offsets, data = texts.buffers()
+        return pa.StringArray.from_buffers(len(block), offsets, data, bitmap)
+
+    return make
+
+
+def _tags(block: RecordBlock, rules: RowRules) -> pa.Array:
+    if not rules.encoded:
+        return _value(m.TAGS)(block, rules)
+    spans = block.properties[m.TAGS]
+    there = spans.lengths >= 0
+    # An absent value is an empty span: the code of "", if it has one, is not this row's.
+    codes, distinct = active().dictionary(block.buffer, Spans(_starts(block, spans), np.maximum(spans.lengths, 0)))
+    texts = pa.array([javacompat.decode_java_utf8(tags) for tags in distinct], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=None if there.all() else ~there), texts)
+
+
+def _starts(block: RecordBlock, spans: Spans) -> Int64s:
+    """Returns where values begin; absent ones at the begin of their row's properties: the spans stay ascending."""
+    return np.where(spans.lengths >= 0, spans.starts, block.heads.properties_start)
+
+
+def _texts(block: RecordBlock, spans: Spans) -> pa.Array:
+    if not len(spans.starts):
+        return pa.array([], pa.string())
+    return javacompat.decode_java_texts(active().gather_spans(block.buffer, spans))
+
+
+def _keys(block: RecordBlock, rules: RowRules) -> pa.Array:
+    rows, spans = active().split_spans(block.buffer, block.properties[m.KEYS], ord(" "))
+    return pa.ListArray.from_arrays(_list_offsets(rows, len(block)), _texts(block, spans))
+
+
+def _list_offsets(rows: Int64s, count: int) -> pa.Array:
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])
+    return pa.array(offsets)
+
+
+def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
+    heads = block.heads
+    rows, names, values = active().property_pieces(
+        block.buffer, heads.properties_start, heads.properties_length, rules.split_parser
+    )
+    if not len(rows):
+        return pa.MapArray.from_arrays(
+            _list_offsets(rows, len(block)), pa.array([], pa.string()), _texts(block, values)
+        )
+    codes, distinct = active().dictionary(block.buffer, names)
+    texts = [javacompat.decode_java_utf8(name) for name in distinct]
+    if len(set(texts)) < len(texts):  # names of different malformed bytes are one name to Java
+        codes = np.array([texts.index(text) for text in texts], np.int32)[codes]
+    if _repeats(rows, codes, len(texts)):
+        keep = _last_of_each(rows * len(texts) + codes)
+        rows, codes, values = rows[keep], codes[keep], Spans(values.starts[keep], values.lengths[keep])
+    keys = pa.array(texts, pa.string()).take(pa.array(codes))
+    return pa.MapArray.from_arrays(_list_offsets(rows, len(block)), keys, _texts(block, values))
+
+
+def _repeats(rows: Int64s, codes: Int32s, names: int) -> bool:
+    """Returns whether a row, of ascending rows, has a code below ``names`` twice."""
+    if names > _FEW_NAMES:
+        marks = np.sort(rows * names + codes)
+        return bool((marks[1:] == marks[:-1]).any())
+    # The sum of different powers of two is their union; of equal ones it is not.
+    powers = np.int64(1) << codes.astype(np.int64)
+    begins = np.flatnonzero(np.diff(rows, prepend=-1))
+    return bool((np.add.reduceat(powers, begins) != np.bitwise_or.reduceat(powers, begins)).any())
+
+
+def _last_of_each(marks: Int64s) -> Int64s:
+    """Returns the ascending places of the last of equal marks."""
+    order = np.argsort(marks, kind="stable")
+    last = np.append(marks[order][1:] != marks[order][:-1], True)
+    return np.sort(order[last])
+
+
+def _timestamp(name: str) -> Callable[[RecordBlock, RowRules], pa.Array]:
+    return lambda block, rules: _timestamps(getattr(block.heads, name))
+
+
+def _timestamps(milliseconds: Int64s) -> pa.Array:
+    outside = (milliseconds < FIRST_MILLISECOND) | (milliseconds >= LAST_MILLISECOND)
+    micros = np.where(outside, 0, milliseconds) * 1000
+    return pa.array(micros, pa.int64(), mask=outside if outside.any() else None).cast(schemas.TIMESTAMP)
+
+
+def _store_dates(block: RecordBlock, rules: RowRules) -> pa.Array:
+    milliseconds = block.heads.store_timestamp
+    days = _timestamps(milliseconds).cast(pa.date32())
+    if rules.time_zone == "UTC":
+        return days
+    inside = np.clip(milliseconds, FIRST_MILLISECOND, LAST_MILLISECOND - 1)
+    local = (inside + _utc_offsets(inside, rules.time_zone)) // DAY
+    return pa.array(local.astype(np.int32), mask=np.asarray(days.is_null())).cast(pa.date32())
+
+
+def _utc_offsets(milliseconds: Int64s, time_zone: str) -> Int64s:
+    """Returns what a time zone's clocks are ahead of UTC at these times, in milliseconds.
+
+    By Python's rules: Arrow takes the changes that a zone's file lists, which end in 2037 or, where these files are
+    "slim", long ago, and does not go on by the rule behind them.
+    """
+    zone = zoneinfo.ZoneInfo(time_zone)
+
+    def offset_at(time: int) -> int:
+        offset = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone).utcoffset()
+        return 0 if offset is None else offset // timedelta(milliseconds=1)
+
+    quarters, places = np.unique(milliseconds // QUARTER, return_inverse=True)
+    begins = np.array([offset_at(int(quarter) * QUARTER) for quarter in quarters], np.int64)
+    ends = np.array([offset_at(int(quarter) * QUARTER + QUARTER - 1) for quarter in quarters], np.int64)
+    offsets = begins[places]
+    for row in np.flatnonzero((begins != ends)[places]):  # clocks of long ago, which were set at odd seconds
+        offsets[row] = offset_at(int(milliseconds[row]))
+    return offsets
+
+
+def _host_spans(block: RecordBlock, *, store: bool) -> Spans:
+    """Returns where BORNHOST lies, or STOREHOST (message.py's table)."""
+    flags = block.heads.sys_flag
+    born = np.where((flags & m.BORN_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
+    if not store:
+        return Spans(block.positions + m.BORN_HOST_POSITION, born.astype(np.int32))
+    size = np.where((flags & m.STORE_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
+    return Spans(block.positions + m.BORN_HOST_POSITION + 8 + born, size.astype(np.int32))
+
+
+def _hosts(block: RecordBlock, rules: RowRules, *, store: bool) -> pa.Array:
+    codes, hosts = active().dictionary(block.buffer, _host_spans(block, store=store))
+    return _pick([host_text(host) for host in hosts], codes, rules)
+
+
+def _offset_msg_ids(block: RecordBlock, rules: RowRules) -> pa.Array:
+    hosts = active().gather_spans(block.buffer, _host_spans(block, store=True))
+    return message_ids.offset_message_ids(hosts, block.heads.physical_offset)
+
+
+def _transaction_types(block: RecordBlock, rules: RowRules) -> pa.Array:
+    kinds: Int32s = (block.heads.sys_flag & m.TRANSACTION_MASK) >> 2
+    return _pick(TRANSACTION_TYPES, kinds, rules)
+
+
+def _bodies(block: RecordBlock, rules: RowRules) -> pa.Array:
+    return active().gather_spans(block.buffer, Spans(block.heads.body_start, block.heads.body_length))
+
+
+_MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {
+    "cluster": lambda block, rules: _constant(rules.cluster, len(block), rules),
+    "broker": lambda block, rules: _constant(rules.broker, len(block), rules),
+    "store_date": _store_dates,
+    "commit_log_offset": _head("physical_offset", pa.int64()),
+    "size": _head("total_size", pa.int32()),
+    "topic": _topics,
+    "queue_id": _head("queue_id", pa.int32()),
+    "queue_offset": _head("queue_offset", pa.int64()),
+    "tags": _tags,
+    "tags_code": lambda block, rules: pa.array(tags_codes(block, rules.dispatch_rules)),
+    "keys": _keys,
+    "uniq_key": _value(m.UNIQ_KEY),
+    "offset_msg_id": _offset_msg_ids,
+    "flag": _head("flag", pa.int32()),
+    "sys_flag": _head("sys_flag", pa.int32()),
+    "transaction_type": _transaction_types,
+    "reconsume_times": _head("reconsume_times", pa.int32()),
+    "prepared_transaction_offset": _head("prepared_transaction_offset", pa.int64()),
+    "born_timestamp": _timestamp("born_timestamp"),
+    "born_host": lambda block, rules: _hosts(block, rules, store=False),
+    "store_timestamp": _timestamp("store_timestamp"),
+    "store_host": lambda block, rules: _hosts(block, rules, store=True),
+    "body_crc": lambda block, rules: pa.array(block.heads.body_crc.view(np.int32)),
+    "body_size": _head("body_length", pa.int32()),
+    "properties": _properties,
+    "magic_code": _head("magic_code", pa.int32()),
+    "dispatched": lambda block, rules: pa.array(dispatched(block)),
+    "body": _bodies,
+}
