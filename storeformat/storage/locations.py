@@ -11,7 +11,33 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from urllib.parse import unquote
+
+MASK = "***"
+_USER_AND_PASSWORD = re.compile(
+    r"([a-z][a-z0-9+.-]*://)[^\s/?#@:]*:(?!\d*(?:[/?#\s]|$))(?:[^\s@]*@)(?:[^\s/?#@]*@)*", re.I
+)
+"""What precedes the host; without a password (``abfs://container@account``) or with a port alone it is no secret."""
+_SETTINGS = re.compile(r"([a-z][a-z0-9+.-]*://[^\s?]*\?)(\S+)", re.I)
+_SETTING = re.compile(r"([^&=\s]+)=([^&\s]*?)(?=[)\]}>'\",.:;]*(?:&|$))")
+_SHOWN_SETTINGS = frozenset(
+    "allow_bucket_creation allow_bucket_deletion background_writes buffer_size connect_timeout default_block_size "
+    "enable_tls endpoint_override force_virtual_addressing region replication request_timeout scheme".split()
+)
+"""Settings of storage clients whose values may be shown; every other may be a key, a token or a signature."""
+
+
+def without_secrets(text: str) -> str:
+    """Returns a text, or a path, with the passwords and keys masked in every URI that it holds."""
+    if "://" not in text:
+        return text
+    text = _USER_AND_PASSWORD.sub(rf"\1{MASK}@", text)
+    return _SETTINGS.sub(lambda uri: uri[1] + _SETTING.sub(_masked_setting, uri[2]), text)
+
+
+def _masked_setting(setting: re.Match[str]) -> str:
+    return setting[0] if setting[1].lower() in _SHOWN_SETTINGS else f"{setting[1]}={MASK}"
 
 
 def is_local(path: str) -> bool:
