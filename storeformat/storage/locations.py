@@ -21,10 +21,11 @@ _USER_AND_PASSWORD = re.compile(
 """What precedes the host; without a password (``abfs://container@account``) or with a port alone it is no secret."""
 _SETTINGS = re.compile(r"([a-z][a-z0-9+.-]*://[^\s?]*\?)(\S+)", re.I)
 _SETTING = re.compile(r"([^&=\s]+)=([^&\s]*?)(?=[)\]}>'\",.:;]*(?:&|$))")
-_SHOWN_SETTINGS = frozenset(
-    "allow_bucket_creation allow_bucket_deletion background_writes buffer_size connect_timeout default_block_size "
-    "enable_tls endpoint_override force_virtual_addressing region replication request_timeout scheme".split()
-)
+_SHOWN_SETTINGS = frozenset({
+    "allow_bucket_creation", "allow_bucket_deletion", "background_writes", "buffer_size", "connect_timeout",
+    "default_block_size", "enable_tls", "endpoint_override", "force_virtual_addressing", "region", "replication",
+    "request_timeout", "scheme",
+})  # fmt: skip
 """Settings of storage clients whose values may be shown; every other may be a key, a token or a signature."""
 
 
