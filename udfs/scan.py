@@ -28,7 +28,6 @@ from storeformat.log.commit_log import (
     Split,
     search_certificate,
     sight_at,
-    sight_of,
 )
 from storeformat.log.framing import ChainEnd
 from storeformat.record.decode import DecodeRules, RecordBlock
@@ -157,19 +156,15 @@ def scan_split(split: Split, task: ScanTask) -> SplitScan:
                 ChainReport(split, None, split.start, ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC, rest_is_zero=zero)
             )
         walk = ChainWalk(window, split, start, task.decode_rules, task.block_size)
-        first: Sight | None = None
         with _Dispatch(task, split) as writer:
             for block in walk:
-                first = first or sight_of(block)
                 writer.add(block)
-        report = _report(split, start, first, walk, window, task)
+        report = _report(split, start, walk, window, task)
     return writer.summary(report)
 
 
-def _report(
-    split: Split, start: int, first: Sight | None, walk: ChainWalk, window: BlockWindow, task: ScanTask
-) -> ChainReport:
-    behind, rest_is_zero, plausible = None, True, False
+def _report(split: Split, start: int, walk: ChainWalk, window: BlockWindow, task: ScanTask) -> ChainReport:
+    rest_is_zero, plausible = True, False
     if walk.ended == ChainEnd.DEFECT:
         rest = search_certificate(window, walk.position, split.stop, split.limit, task.block_size)
         plausible = rest.first == walk.position or walk.defect not in (
@@ -178,8 +173,6 @@ def _report(
             RecordDefect.TRUNCATED,
         )
         rest_is_zero = rest.first is None and rest.all_zero
-        if not rest_is_zero:
-            behind = _next_sight(window, walk.position + 1, split, task)
     return ChainReport(
         split,
         start,
@@ -187,24 +180,10 @@ def _report(
         walk.ended,
         walk.defect,
         rest_is_zero,
-        first,
-        behind,
         plausible,
         first_number=walk.first,
         last_number=walk.last,
     )
-
-
-def _next_sight(window: BlockWindow, position: int, split: Split, task: ScanTask) -> Sight | None:
-    """Returns the first record from ``position`` on that is certified and decodes without a defect."""
-    while True:
-        found = search_certificate(window, position, split.stop, split.limit, task.block_size).first
-        if found is None:
-            return None
-        walk = ChainWalk(window, Split(0, split.segment, found, found + 1, split.limit), found, task.decode_rules)
-        for block in walk:
-            return sight_of(block)
-        position = found + 1
 
 
 class _Dispatch:

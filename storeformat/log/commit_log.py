@@ -328,9 +328,9 @@ class ChainReport:
     """What one split found: the chain from ``start`` to ``end``.
 
     ``start`` is None if no record was certified in the split; then ``end`` is the split's start. ``rest_is_zero``
-    speaks of the bytes from ``end`` to the split's stop. ``behind`` is the first certified record behind a defect,
-    inside the split. ``plausible`` says that the bytes at a defect carry a record's magic or their own offset:
-    something was meant to be there. ``first_number`` and ``last_number`` are those of its links, where they have any.
+    speaks of the bytes from ``end`` to the split's stop.
+    ``plausible`` says that the bytes at a defect carry a record's magic or their own offset: something was meant to be
+    there. ``first_number`` and ``last_number`` are those of its links, where they have any.
     """
 
     split: Split
@@ -339,8 +339,6 @@ class ChainReport:
     ended: ChainEnd
     defect: RecordDefect = RecordDefect.OK
     rest_is_zero: bool = True
-    first: Sight | None = None
-    behind: Sight | None = None
     plausible: bool = False
     first_number: EntryNumber | None = None
     last_number: EntryNumber | None = None

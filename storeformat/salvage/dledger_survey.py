@@ -58,8 +58,7 @@ class _EntrySurveyor:
             self._last = walk.last or EntryNumber(number.index - 1, number.term)
             position, ended, defect = walk.position, walk.ended, walk.defect
         blank = (position, self._segment.end) if ended == ChainEnd.BLANK else None
-        cut = position if ended == ChainEnd.CUT else None
-        return Survey(self._broken, tuple(self._pieces), tuple(self._kept), blank, tuple(self._gaps), cut)
+        return Survey(self._broken, tuple(self._pieces), tuple(self._kept), blank, tuple(self._gaps))
 
     def _certified(self, begin: int) -> Iterator[tuple[int, EntryNumber]]:
         """Yields every certified entry from ``begin`` on, with its number."""

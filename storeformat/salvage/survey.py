@@ -93,8 +93,6 @@ class Survey:
     kept: tuple[tuple[int, int], ...]
     blank: tuple[int, int] | None
     gaps: tuple[Gap, ...]
-    cut: int | None = None
-    """Where a record begins that ``limit`` cuts."""
 
 
 def survey(window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False) -> Survey:
@@ -141,12 +139,11 @@ class _Surveyor:
             if piece.end > piece.start:
                 self._pieces.append((piece.start, piece.end))
         blank = (piece.end, self._segment.end) if piece.ended == ChainEnd.BLANK else None
-        cut = piece.end if piece.ended == ChainEnd.CUT else None
         near, start = self._broken.neighbours, self._broken.start
         end = self._limit if blank is None else blank[0]
         found = look_again(self._read, near, start, end, self._pieces, self._doubtful)
         pieces = tuple(sorted([*self._pieces, *found]))
-        return Survey(self._broken, pieces, tuple(self._kept), blank, tuple(_carved(self._gaps, found)), cut)
+        return Survey(self._broken, pieces, tuple(self._kept), blank, tuple(_carved(self._gaps, found)))
 
     def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
         """Returns the next piece of the log behind the damaged place; None if there is none up to the limit."""
