@@ -24,7 +24,7 @@ from storeformat.errors import TotalsDisagree
 from storeformat.index import index_file
 from storeformat.index.entries import ROW
 from storeformat.javacompat import decode_java_utf8
-from storeformat.log.commit_log import Segment
+from storeformat.log.segments import Segment, segment_with
 from storeformat.queues import consume_queue, consume_queue_ext
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations, outputs
@@ -193,7 +193,7 @@ class BuildQueueFiles:
         return FileRow(job.path, content, len(mine), total)
 
     def _store_timestamp(self, offset: int, readers: Readers) -> int:
-        segment = next(segment for segment in self.stamped_from if segment.base <= offset < segment.end)
+        segment = segment_with(self.stamped_from, offset)
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
 
 

@@ -19,17 +19,12 @@ from storeformat import message as m
 from storeformat.arrays import Bools, Int32s
 from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.kernels import active
-from storeformat.log.commit_log import (
-    BLOCK_SIZE,
-    BlockWindow,
-    ChainReport,
-    ChainWalk,
-    Sight,
-    Split,
-    search_certificate,
-    sight_at,
-)
+from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
+from storeformat.log.chain import ChainReport
+from storeformat.log.chain_walk import ChainWalk
 from storeformat.log.framing import ChainEnd
+from storeformat.log.record_ref import RecordRef, record_ref
+from storeformat.log.segments import Split
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.record.dispatch import (
     BatchUnits,
@@ -47,7 +42,7 @@ from udfs.staged_runs import EntryWriter, Runs, RunWriter, select_units
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_MOST_SIGHTS = 1_000
+_MOST_REFS = 1_000
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,7 @@ class SplitScan:
     records: int = 0
     record_bytes: int = 0
     ghosts: tuple[tuple[int, int], ...] = ()
-    ghost_sights: tuple[Sight, ...] = ()
+    foreign_refs: tuple[RecordRef, ...] = ()
     """What the first of them say of themselves."""
     fillers: tuple[tuple[int, int], ...] = ()
     """Records that a repair put in the place of lost ones: offset and size."""
@@ -199,7 +194,7 @@ class _Dispatch:
         self._topics: dict[bytes, int] = {}
         self._totals = {"records": 0, "record_bytes": 0}
         self._ghosts: list[tuple[int, int]] = []
-        self._ghost_sights: list[Sight] = []
+        self._ghost_sights: list[RecordRef] = []
         self._fillers: list[tuple[int, int]] = []
         self._last = {"last_record": -1, "last_unit": -1, "last_entry": -1}
         self._times: tuple[int, int] | None = None
@@ -226,8 +221,8 @@ class _Dispatch:
         totals["record_bytes"] += int(heads.total_size[genuine].sum(dtype=np.int64))
         ghosts = np.flatnonzero(~genuine)
         self._ghosts += [(int(block.offsets[row]), int(heads.total_size[row])) for row in ghosts]
-        room = _MOST_SIGHTS - len(self._ghost_sights)
-        self._ghost_sights += [sight_at(block, row) for row in ghosts[:room].tolist()]
+        room = _MOST_REFS - len(self._ghost_sights)
+        self._ghost_sights += [record_ref(block, row) for row in ghosts[:room].tolist()]
         self._fillers += _fillers(block)
         self._last["last_record"] = int(block.offsets[-1])
         times = heads.store_timestamp[genuine]
@@ -278,7 +273,7 @@ class _Dispatch:
             records=totals["records"],
             record_bytes=totals["record_bytes"],
             ghosts=tuple(self._ghosts),
-            ghost_sights=tuple(self._ghost_sights),
+            foreign_refs=tuple(self._ghost_sights),
             fillers=tuple(self._fillers),
             topics=tuple(self._topics),
             packed_runs=self._units.runs().pack(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storeformat.log.commit_log import BlockWindow
+from storeformat.log.block_window import BlockWindow
 from storeformat.log.dledger import EntryFraming
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage.dledger_survey import survey_entries

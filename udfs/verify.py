@@ -16,7 +16,9 @@ from storeformat.index import index_check, index_file
 from storeformat.index.alignment import FileContext
 from storeformat.index.entries import ROW, Rows
 from storeformat.index.index_check import IndexComparison
-from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Split
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.segments import Segment, Split, segment_with
 from storeformat.queues import consume_queue, consume_queue_ext, queue_check
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.queue_check import Expectation, UnitComparison
@@ -132,7 +134,7 @@ class CompareQueueFiles:
 
     def _tags_hash(self, unit: np.void, readers: Readers) -> int:
         offset, size = int(unit["phy_offset"]), int(unit["size"])
-        segment = next(segment for segment in self.segments if segment.base <= offset < segment.end)
+        segment = segment_with(self.segments, offset)
         window = BlockWindow(readers.open(segment.path), segment)
         window.load(offset, size)
         block, _ = decode(window.bytes, offset, np.zeros(1, np.int64), self.decode_rules)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from jobs.log.verified_chain import ProvenLog, queue_runs, time_before
 from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree
-from storeformat.log.commit_log import Break, Split
+from storeformat.log.chain import Break
+from storeformat.log.segments import Split
 from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.survey import Broken, Finding, Gap, Survey
 from udfs.scan import ScanTask, Selection, SplitScan

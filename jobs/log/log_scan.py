@@ -19,7 +19,9 @@ from jobs.log.verified_chain import ProvenLog
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
-from storeformat.log.commit_log import Break, Segment, Sight, Split, follow_chain, plan_splits
+from storeformat.log.chain import Break, follow_chain
+from storeformat.log.record_ref import RecordRef
+from storeformat.log.segments import Segment, Split, plan_splits, segment_with
 from storeformat.salvage.survey import Finding, Gap
 from udfs.batch_queues import NO_RUNS
 from udfs.scan import ScanTask, SplitScan
@@ -61,7 +63,7 @@ class LogReading:
     """Whether the log is there from offset 0 on and every queue was seen."""
     kept: list[Range] = field(default_factory=list)
     """Records that count although their body does not have its CRC."""
-    lost_records: list[Sight] = field(default_factory=list)
+    lost_records: list[RecordRef] = field(default_factory=list)
     """Lost records of which the head is sound."""
 
     @property
@@ -223,7 +225,7 @@ def _refuse_damaged_offsets(reading: LogReading) -> None:
         offset = reading.damaged[0].begin
         raise DamagedLog(
             f"the commit log is damaged: {describe(RecordDefect.FOREIGN_OFFSET)}",
-            path=next(segment.path for segment in reading.segments if segment.base <= offset < segment.end),
+            path=segment_with(reading.segments, offset).path,
             offset=offset,
             advice="--on-damage salvage fills the place of the message",
         )

@@ -16,7 +16,7 @@ import numpy as np
 from jobs.log.queue_runs import QueueRuns, all_runs
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
-from storeformat.log.commit_log import Sight
+from storeformat.log.record_ref import RecordRef
 from storeformat.record.dispatch import topic_names
 from udfs.scan import SplitScan
 
@@ -93,7 +93,7 @@ class DamagedBytes:
 
 
 def find_losses(
-    scans: Sequence[SplitScan], damaged: DamagedBytes, lost_records: Sequence[Sight], *, whole: bool
+    scans: Sequence[SplitScan], damaged: DamagedBytes, lost_records: Sequence[RecordRef], *, whole: bool
 ) -> Losses:
     """Returns what is lost, from the runs of all scans in log order and the heads of lost records that are sound.
 
@@ -202,7 +202,7 @@ def _loss(names: Sequence[str], key: int, first: int | None, count: int, damaged
 
 
 def _named_losses(
-    records: Sequence[Sight],
+    records: Sequence[RecordRef],
     codes: Mapping[str, int],
     gaps: Sequence[Loss],
     ends: dict[int, int],
@@ -229,10 +229,10 @@ def _named_losses(
 
 def _last_of_their_queues(
     scans: Sequence[SplitScan], codes: Mapping[str, int], ends: Mapping[int, int]
-) -> Iterator[Sight]:
+) -> Iterator[RecordRef]:
     """Yields the ghosts that go on where their queues end."""
     following = dict(ends)
-    for ghost in (ghost for scan in scans for ghost in scan.ghost_sights):
+    for ghost in (ghost for scan in scans for ghost in scan.foreign_refs):
         (topic,) = topic_names([ghost.topic])
         key = (codes[topic] << 32) | ghost.queue_id if topic in codes else -1
         if ghost.queued and following.get(key) == ghost.queue_offset:

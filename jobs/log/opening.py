@@ -13,8 +13,8 @@ from storeformat import message as m
 from storeformat.errors import DamagedLog, MissingInput, UsageError, WrongSettings
 from storeformat.index import index_file
 from storeformat.javaproperties import parse_properties
-from storeformat.log.commit_log import Segment
 from storeformat.log.log_end import growing_log_end
+from storeformat.log.segments import Segment
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels

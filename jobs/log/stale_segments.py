@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from jobs.log.verified_chain import OlderRecords, ProvenLog, queue_runs, time_before
 from storeformat.errors import RecordDefect
-from storeformat.log.commit_log import Break
+from storeformat.log.chain import Break
 from storeformat.salvage.evidence import CLOCK_SLACK
 from udfs.scan import SplitScan
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from storeformat.errors import RecordDefect
-from storeformat.log.commit_log import Break, Chain, ChainReport, Segment, Split
+from storeformat.log.chain import Break, Chain, ChainReport
+from storeformat.log.segments import Segment, Split
 from storeformat.salvage.evidence import latest_time
 from storeformat.salvage.queue_offsets import Queue
 from udfs.scan import SplitScan

@@ -17,7 +17,8 @@ from jobs.reporting import Report, Reporter, size_text
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
 from jobs.spark.transforms import proven_ranges
-from storeformat.log.commit_log import BlockWindow, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import topic_names

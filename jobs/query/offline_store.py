@@ -10,7 +10,9 @@ from jobs.log.opening import OpenedStore
 from storeformat.arrays import Structs
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.index import index_file
-from storeformat.log.commit_log import BlockWindow, Segment, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment, segment_at
 from storeformat.queues import batch_consume_queue, batch_queue_search, consume_queue
 from storeformat.queues.queue_search import QueueFile, queue_end
 from storeformat.record.decode import RecordBlock, store_timestamp_at
@@ -59,7 +61,7 @@ class OfflineStore:
 
     def segment_of(self, offset: int) -> Segment | None:
         """Returns the segment that holds an offset."""
-        return next((segment for segment in self.store.segments if segment.base <= offset < segment.end), None)
+        return segment_at(self.store.segments, offset)
 
     def record_at(self, offset: int, *, bodies: bool = False) -> dict[str, Any] | None:
         """Returns the record at an offset, None where there is none. Its body is checked against its CRC."""

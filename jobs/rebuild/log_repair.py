@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobs.log.log_scan import LogReading
 from jobs.log.verified_chain import time_before
-from storeformat.log.commit_log import Segment
+from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, join_ranges
 from storeformat.storage import files, locations
 
@@ -36,7 +36,7 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
         for patch in fill_range(begin, end, segment, time, is_last=not followed):
             yield segment, patch
     for item in reading.kept:
-        segment = next(segment for segment in reading.segments if segment.base <= item.begin < segment.end)
+        segment = segment_with(reading.segments, item.begin)
         record = bytearray(item.end - item.begin)
         with files.RangeReader(segment.path) as reader:
             reader.read_into(item.begin - segment.base, memoryview(record))

@@ -48,8 +48,8 @@ from jobs.log.store_log import read_log, selection_of
 from jobs.spark.runner import LocalRunner
 from jobs.table.stream import SPLIT_SIZE, LogStreamReader, proven_stretches
 from storeformat.errors import UsageError
-from storeformat.log.commit_log import Segment, plan_splits
 from storeformat.log.framing import PLAIN
+from storeformat.log.segments import Segment, plan_splits
 from storeformat.message import CERTIFICATE_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files

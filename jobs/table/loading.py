@@ -27,7 +27,9 @@ from jobs.spark.runner import SparkRunner
 from jobs.table import commits, messages_table
 from storeformat import __version__
 from storeformat.errors import Refused, UsageError
-from storeformat.log.commit_log import BlockWindow, Segment, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment, segment_at
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
 from udfs.table import schemas
@@ -92,7 +94,7 @@ def plan_window(
         last = None  # its segment is gone, as it should be
     known = begin if last is None else last["commit_log_offset"]
     # From the first byte of its segment on: only the sizes tell a record of the log from one that was truncated away.
-    base = next((segment.base for segment in segments if segment.base <= known < segment.end), segments[-1].base)
+    base = (segment_at(segments, known) or segments[-1]).base
     return Window(base, begin, epoch, last, repair=repair)
 
 

@@ -38,8 +38,9 @@ from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.kernels import active
 from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
-from storeformat.log.commit_log import BLOCK_SIZE, BlockWindow, Segment, search_certificate
+from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
 from storeformat.log.framing import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Verdict, judge_size
+from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
 
 HEAD_SIZE = 48

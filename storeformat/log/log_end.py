@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from storeformat.errors import NotAStore
-from storeformat.log.commit_log import BlockWindow, Segment, chain_from, search_certificate
+from storeformat.log.block_window import BlockWindow, search_certificate
+from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Segment, segment_at
 from storeformat.message import BLANK_SIZE
 from storeformat.record.decode import DecodeRules
 from storeformat.storage.files import RangeReader
@@ -64,7 +66,7 @@ def check_log_end(
     reached = next(segment for segment in segments if end <= segment.end)
     with RangeReader(reached.path) as reader:
         _walk_to(BlockWindow(reader, reached), reached, end, rules, past_damage)
-    following = next((segment for segment in segments if segment.base <= end < segment.end), None)
+    following = segment_at(segments, end)
     if following is None or end == committed:
         return
     with RangeReader(following.path) as reader:

@@ -13,9 +13,11 @@ import numpy as np
 
 from storeformat import message as m
 from storeformat.errors import RecordDefect
-from storeformat.log.commit_log import BlockWindow, Sight, chain_from, sight_of
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
 from storeformat.log.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
 from storeformat.log.framing import ChainEnd, EntryNumber
+from storeformat.log.record_ref import RecordRef, first_record_ref
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.salvage.survey import SURVEY_BLOCK, Broken, Finding, Gap, Survey, zeros_from
 
@@ -86,13 +88,13 @@ class _EntrySurveyor:
 
     def _lose_one(self, begin: int, end: int, defect: RecordDefect) -> None:
         """Names one lost message, or keeps it where nothing but the CRC of its body is wrong."""
-        record = self._sight(begin, end)
+        record = self._damaged_record(begin, end)
         if self._keep and defect == RecordDefect.BODY_CRC and record is not None:
             self._kept.append((begin, end))
         else:
             self._gaps.append(Gap(begin, end, Finding.RECORD, defect, record))
 
-    def _sight(self, begin: int, end: int) -> Sight | None:
+    def _damaged_record(self, begin: int, end: int) -> RecordRef | None:
         """Returns what the record in a damaged entry says of itself, if its frame is sound."""
         if end - begin < MIN_ENTRY_SIZE:
             return None
@@ -101,7 +103,7 @@ class _EntrySurveyor:
         if int.from_bytes(data[HEAD_SIZE : HEAD_SIZE + 4].tobytes(), "big", signed=True) != end - begin - HEAD_SIZE:
             return None
         block, fault = decode(data, begin, np.array([HEAD_SIZE], np.int64), _WITHOUT_CRC)
-        return sight_of(block) if fault is None else None
+        return first_record_ref(block) if fault is None else None
 
     def _lose_rest(self, position: int, defect: RecordDefect) -> tuple[int, ChainEnd]:
         """Everything up to the limit, or to a sound BLANK, is lost or never was there; returns where that begins, and

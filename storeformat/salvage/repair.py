@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from storeformat import message as m
 from storeformat.errors import NotAStore
-from storeformat.log.commit_log import Segment
+from storeformat.log.segments import Segment
 
 TOPIC = b"rmq_sys_lost"
 MAX_FILLER = 1 << 20

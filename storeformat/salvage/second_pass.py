@@ -25,7 +25,7 @@ from itertools import islice
 import numpy as np
 
 from storeformat import message as m
-from storeformat.log.commit_log import Sight, sight_at
+from storeformat.log.record_ref import RecordRef, record_ref
 from storeformat.record.decode import RecordBlock
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, foreign_bytes
 from storeformat.salvage.queue_offsets import Queue, claims_of
@@ -90,7 +90,7 @@ def _joined(ranges: Sequence[Range]) -> list[Range]:
     return joined
 
 
-def _chains(read: Reader, pieces: Sequence[Range], rejected: Sequence[Range]) -> Iterator[list[tuple[Sight, int]]]:
+def _chains(read: Reader, pieces: Sequence[Range], rejected: Sequence[Range]) -> Iterator[list[tuple[RecordRef, int]]]:
     """Yields the records of each rejected chain and where they end; not of one that reaches into what survived."""
     starts = [begin for begin, _ in pieces]
     room = MOST_ROWS
@@ -104,13 +104,13 @@ def _chains(read: Reader, pieces: Sequence[Range], rejected: Sequence[Range]) ->
             yield rows
 
 
-def _rows(read: Reader, begin: int, end: int) -> Iterator[tuple[Sight, int]]:
+def _rows(read: Reader, begin: int, end: int) -> Iterator[tuple[RecordRef, int]]:
     for block in read(begin, end):
         for row in np.flatnonzero(block.genuine).tolist():
-            yield sight_at(block, row), int(block.offsets[row] + block.heads.total_size[row])
+            yield record_ref(block, row), int(block.offsets[row] + block.heads.total_size[row])
 
 
-def _queue(row: Sight) -> Queue | None:
+def _queue(row: RecordRef) -> Queue | None:
     return (row.topic, row.queue_id) if row.queued else None
 
 
@@ -153,7 +153,7 @@ class _Place:
         self._before: dict[Queue, list[tuple[int, int]]] = {}
         self._after: dict[Queue, list[tuple[int, int]]] = {}
 
-    def fitting(self, rows: Sequence[tuple[Sight, int]]) -> list[bool]:
+    def fitting(self, rows: Sequence[tuple[RecordRef, int]]) -> list[bool]:
         """Returns of each record of the chain whether it fits in where it lies; one that has no place in a queue goes
         with the one before it.
         """

@@ -25,8 +25,11 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Int64s
 from storeformat.errors import RecordDefect
-from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Sight, chain_from, sight_of
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import ChainWalk, chain_from
 from storeformat.log.framing import ChainEnd, EntryNumber, find_records, judge_head
+from storeformat.log.record_ref import RecordRef, first_record_ref
+from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.salvage.evidence import Neighbours, Witness
 from storeformat.salvage.record_extent import Follower, Frame, claimed_size, judge_frame
@@ -64,7 +67,7 @@ class Gap:
     end: int
     finding: Finding
     defect: RecordDefect
-    record: Sight | None = None
+    record: RecordRef | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ class _Surveyor:
             position + max(frame.body_end, 1), position + frame.size, self._limit
         ):
             frame = frame.refuted()  # no topic and no properties hold a record: this one ends before it
-        record = self._sight(position, frame.size) if frame.size is not None and frame.certified else None
+        record = self._damaged_record(position, frame.size) if frame.size is not None and frame.certified else None
         if record is not None and self._witness.is_of_an_older_life(record.store_timestamp):
             frame, record = Frame(None, 0), None  # of a page of an older log, which may end anywhere in this record
         if frame.size is not None and not self._leads_into_another_life(position + frame.size):
@@ -212,11 +215,11 @@ class _Surveyor:
         self._witness.learn(block)
         return True
 
-    def _sight(self, position: int, size: int) -> Sight | None:
+    def _damaged_record(self, position: int, size: int) -> RecordRef | None:
         """Returns what a damaged record with a sound frame says of itself."""
         self._window.load(position, size)
         block, fault = decode(self._window.bytes, position, _FIRST, DecodeRules(check_crc=False, properties=()))
-        return sight_of(block) if fault is None else None
+        return first_record_ref(block) if fault is None else None
 
     def _walk(self, start: int) -> _Piece:
         """Returns the chain from a place that is proven."""
@@ -315,7 +318,9 @@ class _Surveyor:
         magic = head[m.MAGIC_POSITION : m.MAGIC_POSITION + 4]
         return magic in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES) or int.from_bytes(own, "big") == position
 
-    def _lose(self, begin: int, end: int, finding: Finding, defect: RecordDefect, record: Sight | None = None) -> None:
+    def _lose(
+        self, begin: int, end: int, finding: Finding, defect: RecordDefect, record: RecordRef | None = None
+    ) -> None:
         self._gaps.append(Gap(begin, end, finding, defect, record))
         if finding == Finding.RECORD:
             self._witness.room += end - begin

@@ -24,9 +24,9 @@ from itertools import pairwise
 
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
 from storeformat.index import index_file
-from storeformat.log.commit_log import Segment
 from storeformat.log.dledger import ENTRIES, HEAD_SIZE, framing_of, is_of_group
 from storeformat.log.framing import PLAIN, Framing
+from storeformat.log.segments import Segment
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from storeformat.storage import files

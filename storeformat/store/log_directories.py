@@ -21,8 +21,8 @@ from dataclasses import replace
 
 from storeformat.errors import MissingInput, WrongSettings
 from storeformat.log import dledger
-from storeformat.log.commit_log import Segment
 from storeformat.log.dledger import Committed
+from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
 from storeformat.store.layout import COMMIT_LOG, StoreLayout
 

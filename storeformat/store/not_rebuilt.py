@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from storeformat.log.commit_log import Segment
 from storeformat.log.dledger import DATA, GROUP_PREFIX
+from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue_ext import UNIT_HEAD
 from storeformat.storage import files, locations
 from storeformat.store.layout import (

@@ -21,7 +21,8 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.index import index_file
 from storeformat.kernels import PADDING, Spans, numpy_kernels
-from storeformat.log.commit_log import BlockWindow, Segment
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import pack_units
 from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.storage.files import RangeReader

@@ -19,8 +19,9 @@ import pytest
 
 from jobs.log.log_scan import sharing
 from jobs.rebuild import planning
-from storeformat.log.commit_log import ChainReport, Segment, follow_chain, plan_splits
+from storeformat.log.chain import ChainReport, follow_chain
 from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Segment, plan_splits
 from storeformat.storage.extents import Content
 from storeformat.store.layout import StoreLayout
 from udfs.file_rows import FileRow, FileRows, batch_of

@@ -13,7 +13,9 @@ import pytest
 from support.in_memory import MemoryReader
 from support.uniform_log import uniform_log
 
-from storeformat.log.commit_log import BlockWindow, Segment, Split, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.salvage.evidence import Neighbours

@@ -37,7 +37,8 @@ from benchmarks.against_broker import prepared_log  # noqa: E402
 
 from jobs.spark.launch import CONF, read_properties  # noqa: E402
 from storeformat.kernels import active  # noqa: E402
-from storeformat.log.commit_log import BLOCK_SIZE, BlockWindow, Segment, Split, plan_splits  # noqa: E402
+from storeformat.log.block_window import BLOCK_SIZE, BlockWindow  # noqa: E402
+from storeformat.log.segments import Segment, Split, plan_splits  # noqa: E402
 from storeformat.record.decode import DecodeRules, decode  # noqa: E402
 from storeformat.record.dispatch import DispatchRules, index_entries, queue_units  # noqa: E402
 from storeformat.storage.files import RangeReader  # noqa: E402

@@ -14,7 +14,7 @@ from jobs.config import LogOptions
 from jobs.log import opening
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
-from storeformat.log.commit_log import Segment
+from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue as cq
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules

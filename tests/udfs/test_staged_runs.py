@@ -13,8 +13,9 @@ from support.uniform_log import uniform_log
 
 from jobs.log.log_scan import sharing
 from storeformat.errors import TotalsDisagree
-from storeformat.log.commit_log import ChainReport, Segment, plan_splits
+from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Segment, plan_splits
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from udfs.batch_queues import NO_RUNS

@@ -20,8 +20,10 @@ from pyspark.sql import datasource as spark
 
 from storeformat.arrays import Bools
 from storeformat.errors import DamagedLog
-from storeformat.log.commit_log import BlockWindow, ChainWalk, Split, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import ChainWalk, chain_from
 from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Split
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
 from udfs.scan import Selection

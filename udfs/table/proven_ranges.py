@@ -19,7 +19,10 @@ import pyarrow.compute as pc
 
 from storeformat.arrays import Int32s, Int64s, stable_order
 from storeformat.errors import WriteFailed
-from storeformat.log.commit_log import BLOCK_SIZE, BlockWindow, ChainReport, ChainWalk, Split
+from storeformat.log.block_window import BLOCK_SIZE, BlockWindow
+from storeformat.log.chain import ChainReport
+from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.segments import Split
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
 from udfs.scan import Selection

@@ -142,7 +142,7 @@ def into_worker(probe: Probe) -> None:
     import hashlib
 
     from storeformat.kernels import active
-    from storeformat.log import commit_log
+    from storeformat.log import chain_walk
     from storeformat.storage import files, outputs
     from udfs import build, scan, staged_runs, task_metrics
 
@@ -159,7 +159,7 @@ def into_worker(probe: Probe) -> None:
     probe.part(outputs, "settle", "open and close files")
     probe.part(staged_runs.RunWriter, "flush", "group and pack units")
     probe.part(staged_runs.EntryWriter, "add", "pack entries")
-    probe.part(commit_log, "decode", "checks of what was decoded")
+    probe.part(chain_walk, "decode", "checks of what was decoded")
     probe.part(scan, "queue_units", "dispatch to queues")
     probe.part(scan, "index_entries", "dispatch to the index")
     probe.part(scan, "scan_split", "totals of a split")

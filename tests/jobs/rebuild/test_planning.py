@@ -9,8 +9,9 @@ import pytest
 
 from jobs.log.losses import Losses
 from jobs.rebuild import planning
-from storeformat.log.commit_log import ChainReport, Segment, Split
+from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Segment, Split
 from storeformat.store.layout import StoreLayout
 from udfs.batch_queues import BatchRuns
 from udfs.build import QueueFile

@@ -13,7 +13,8 @@ from support.in_memory import Bytes
 from support.store_builder import Message, encode_record
 
 from storeformat.errors import RecordDefect
-from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Split, search_certificate
+from storeformat.log.block_window import BlockWindow, search_certificate
+from storeformat.log.chain_walk import ChainWalk
 from storeformat.log.dledger import (
     ENTRIES,
     HEAD_SIZE,
@@ -25,6 +26,7 @@ from storeformat.log.dledger import (
     is_of_group,
 )
 from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber
+from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage.dledger_survey import survey_entries
 from storeformat.salvage.survey import Broken, Finding, Survey

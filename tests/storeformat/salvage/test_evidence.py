@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from support.in_memory import Bytes
 from support.store_builder import Message, encode_record
 
-from storeformat.log.commit_log import BlockWindow, Segment, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.salvage.evidence import CLOCK_SLACK, Evidence, Neighbours, Witness, _Rows
 from storeformat.salvage.queue_offsets import Queue

@@ -9,7 +9,9 @@ import pytest
 from support.in_memory import Bytes
 from support.store_builder import Embedded, LogBuilder, Message
 
-from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import ChainWalk, chain_from
+from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage import second_pass
 from storeformat.salvage.evidence import Neighbours

@@ -10,8 +10,10 @@ from support.in_memory import Bytes
 from support.store_builder import BLANK, Embedded, LogBuilder, Message, Placed, encode_record
 
 from storeformat.errors import NotAStore, RecordDefect
-from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, Split, chain_from
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import ChainWalk, chain_from
 from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.salvage.evidence import Neighbours, Witness
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, filler_record, join_ranges

@@ -14,7 +14,7 @@ import pytest
 from support.store_builder import LogBuilder
 
 from storeformat.errors import WriteFailed
-from storeformat.log.commit_log import Segment, Split
+from storeformat.log.segments import Segment, Split
 from storeformat.record.dispatch import DispatchRules
 from udfs.table import parquet_files, schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile, file_statistics

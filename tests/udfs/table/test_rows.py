@@ -16,7 +16,9 @@ from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.store_builder import LogBuilder
 
-from storeformat.log.commit_log import BlockWindow, ChainWalk, Segment, plan_splits
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.segments import Segment, plan_splits
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.storage import files

@@ -1,0 +1,137 @@
+"""Walking the chain of records: TOTALSIZE leads from one to the next, and each is decoded and checked.
+
+What lies between one record and the next is the affair of the segment's ``Framing``: in the log of a DLedger group
+records lie in entries. Mirrors ``CommitLog#recoverNormally`` and ``DefaultMessageStore.ReputMessageService#doReput``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.errors import RecordDefect
+from storeformat.log.block_window import BLOCK_SIZE, BlockWindow
+from storeformat.log.framing import WRONG_BLANK, ChainEnd, EntryNumber, Verdict
+from storeformat.log.segments import Split
+from storeformat.record.decode import DecodeRules, Fault, RecordBlock, decode
+
+
+class ChainWalk:
+    """Iterates over the decoded blocks of a chain that begins at ``position`` and belongs to ``split``.
+
+    When the iteration is over, ``position`` is where the next link would begin, ``ended`` says why it stopped, and
+    ``defect`` why the bytes there are no record if that was the reason; ``first`` and ``last`` are the numbers of the
+    first and the last link, where links have numbers.
+    """
+
+    def __init__(
+        self, window: BlockWindow, split: Split, position: int, rules: DecodeRules, block_size: int = BLOCK_SIZE
+    ) -> None:
+        self._window = window
+        self._split = split
+        self._rules = rules
+        self._block_size = block_size
+        self.position = position
+        self.ended = ChainEnd.STOP
+        self.defect = RecordDefect.OK
+        self.first: EntryNumber | None = None
+        self.last: EntryNumber | None = None
+
+    def __iter__(self) -> Iterator[RecordBlock]:
+        split, window, framing = self._split, self._window, self._split.segment.framing
+        want = self._block_size
+        while self.position < split.stop:
+            base = self.position
+            length = min(want, split.limit - base)
+            window.load(base, length)
+            buffer = window.bytes
+            links, reached = framing.walk(buffer, min(split.stop - base, length), length, base, self.last)
+            block, fault = decode(buffer, base, links + framing.head_size, self._rules)
+            ghost = self._no_ghost(block)
+            if ghost is not None:
+                block, fault = block.head(ghost), Fault(ghost, RecordDefect.FOREIGN_OFFSET)
+            if len(block):
+                self.first = self.first or framing.number_at(buffer, int(links[0]))
+                self.last = framing.number_at(buffer, int(links[len(block) - 1]))
+                yield block
+            self.position = base + (reached if fault is None else int(links[fault.row]))
+            if self.position >= split.stop:
+                return
+            if ghost is not None:
+                self.ended, self.defect = ChainEnd.DEFECT, RecordDefect.FOREIGN_OFFSET
+                return
+            verdict = self._judge_head()
+            if isinstance(verdict, int) and fault is None:
+                want = max(self._block_size, verdict)
+                continue
+            if not isinstance(verdict, int):
+                self.ended, self.defect = verdict
+            elif fault is not None:
+                self.ended, self.defect = ChainEnd.DEFECT, fault.defect
+            return
+
+    def finish(self) -> ChainWalk:
+        """Walks to the end, for what is known then: the records are checked and dropped."""
+        for _ in self:
+            pass
+        return self
+
+    def _no_ghost(self, block: RecordBlock) -> int | None:
+        """Returns the first record of another place that is not one of those a broker leaves and steps over.
+
+        Those follow a record, so a segment that begins with one was renamed or moved. And they were written whole: one
+        in which a certified record begins, its body aside, is a damaged one, or a copy, whose size leads astray.
+        """
+        rows = np.flatnonzero(~block.genuine)
+        if not rows.size:
+            return None
+        if not self._split.segment.framing.has_ghosts:
+            return int(rows[0])
+        if self._rules.as_broker:
+            return None
+        if not rows[0] and block.offsets[0] == self._split.segment.base:
+            return 0
+        body_ends = block.buffer_offset + block.heads.body_start + block.heads.body_length
+        ends = block.offsets + block.heads.total_size
+        for row in rows.tolist():
+            if self._window.certifies_inside(int(body_ends[row]), int(ends[row]), self._split.limit):
+                return row
+        return None
+
+    def _judge_head(self) -> Verdict:
+        """Returns why there is no link at ``position``, or the size of the link whose head is there."""
+        split, window, framing = self._split, self._window, self._split.segment.framing
+        allowed = split.limit - self.position
+        at = self.position - window.offset
+        if at + min(framing.judged_size, allowed) > window.length:
+            window.load(self.position, min(framing.judged_size, allowed))
+            at = 0
+        if allowed < m.BLANK_SIZE:
+            cut = split.limit < split.segment.end
+            return (ChainEnd.CUT, RecordDefect.OK) if cut else (ChainEnd.DEFECT, RecordDefect.TRUNCATED)
+        head = window.bytes[at : at + framing.judged_size].tobytes()
+        room = split.segment.end - self.position
+        verdict = framing.judge(head, self.position, room, allowed, self.last)
+        if self._rules.as_broker and verdict == WRONG_BLANK and framing.blank_size(head) < room:
+            return ChainEnd.BLANK, RecordDefect.OK
+        return verdict
+
+
+def chain_from(
+    window: BlockWindow,
+    start: int,
+    rules: DecodeRules,
+    *,
+    stop: int | None = None,
+    limit: int | None = None,
+    block_size: int = BLOCK_SIZE,
+) -> ChainWalk:
+    """Returns the walk of the chain from a place of the window's segment to which the sizes are known to lead.
+
+    Links are taken that begin below ``stop``, and nothing is read behind ``limit``: by default the segment's end.
+    """
+    segment = window.segment
+    stop, limit = (segment.end if end is None else end for end in (stop, limit))
+    return ChainWalk(window, Split(0, segment, start, stop, limit, start), start, rules, block_size)

@@ -1,0 +1,45 @@
+"""References to records: what a certified record says of its time and place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.record.decode import RecordBlock
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRef:
+    """What one certified record says of its time and place; enough to tell a survivor from a leftover of an older
+    log.
+    """
+
+    offset: int
+    store_timestamp: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    queued: bool = True
+    """Whether it takes a place in its queue: prepared and rolled back messages do not."""
+
+
+def record_ref(block: RecordBlock, row: int) -> RecordRef:
+    """Returns what one record of a block says of itself."""
+    heads = block.heads
+    kind = int(heads.sys_flag[row]) & m.TRANSACTION_MASK
+    return RecordRef(
+        offset=int(block.offsets[row]),
+        store_timestamp=int(heads.store_timestamp[row]),
+        topic=block.topics[block.topic_codes[row]],
+        queue_id=int(heads.queue_id[row]),
+        queue_offset=int(heads.queue_offset[row]),
+        queued=kind in (m.TRANSACTION_NONE, m.TRANSACTION_COMMIT),
+    )
+
+
+def first_record_ref(block: RecordBlock) -> RecordRef | None:
+    """Returns what the first genuine record of a block says of itself; None where there is none."""
+    rows = np.flatnonzero(block.genuine)
+    return record_ref(block, int(rows[0])) if rows.size else None

@@ -1,0 +1,81 @@
+"""Segments of the commit log, and the splits in which they are read.
+
+=============  ================================================================
+segment name   20 decimal digits: the log offset of its first byte
+BLANK          TOTALSIZE = rest of the segment, magic 0xCBD43194; closes a segment
+unwritten      zeros from the log's end to the end of the last written segment
+=============  ================================================================
+
+Mirrors ``MappedFileQueue``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storeformat.errors import NotAStore
+from storeformat.log.framing import PLAIN, Framing
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of the commit log: ``base`` is the log offset of its first byte, ``size`` its length."""
+
+    path: str
+    base: int
+    size: int
+    framing: Framing = PLAIN
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+def segment_at(segments: Sequence[Segment], offset: int) -> Segment | None:
+    """Returns the segment that holds the byte at a log offset; None where none does."""
+    at = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
+    return segments[at] if at >= 0 and offset < segments[at].end else None
+
+
+def segment_with(segments: Sequence[Segment], offset: int) -> Segment:
+    """Returns the segment that holds the byte at a log offset; raises NotAStore where none does."""
+    segment = segment_at(segments, offset)
+    if segment is None:
+        raise NotAStore("no segment of the log holds this offset", offset=offset)
+    return segment
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The part [start, stop) of a segment: it owns the records that begin there.
+
+    Data ends at ``limit`` (the segment's end, or where the log is cut by ``--until-offset``). ``first_record`` is where
+    the chain is known to stand, None if that is still to be found.
+    """
+
+    number: int
+    segment: Segment
+    start: int
+    stop: int
+    limit: int
+    first_record: int | None = None
+
+
+def plan_splits(
+    segments: Sequence[Segment], split_size: int, until: int | None = None, begin: int | None = None
+) -> list[Split]:
+    """Returns the splits of all segments in [begin, until), in log order; ``split_size`` may be smaller than a record.
+
+    ``begin`` must be a place to which the sizes are known to lead: where a record begins, or the log ends.
+    """
+    splits: list[Split] = []
+    for segment in segments:
+        limit = segment.end if until is None else min(segment.end, until)
+        known = segment.base if begin is None else max(segment.base, begin)
+        for start in range(known, limit, split_size):
+            stop = min(start + split_size, limit)
+            first = start if start == known else None
+            splits.append(Split(len(splits), segment, start, stop, limit, first))
+    return splits
