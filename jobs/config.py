@@ -18,9 +18,6 @@ ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
 ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
 """What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
 
-# As brokerversion.VERSIONS, which needs numpy: help and usage errors come before anything is installed.
-BROKER_VERSIONS = ("4.6", "4.8", "4.9", "5.1", "5.3", "5.5")
-
 Options = TypeVar("Options", bound="JobOptions")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn
 
-from jobs import config
 from jobs.cli.values import (
     artefacts,
     milliseconds,
@@ -22,6 +21,7 @@ from jobs.cli.values import (
     topic_filter,
 )
 from storeformat.errors import UsageError
+from storeformat.store.broker_rules import VERSIONS
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,9 +77,10 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
     )
     group.add_argument(
         "--broker-version",
-        choices=config.BROKER_VERSIONS,
-        help="whose rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 5.1.0), 5.1 (5.1.1 to 5.1.4),"
-        " 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows, and the report says which and why",
+        choices=VERSIONS,
+        help="whose rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to 5.1.0),"
+        " 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows, and the report"
+        " says which and why",
     )
     group.add_argument(
         "--batch-topic",

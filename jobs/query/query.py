@@ -125,10 +125,10 @@ def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
     if options.topic in offline.store.batch_topics:
         return _batch_by_time(options, offline, options.topic, options.queue_id, options.time)
     queue = offline.queue(options.topic, options.queue_id)
-    version = tuple(int(part) for part in offline.store.rules.version.split("."))
+    rules = offline.store.rules
     end = queue_end(queue)
-    begin = min_offset(queue, end, offline.min_phy_offset, version)
-    if version < (5, 1):
+    begin = min_offset(queue, end, offline.min_phy_offset, search=rules.search_min_offset)
+    if not rules.search_by_store_time:
         modified = offline.queue_modified(options.topic, options.queue_id)
         found = offset_by_modified_time(
             queue,

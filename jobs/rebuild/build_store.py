@@ -267,10 +267,9 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
     last = [scan for scan in reading.scans if scan.last_timestamp is not None]
     last_unit = [scan.last_unit for scan in reading.scans if scan.last_unit >= 0]
     return for_rebuilt_store(
-        tuple(int(number) for number in store.rules.version.split(".")),
         last_store_timestamp=last[-1].last_timestamp or 0 if last else 0,
         last_index_end_timestamp=index_end_timestamp,
-        last_queued_phy_offset=last_unit[-1] if last_unit else 0,
+        last_queued_phy_offset=last_unit[-1] if last_unit and store.rules.checkpoint_queue_offset else 0,
     )
 
 

@@ -294,13 +294,13 @@ def _judge_beyond(compared: QueuesCompared, verdicts: Verdicts, cut: bool) -> No
 
 def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
     """Says what becomes of messages without units: recovery dispatches them, from 5.4.0 on from the tenth-last segment
-    on only (STORE_FORMAT 6.5), whatever the queues hold.
+    on only, whatever the queues hold.
     """
     verdicts.note(
         f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
         "(there is an abort file), so its next start dispatches them, or it is running"
     )
-    if store.rules.version != "5.5" or len(store.segments) <= MOST_RECOVERED_SEGMENTS:
+    if not store.rules.bounded_recovery or len(store.segments) <= MOST_RECOVERED_SEGMENTS:
         return
     begin = store.segments[-MOST_RECOVERED_SEGMENTS].base
     if dispatched < begin and not is_live(locations.join(store.root, LOCK)):

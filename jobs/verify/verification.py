@@ -81,7 +81,7 @@ def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts
     """Warns of entries that a DLedger group may not agree on, where a start after a crash dispatches them all the same
     (DLedgerCommitLog#dledgerRecoverAbnormally, 5.2.0 and later).
     """
-    if end <= committed or store.rules.version not in ("5.3", "5.5") or is_live(locations.join(store.root, LOCK)):
+    if end <= committed or not store.rules.dispatch_uncommitted or is_live(locations.join(store.root, LOCK)):
         return
     verdicts.warn(
         Place("consumequeue"),

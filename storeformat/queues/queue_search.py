@@ -50,17 +50,17 @@ def queue_end(files: Sequence[QueueFile]) -> int:
     return end
 
 
-def min_offset(files: Sequence[QueueFile], end: int, min_phy_offset: int, broker_version: tuple[int, ...]) -> int:
+def min_offset(files: Sequence[QueueFile], end: int, min_phy_offset: int, *, search: bool) -> int:
     """Returns the queue offset of the first message that the log still holds, as a broker computes it when it starts.
 
-    0 where the broker finds none in the first file. From 5.0.0 on a queue whose last message is gone begins at its
-    end. Where the log begins at 0, pre-blank units count as messages in every version.
+    0 where the broker finds none in the first file. Brokers that ``search`` (5.0.0 and later) let a queue whose last
+    message is gone begin at its end. Where the log begins at 0, pre-blank units count as messages in every version.
     """
     if not files or not end:
         return 0
     first = files[0]
     phy_offsets = first.units["phy_offset"][: end - first.first_queue_offset]
-    if broker_version >= (5,):
+    if search:
         last = files[_file_of(files, end - 1)]
         if last.units["phy_offset"][end - 1 - last.first_queue_offset] < min_phy_offset:
             return end

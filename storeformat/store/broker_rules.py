@@ -1,69 +1,95 @@
 """Which release's rules apply, and what a store shows of the release that wrote it.
 
-The bytes of queues, index and checkpoint changed at few releases, so six names stand for all of them:
+What a broker writes and answers changed at few releases, so seven names stand for all of them. Each rule is a field of
+``BrokerRules``; nothing else compares releases.
 
 =======  ==============  ===============================================================================
 name     releases        rules
 =======  ==============  ===============================================================================
 ``4.6``  up to 4.7.0     hashSlotCount counts every put; properties are split at every separator
 ``4.8``  4.7.1 to 4.9.0  hashSlotCount counts used slots; properties are split
-``4.9``  4.9.1 to 5.1.0  properties are scanned; light queues (from 4.9.3 on) of every topic
-``5.1``  5.1.1 to 5.1.4  no light queues of retry, schedule and timer topics (5.1.1: of retry topics alone)
-``5.3``  5.2 to 5.3      no light queues of any ``rmq_sys_`` topic
-``5.5``  5.4 and later   one more index entry a tagged message; the checkpoint knows an offset
+``4.9``  4.9.1 to 4.9.8  properties are scanned; light queues (from 4.9.3 on) of every topic
+``5.0``  5.0.0 to 5.1.0  the first message of a queue is found by binary search
+``5.1``  5.1.1 to 5.1.4  no light queues of retry, schedule and timer topics (5.1.1: of retry topics alone);
+                         searches by time go by store times, not by the files' times of last change
+``5.3``  5.2 to 5.3      no light queues of any ``rmq_sys_`` topic; recovery dispatches DLedger's open tail
+``5.5``  5.4 and later   one more index entry a tagged message; the checkpoint knows an offset; recovery
+                         goes back ten segments at most
 =======  ==============  ===============================================================================
 
 Splitting and scanning differ only for a property with an empty name or with a separator in its value, which the clients
 of these releases do not send. Two-byte topic lengths (V2, 5.1.0) and property CRCs (5.2.0) are seen in each record.
-From IndexFile#putKey, MessageDecoder#string2messageProperties and ConsumeQueue#checkMultiDispatchQueue at the tags
-rocketmq-all-4.6.0 to 5.3.3; the stores of 4.6.0, 4.7.0, 4.7.1, 4.8.0, 4.9.0, 4.9.1 and 4.9.4 were compared.
+From IndexFile#putKey, MessageDecoder#string2messageProperties, ConsumeQueue#checkMultiDispatchQueue, #correctMinOffset,
+MappedFileQueue#getConsumeQueueMappedFileByTime and DLedgerCommitLog#dledgerRecoverAbnormally at the tags
+rocketmq-all-4.6.0 to 5.5.0; stores of 4.6.0, 4.7.0, 4.7.1, 4.8.0, 4.9.0, 4.9.1 and 4.9.4 were compared.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from storeformat.message import SCHEDULE_TOPIC
-
-VERSIONS = ("4.6", "4.8", "4.9", "5.1", "5.3", "5.5")
 DEFAULT = "5.3"
 NOTHING_SHOWN = "nothing in the store shows the release"
 
 
 @dataclass(frozen=True)
 class BrokerRules:
-    """The rules of one release, as switches of the modules that follow them."""
+    """The rules of some releases, as switches of the modules that follow them."""
 
     version: str
-    split_parser: bool
+    split_parser: bool = False
     """Properties by ``String#split`` (up to 4.9.0)."""
-    count_every_put: bool
+    count_every_put: bool = False
     """hashSlotCount of an index header counts entries, not slots (up to 4.7.0)."""
-    index_tags: bool
-    """TAGS are index keys too (5.4.0 and later)."""
+    search_min_offset: bool = False
+    """A queue's first message is searched for; a queue whose messages are all gone begins at its end (from 5.0.0)."""
+    search_by_store_time: bool = False
+    """A search by time takes the file by its messages' store times, not by its time of last change (from 5.1.1)."""
+    dispatch_uncommitted: bool = False
+    """Recovery after a crash dispatches entries that a DLedger group has not committed (from 5.2.0)."""
+    bounded_recovery: bool = False
+    """Recovery dispatches from the tenth-last segment on at most (from 5.4.0)."""
+    index_tags: bool = False
+    """TAGS are index keys too (from 5.4.0)."""
+    checkpoint_queue_offset: bool = False
+    """The checkpoint holds logicsPhysicalOffset (5.5.0; 5.4.0 leaves it as it is)."""
     no_light_topics: tuple[str, ...] = ()
     no_light_prefixes: tuple[str, ...] = ()
-    """Topics whose records never go to light queues (from 5.1.2 on)."""
+    """Topics whose records never go to light queues (from 5.1.2)."""
+
+
+def _history() -> tuple[BrokerRules, ...]:
+    """Returns the rules of all releases, oldest first, each as a change of the one before."""
+    upto_4_7_0 = BrokerRules("4.6", split_parser=True, count_every_put=True)
+    upto_4_9_0 = replace(upto_4_7_0, version="4.8", count_every_put=False)
+    upto_4_9_8 = replace(upto_4_9_0, version="4.9", split_parser=False)
+    upto_5_1_0 = replace(upto_4_9_8, version="5.0", search_min_offset=True)
+    upto_5_1_4 = replace(
+        upto_5_1_0,
+        version="5.1",
+        search_by_store_time=True,
+        no_light_topics=("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"),
+        no_light_prefixes=("%RETRY%",),
+    )
+    upto_5_3 = replace(
+        upto_5_1_4,
+        version="5.3",
+        dispatch_uncommitted=True,
+        no_light_topics=("SCHEDULE_TOPIC_XXXX",),
+        no_light_prefixes=("%RETRY%", "rmq_sys_"),
+    )
+    since_5_4 = replace(upto_5_3, version="5.5", bounded_recovery=True, index_tags=True, checkpoint_queue_offset=True)
+    return upto_4_7_0, upto_4_9_0, upto_4_9_8, upto_5_1_0, upto_5_1_4, upto_5_3, since_5_4
+
+
+_RULES = {rules.version: rules for rules in _history()}
+VERSIONS = tuple(_RULES)
+"""The names of ``--broker-version``. They are names, not numbers: nothing may order or compare them."""
 
 
 def rules_of(version: str) -> BrokerRules:
-    """Returns the rules of one of ``VERSIONS``."""
-    topics, prefixes = _NO_LIGHT_QUEUES.get(version, ((), ()))
-    return BrokerRules(
-        version,
-        split_parser=version in ("4.6", "4.8"),
-        count_every_put=version == "4.6",
-        index_tags=version == "5.5",
-        no_light_topics=topics,
-        no_light_prefixes=prefixes,
-    )
-
-
-_NO_LIGHT_QUEUES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "5.1": (("rmq_sys_wheel_timer", SCHEDULE_TOPIC), ("%RETRY%",)),
-    "5.3": ((SCHEDULE_TOPIC,), ("%RETRY%", "rmq_sys_")),
-    "5.5": ((SCHEDULE_TOPIC,), ("%RETRY%", "rmq_sys_")),
-}
+    """Returns the rules of one of ``VERSIONS``; raises KeyError for another."""
+    return _RULES[version]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ deletes the index files that end after ``index_msg_timestamp``.
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 
 from storeformat.errors import NotAStore
 
@@ -29,8 +29,6 @@ FIELDS = struct.Struct(">6q")
 _END_OF_TIMES = 1 << 43
 """A time in milliseconds, of the year 2248."""
 _END_OF_LOGS = 1 << 50
-
-_FIELD_SINCE = ((4, 0, 0), (4, 0, 0), (4, 0, 0), (5, 0, 0), (5, 1, 1), (5, 5, 0))
 
 
 @dataclass(frozen=True)
@@ -47,15 +45,6 @@ class StoreCheckpoint:
     def to_bytes(self) -> bytes:
         """Returns the page on disk."""
         return FIELDS.pack(*astuple(self)).ljust(PAGE_SIZE, b"\0")
-
-    def fields_of(self, broker_version: tuple[int, ...]) -> StoreCheckpoint:
-        """Returns this checkpoint as a broker of that version writes it: fields that it does not know are 0."""
-        known = {
-            field.name: getattr(self, field.name)
-            for field, since in zip(fields(self), _FIELD_SINCE, strict=True)
-            if broker_version >= since[: len(broker_version)]
-        }
-        return StoreCheckpoint(**known)
 
 
 def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
@@ -83,22 +72,18 @@ def is_plausible(content: bytes | memoryview) -> bool:
 
 
 def for_rebuilt_store(
-    broker_version: tuple[int, ...],
-    *,
-    last_store_timestamp: int,
-    last_index_end_timestamp: int,
-    last_queued_phy_offset: int,
+    *, last_store_timestamp: int, last_index_end_timestamp: int, last_queued_phy_offset: int
 ) -> StoreCheckpoint:
     """Returns a checkpoint to lie beside consume queues and index files that are complete up to the end of the log.
 
     ``last_store_timestamp`` is that of the last record; ``last_queued_phy_offset`` the start of the last record that is
-    in a consume queue (0 if none: then times decide). The index time is the end of the *last* file, where a broker
-    writes that of the last full one: otherwise a crash right after the first start makes the broker delete the last
-    file, and 5.4.0 and later index at most ten segments again.
+    in a consume queue (0 if none, or for a broker without that field: then times decide). The index time is the end of
+    the *last* file, where a broker writes that of the last full one: otherwise a crash right after the first start
+    makes the broker delete the last file, and 5.4.0 and later index at most ten segments again.
     """
     return StoreCheckpoint(
         physic_msg_timestamp=last_store_timestamp,
         logics_msg_timestamp=last_store_timestamp,
         index_msg_timestamp=last_index_end_timestamp,
         logics_physical_offset=last_queued_phy_offset,
-    ).fields_of(broker_version)
+    )

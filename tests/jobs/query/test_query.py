@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -180,3 +181,15 @@ def test_what_is_not_found_comes_with_a_hint(capsys: pytest.CaptureFixture[str],
     assert command_line.main(["query", "--store", root, *question.split(), "--json"]) == 1
     (note,) = json.loads(capsys.readouterr().out)["notes"]
     assert hint in note
+
+
+@pytest.mark.parametrize(("version", "begin"), [("4.9", 0), ("5.0", 13), ("5.3", 13)])
+def test_a_queue_whose_messages_are_gone(version: str, begin: int, tmp_path: Path) -> None:
+    """From 5.0.0 on such a queue begins at its end (ConsumeQueue#correctMinOffset)."""
+    (store,) = golden.stores(lambda store: store.name == "base-clean-5.1.4")
+    root = golden.unpack(store, tmp_path)
+    for segment in sorted((root / "commitlog").iterdir())[:-1]:
+        segment.unlink()
+    asked = options_of(store, "time", root, time=0, topic="TopicOrder", queue_id=2)
+    answer = ask(dataclasses.replace(asked, broker_version=version))
+    assert (answer["min_offset"], answer["max_offset"]) == (begin, 13)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import golden
+from support.rebuilding import rules_of_release
 
 from storeformat.queues import consume_queue as cq
 from storeformat.queues.queue_search import (
@@ -22,6 +23,7 @@ from storeformat.queues.queue_search import (
     queue_end,
     roll_next_file,
 )
+from storeformat.store.broker_rules import rules_of
 
 # Where the running broker's begin is an older one than it computes when it starts: a pre-blank it has just written
 # counts once it starts with a log that begins at 0; a queue that was empty while the head of the log was deleted.
@@ -78,7 +80,9 @@ def test_ends_are_those_the_real_broker_answered(store: golden.GoldenStore) -> N
         files = real_queue(root / "consumequeue" / queue["topic"] / str(queue["queueId"]))
         end = queue_end(files)
         assert end == queue["maxOffset"], queue
-        found = min_offset(files, end, store.min_offset, store.version_tuple)
+        found = min_offset(
+            files, end, store.min_offset, search=rules_of(rules_of_release(store.version)).search_min_offset
+        )
         if found != queue["minOffset"]:
             differing[queue["topic"], queue["queueId"]] = (queue["minOffset"], found)
     assert differing == BEFORE_A_START.get(store.name, {})
@@ -123,7 +127,7 @@ def test_bounds_are_the_first_not_before_and_the_last_not_after(
 
     begin, end = pre_blanks, pre_blanks + len(times)
     assert queue_end(files) == end
-    assert min_offset(files, end, 1000, (5, 3)) == min_offset(files, end, 1000, (4, 9)) == begin
+    assert min_offset(files, end, 1000, search=True) == min_offset(files, end, 1000, search=False) == begin
     ends = {"begin": begin, "end": end, "min_phy_offset": 1000}
     lower = pre_blanks + int(np.searchsorted(times, asked, side="left"))
     upper = max(pre_blanks + int(np.searchsorted(times, asked, side="right")) - 1, begin)
@@ -144,23 +148,23 @@ def test_bounds_are_the_first_not_before_and_the_last_not_after(
 
 def test_queue_without_files() -> None:
     ends = {"begin": 0, "end": 0, "min_phy_offset": 0}
-    assert queue_end([]) == min_offset([], 0, 0, (5, 3)) == 0
+    assert queue_end([]) == min_offset([], 0, 0, search=True) == 0
     assert offset_by_time([], 5, Boundary.UPPER, lambda _offset, _size: -1, **ends) == 0
     assert offset_by_modified_time([], [], 5, lambda _offset, _size: -1, **ends) == 0
 
 
 def test_queue_whose_messages_are_all_gone() -> None:
     files = queue_of([100, 110, 120], 4)
-    assert min_offset(files, 3, 500, (5, 1, 4)) == 3
-    assert min_offset(files, 3, 500, (4, 9, 8)) == 0
+    assert min_offset(files, 3, 500, search=True) == 3
+    assert min_offset(files, 3, 500, search=False) == 0
 
 
 def test_pre_blanks_count_where_the_log_begins_at_zero() -> None:
     files = queue_of([0, 10], 10, pre_blanks=5)
-    assert min_offset(files, 7, 0, (4, 9)) == min_offset(files, 7, 0, (5, 3)) == 0
+    assert min_offset(files, 7, 0, search=False) == min_offset(files, 7, 0, search=True) == 0
     later = queue_of([0, 10], 10, pre_blanks=15)
-    assert 10 <= min_offset(later, 17, 0, (5, 3)) <= 15
-    assert min_offset(later, 17, 0, (4, 9)) == 10
+    assert 10 <= min_offset(later, 17, 0, search=True) <= 15
+    assert min_offset(later, 17, 0, search=False) == 10
 
 
 def test_recovery_looks_at_the_last_three_files_only() -> None:
@@ -178,9 +182,9 @@ def test_a_last_file_that_nobody_wrote() -> None:
     files = [*queue_of([100, 110, 120], 3), QueueFile(3, cq.parse_units(bytes(60)))]
     ends = {"begin": 0, "end": 3, "min_phy_offset": 100}
     assert queue_end(files) == 3
-    for version in ((4, 9), (5, 3)):
-        assert min_offset(files, 3, 100, version) == 0
-        assert min_offset(files[1:], 0, 0, version) == 0
+    for search in (False, True):
+        assert min_offset(files, 3, 100, search=search) == 0
+        assert min_offset(files[1:], 0, 0, search=search) == 0
     times = {100: 7, 110: 8, 120: 9}
     found = [
         offset_by_time(files, asked, Boundary.LOWER, lambda offset, _size: times.get(offset, -1), **ends)

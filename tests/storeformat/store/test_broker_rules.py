@@ -1,0 +1,74 @@
+"""The rules of each release, against the broker's own words at its tags, and what a store shows of its release."""
+
+from __future__ import annotations
+
+import pytest
+from support import golden
+from support.rebuilding import rules_of_release
+
+from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
+
+
+@pytest.mark.parametrize(
+    ("release", "flags"),
+    [
+        ("4.7.0", {"split_parser", "count_every_put"}),
+        ("4.9.0", {"split_parser"}),
+        ("4.9.8", set()),
+        ("5.0.0", {"search_min_offset"}),
+        ("5.1.0", {"search_min_offset"}),
+        ("5.1.4", {"search_min_offset", "search_by_store_time"}),
+        ("5.3.3", {"search_min_offset", "search_by_store_time", "dispatch_uncommitted"}),
+        (
+            "5.5.0",
+            {
+                "search_min_offset", "search_by_store_time", "dispatch_uncommitted", "bounded_recovery", "index_tags",
+                "checkpoint_queue_offset",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_flags_of_a_release(release: str, flags: set[str]) -> None:
+    rules = rules_of(rules_of_release(release))
+    assert {name for name, value in vars(rules).items() if value is True} == flags
+
+
+@pytest.mark.parametrize(
+    ("topic", "excluded_in"),
+    [
+        ("Orders", set()),
+        ("%RETRY%group", {"5.1", "5.3", "5.5"}),
+        ("SCHEDULE_TOPIC_XXXX", {"5.1", "5.3", "5.5"}),
+        ("rmq_sys_wheel_timer", {"5.1", "5.3", "5.5"}),
+        ("rmq_sys_other", {"5.3", "5.5"}),
+    ],
+)
+def test_topics_without_light_queues(topic: str, excluded_in: set[str]) -> None:
+    """``ConsumeQueue#checkMultiDispatchQueue`` names the timer's topic in 5.1.2, and all ``rmq_sys_`` from 5.2.0 on."""
+    found = {
+        version
+        for version in VERSIONS
+        for rules in [rules_of(version)]
+        if topic in rules.no_light_topics or topic.startswith(rules.no_light_prefixes)
+    }
+    assert found == excluded_in
+
+
+@pytest.mark.parametrize(
+    ("signs", "version"),
+    [
+        (ReleaseSigns(), DEFAULT),
+        (ReleaseSigns(has_rocksdb_store=True), "5.5"),
+        (ReleaseSigns(checkpoint_tail=(0, 0, 1)), "5.5"),
+        (ReleaseSigns(checkpoint_tail=(0, 1, 0)), "5.3"),
+        (ReleaseSigns(counts_every_put=True), "4.6"),
+        (ReleaseSigns(counts_every_put=False), DEFAULT),
+    ],
+)
+def test_what_a_store_shows(signs: ReleaseSigns, version: str) -> None:
+    assert guess_version(signs)[0] == version
+
+
+@pytest.mark.golden
+def test_every_golden_release_has_rules() -> None:
+    assert {rules_of_release(store.version) for store in golden.stores()} <= set(VERSIONS)
