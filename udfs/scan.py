@@ -90,15 +90,15 @@ class ScanTask:
 class SplitScan:
     """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``.
 
-    ``last_record`` is the offset of the last record dispatched to anything (ghosts too, as the broker dispatches them),
-    ``last_unit`` and ``last_entry`` those of the last one with a unit and an index entry; -1 where there is none.
+    ``last_record`` is the offset of the last record dispatched to anything (foreign records too, as the broker
+    dispatches them), ``last_unit`` and ``last_entry`` those of the last one with a unit and an index entry; -1 where there is none.
     ``offset_sums`` are the sums of commit-log offsets over all units and all entries, modulo 2**64.
     """
 
     report: ChainReport
     records: int = 0
     record_bytes: int = 0
-    ghosts: tuple[tuple[int, int], ...] = ()
+    foreign_records: tuple[tuple[int, int], ...] = ()
     foreign_refs: tuple[RecordRef, ...] = ()
     """What the first of them say of themselves."""
     fillers: tuple[tuple[int, int], ...] = ()
@@ -193,8 +193,8 @@ class _Dispatch:
         self._batches = BatchRunWriter(locations.join(task.staging, f"{name}.batches") if task.staging else "")
         self._topics: dict[bytes, int] = {}
         self._totals = {"records": 0, "record_bytes": 0}
-        self._ghosts: list[tuple[int, int]] = []
-        self._ghost_sights: list[RecordRef] = []
+        self._foreign: list[tuple[int, int]] = []
+        self._foreign_refs: list[RecordRef] = []
         self._fillers: list[tuple[int, int]] = []
         self._last = {"last_record": -1, "last_unit": -1, "last_entry": -1}
         self._times: tuple[int, int] | None = None
@@ -219,10 +219,10 @@ class _Dispatch:
         genuine = block.genuine
         totals["records"] += int(genuine.sum())
         totals["record_bytes"] += int(heads.total_size[genuine].sum(dtype=np.int64))
-        ghosts = np.flatnonzero(~genuine)
-        self._ghosts += [(int(block.offsets[row]), int(heads.total_size[row])) for row in ghosts]
-        room = _MOST_REFS - len(self._ghost_sights)
-        self._ghost_sights += [record_ref(block, row) for row in ghosts[:room].tolist()]
+        foreign = np.flatnonzero(~genuine)
+        self._foreign += [(int(block.offsets[row]), int(heads.total_size[row])) for row in foreign]
+        room = _MOST_REFS - len(self._foreign_refs)
+        self._foreign_refs += [record_ref(block, row) for row in foreign[:room].tolist()]
         self._fillers += _fillers(block)
         self._last["last_record"] = int(block.offsets[-1])
         times = heads.store_timestamp[genuine]
@@ -272,8 +272,8 @@ class _Dispatch:
             report=report,
             records=totals["records"],
             record_bytes=totals["record_bytes"],
-            ghosts=tuple(self._ghosts),
-            foreign_refs=tuple(self._ghost_sights),
+            foreign_records=tuple(self._foreign),
+            foreign_refs=tuple(self._foreign_refs),
             fillers=tuple(self._fillers),
             topics=tuple(self._topics),
             packed_runs=self._units.runs().pack(),

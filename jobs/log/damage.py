@@ -100,8 +100,8 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
 
 
 def _lost_bytes(ranges: Sequence[tuple[int, int]], scans: Sequence[SplitScan]) -> int:
-    """Returns how many bytes may hold lost messages: those of the ranges, and the records of another place."""
-    return sum(end - begin for begin, end in ranges) + sum(size for scan in scans for _, size in scan.ghosts)
+    """Returns how many bytes may hold lost messages: those of the ranges, and the foreign records."""
+    return sum(end - begin for begin, end in ranges) + sum(size for scan in scans for _, size in scan.foreign_records)
 
 
 def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:

@@ -1,7 +1,7 @@
 """Reading a whole commit log: scan the splits, prove the chain, and account for every byte.
 
 ``scan_log`` is the front half of every job on a log. It returns the scans that count, in log order, and says of each
-byte of the log what it is: message, ghost, blank, unwritten, stale or damaged.
+byte of the log what it is: message, foreign record, blank, unwritten, stale or damaged.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LogReading:
     end: int
     damaged: list[Range]
     stale: list[Range]
-    ghosts: list[tuple[int, int]]
+    foreign_records: list[tuple[int, int]]
     blank_bytes: int
     unwritten_bytes: int
     whole: bool = False
@@ -84,7 +84,7 @@ class LogReading:
         """Which messages are missing, as far as their neighbours prove it."""
         ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
         ranges += [(item.begin, item.end, False) for item in self.stale]
-        ranges += [(offset, offset + size, False) for offset, size in self.ghosts]
+        ranges += [(offset, offset + size, False) for offset, size in self.foreign_records]
         ranges += [(offset, offset + size, False) for scan in self.scans for offset, size in scan.fillers]
         return find_losses(self.scans, DamagedBytes.of(ranges), self.lost_records, whole=self.whole)
 
@@ -101,7 +101,7 @@ class LogReading:
             "stale_ranges": [item.as_row() for item in self.stale],
             "unwritten_bytes": self.unwritten_bytes,
             "kernels": ", ".join(sorted({scan.kernels for scan in self.scans} - {""})),
-            "ghosts": [{"offset": offset, "size": size} for offset, size in self.ghosts[:1000]],
+            "ghosts": [{"offset": offset, "size": size} for offset, size in self.foreign_records[:1000]],
         }
 
 
@@ -134,8 +134,8 @@ def scan_log(
     whole = begin is None and segments[0].base == 0 and task.with_units and not task.selection.queues
     known = ProvenLog(segments, splits, scans, chain, whole)
     salvaging = on_damage == "salvage"
-    has_ghosts = any(scan.ghosts for scan in known.counted)
-    if (salvaging and chain.breaks) or has_ghosts or stale_segments.queues_must_tell(known):
+    has_foreign_records = any(scan.foreign_records for scan in known.counted)
+    if (salvaging and chain.breaks) or has_foreign_records or stale_segments.queues_must_tell(known):
         known = damage.see_all_queues(runner, known, task)
         known = replace(known, whole=begin is None and segments[0].base == 0)
     known = stale_segments.without_older_segments(known)
@@ -168,22 +168,22 @@ def scan_log(
 
 
 def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
-    """Returns the reading with those ghosts among the damage in whose place a message is missing, of whatever queue:
-    ``seen`` is the same reading with the queues that tell.
+    """Returns the reading with those foreign records among the damage in whose place a message is missing, of
+    whatever queue: ``seen`` is the same reading with the queues that tell.
     """
-    if not reading.ghosts:
+    if not reading.foreign_records:
         return reading
-    ghosts = sorted(reading.ghosts)
-    offsets = np.array([offset for offset, _ in ghosts], np.int64)
-    named = np.zeros(len(ghosts), bool)
+    foreign = sorted(reading.foreign_records)
+    offsets = np.array([offset for offset, _ in foreign], np.int64)
+    named = np.zeros(len(foreign), bool)
     for row in seen.losses.rows:
         named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
     reason = describe(RecordDefect.FOREIGN_OFFSET)
-    ranges = [Range(begin, begin + size, reason) for (begin, size), lost in zip(ghosts, named, strict=True) if lost]
+    ranges = [Range(begin, begin + size, reason) for (begin, size), lost in zip(foreign, named, strict=True) if lost]
     return replace(
         reading,
         damaged=sorted([*reading.damaged, *ranges], key=lambda item: item.begin),
-        ghosts=[ghost for ghost, lost in zip(ghosts, named, strict=True) if not lost],
+        foreign_records=[item for item, lost in zip(foreign, named, strict=True) if not lost],
     )
 
 
@@ -218,7 +218,7 @@ def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReadi
 
 
 def _refuse_damaged_offsets(reading: LogReading) -> None:
-    """Raises DamagedLog where a message is missing and a record of another place lies there: not a copy that a broker
+    """Raises DamagedLog where a message is missing and a foreign record lies there: not a copy that a broker
     left, but a message whose own offset is damaged. A log with other damage was refused before.
     """
     if reading.damaged:
@@ -247,7 +247,7 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
     stale: list[Range] = []
     if tail.damage is None and tail.garbage_end > tail.offset:
         stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one"))
-    ends = [scan.report.end for scan in scans if scan.records or scan.ghosts]
+    ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
     end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
     end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
     lost = []
@@ -296,7 +296,7 @@ def _reading(
         end=end,
         damaged=damaged,
         stale=stale,
-        ghosts=[ghost for scan in scans for ghost in scan.ghosts],
+        foreign_records=[item for scan in scans for item in scan.foreign_records],
         blank_bytes=sum(stop - start for start, stop in blanks),
         unwritten_bytes=max(log_end - end - named, 0),
         whole=known.whole,
@@ -304,14 +304,14 @@ def _reading(
 
 
 def _check_tiling(reading: LogReading) -> None:
-    """Every byte from the log's begin to its end is a record, a ghost, a blank, damaged or stale, exactly once."""
+    """Every byte from the log's start to its end is a record, a foreign one, a blank, damaged or stale, just once."""
     for scan in reading.scans:
-        own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.ghosts)
+        own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.foreign_records)
         if scan.report.start is None or scan.report.end - scan.report.start != own:
             raise TotalsDisagree(
                 "the records of a split do not tile it", offset=scan.report.start, found=own, expected=scan.report.end
             )
-    total = reading.record_bytes + sum(size for _, size in reading.ghosts) + reading.blank_bytes
+    total = reading.record_bytes + sum(size for _, size in reading.foreign_records) + reading.blank_bytes
     total += sum(scan.head_bytes for scan in reading.scans)
     total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
     if total != reading.end - reading.begin:

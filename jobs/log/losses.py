@@ -97,8 +97,8 @@ def find_losses(
 ) -> Losses:
     """Returns what is lost, from the runs of all scans in log order and the heads of lost records that are sound.
 
-    A ghost that takes just the next place behind its queue's end is no copy that a broker left, but a message of which
-    PHYSICALOFFSET is damaged.
+    A foreign record that takes just the next place after its queue's end is no copy that a broker left, but a message
+    with a damaged PHYSICALOFFSET.
 
     ``whole`` says that every queue begins at 0 in this log.
     """
@@ -230,11 +230,11 @@ def _named_losses(
 def _last_of_their_queues(
     scans: Sequence[SplitScan], codes: Mapping[str, int], ends: Mapping[int, int]
 ) -> Iterator[RecordRef]:
-    """Yields the ghosts that go on where their queues end."""
+    """Yields the foreign records that go on where their queues end."""
     following = dict(ends)
-    for ghost in (ghost for scan in scans for ghost in scan.foreign_refs):
-        (topic,) = topic_names([ghost.topic])
-        key = (codes[topic] << 32) | ghost.queue_id if topic in codes else -1
-        if ghost.queued and following.get(key) == ghost.queue_offset:
+    for foreign in (foreign for scan in scans for foreign in scan.foreign_refs):
+        (topic,) = topic_names([foreign.topic])
+        key = (codes[topic] << 32) | foreign.queue_id if topic in codes else -1
+        if foreign.queued and following.get(key) == foreign.queue_offset:
             following[key] += 1
-            yield ghost
+            yield foreign

@@ -205,7 +205,7 @@ def defects(reading: LogReading) -> pa.Table:
         (item.begin, item.end, kind, item.reason)
         for kind, ranges in (("damaged", reading.damaged), ("stale", reading.stale))
         for item in ranges
-    ] + [(offset, offset + size, "ghost", "a record of another place") for offset, size in reading.ghosts]
+    ] + [(offset, offset + size, "ghost", "a record of another place") for offset, size in reading.foreign_records]
     return pa.Table.from_pylist(
         [dict(zip(schemas.DEFECTS.names, row, strict=True)) for row in sorted(rows)], schemas.DEFECTS
     )

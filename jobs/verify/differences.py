@@ -22,7 +22,7 @@ def lost_ranges(reading: LogReading) -> tuple[tuple[int, int], ...]:
     """
     ranges = [(item.begin, item.end) for item in reading.damaged]
     ranges += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]
-    return (*ranges, *((offset, offset + size) for offset, size in reading.ghosts))
+    return (*ranges, *((offset, offset + size) for offset, size in reading.foreign_records))
 
 
 @dataclass(frozen=True)

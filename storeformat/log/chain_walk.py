@@ -49,9 +49,9 @@ class ChainWalk:
             buffer = window.bytes
             links, reached = framing.walk(buffer, min(split.stop - base, length), length, base, self.last)
             block, fault = decode(buffer, base, links + framing.head_size, self._rules)
-            ghost = self._no_ghost(block)
-            if ghost is not None:
-                block, fault = block.head(ghost), Fault(ghost, RecordDefect.FOREIGN_OFFSET)
+            foreign = self._damaged_foreign_record(block)
+            if foreign is not None:
+                block, fault = block.head(foreign), Fault(foreign, RecordDefect.FOREIGN_OFFSET)
             if len(block):
                 self.first = self.first or framing.number_at(buffer, int(links[0]))
                 self.last = framing.number_at(buffer, int(links[len(block) - 1]))
@@ -59,7 +59,7 @@ class ChainWalk:
             self.position = base + (reached if fault is None else int(links[fault.row]))
             if self.position >= split.stop:
                 return
-            if ghost is not None:
+            if foreign is not None:
                 self.ended, self.defect = ChainEnd.DEFECT, RecordDefect.FOREIGN_OFFSET
                 return
             verdict = self._judge_head()
@@ -78,8 +78,8 @@ class ChainWalk:
             pass
         return self
 
-    def _no_ghost(self, block: RecordBlock) -> int | None:
-        """Returns the first record of another place that is not one of those a broker leaves and steps over.
+    def _damaged_foreign_record(self, block: RecordBlock) -> int | None:
+        """Returns the row of the first foreign record that is not one of those a broker leaves and steps over.
 
         Those follow a record, so a segment that begins with one was renamed or moved. And they were written whole: one
         in which a certified record begins, its body aside, is a damaged one, or a copy, whose size leads astray.
@@ -87,7 +87,7 @@ class ChainWalk:
         rows = np.flatnonzero(~block.genuine)
         if not rows.size:
             return None
-        if not self._split.segment.framing.has_ghosts:
+        if not self._split.segment.framing.allows_foreign_records:
             return int(rows[0])
         if self._rules.as_broker:
             return None

@@ -64,7 +64,7 @@ class EntryFraming(Framing):
     head_size: ClassVar[int] = HEAD_SIZE
     certificate_size: ClassVar[int] = HEAD_SIZE + m.CERTIFICATE_SIZE
     judged_size: ClassVar[int] = ENTRY_HEAD.size
-    has_ghosts: ClassVar[bool] = False
+    allows_foreign_records: ClassVar[bool] = False
 
     def walk(
         self, buffer: Bytes, stop: int, limit: int, buffer_offset: int, last: EntryNumber | None

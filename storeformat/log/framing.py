@@ -58,8 +58,8 @@ class Framing:
     """Bytes of a link that are needed to certify it."""
     judged_size: ClassVar[int] = m.BLANK_SIZE
     """Bytes of a link that ``judge`` looks at where they are there."""
-    has_ghosts: ClassVar[bool] = True
-    """Whether a record with the offset of another place may lie in a sound log."""
+    allows_foreign_records: ClassVar[bool] = True
+    """Whether a foreign record, one with the offset of another place, may lie in a sound log."""
 
     def walk(
         self, buffer: Bytes, stop: int, limit: int, buffer_offset: int, last: EntryNumber | None

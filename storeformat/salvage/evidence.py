@@ -49,7 +49,7 @@ class Neighbours:
 
     ``ends`` holds the next free queue offset of each queue before it, ``firsts`` the first queue offset of each queue
     behind it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
-    bytes before this place (damaged ones, records of another place) may hold lost messages, ``room_behind`` bytes in
+    bytes before this place (damaged ones, foreign records) may hold lost messages, ``room_behind`` bytes in
     the segments behind; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
     """
 
@@ -219,7 +219,7 @@ class Witness:
 
 
 def foreign_bytes(block: RecordBlock) -> int:
-    """Returns how many bytes of a chain are records of another place: messages may be lost under them."""
+    """Returns how many bytes of a chain are foreign records: messages may be lost under them."""
     return int(block.heads.total_size[~block.genuine].sum())
 
 

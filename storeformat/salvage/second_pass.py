@@ -44,7 +44,7 @@ _TIMES = 3
 @dataclass(frozen=True)
 class _Stretch:
     """A piece of chain that survived: of some queues the first and the last two queue offsets, its times, and how many
-    bytes in it are records of another place, under which messages may be lost.
+    bytes in it are foreign records, under which messages may be lost.
     """
 
     begin: int

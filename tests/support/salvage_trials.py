@@ -248,7 +248,7 @@ class Trial:
             at = start
             while at < end:
                 (size,) = struct.unpack_from(">i", data, at - base)
-                if int.from_bytes(data[at - base + 28 : at - base + 36], "big") == at:  # else a ghost, stepped over
+                if int.from_bytes(data[at - base + 28 : at - base + 36], "big") == at:  # else foreign
                     came_out.add(at)
                     self._check(base, data, at, size, tally, name)
                 at += size

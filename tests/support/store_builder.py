@@ -293,7 +293,7 @@ class LogBuilder:
         self.queue_offsets[message.queue] = base + count
         return placed
 
-    def ghost(self, record: Placed) -> int:
+    def foreign_record(self, record: Placed) -> int:
         """Appends a copy of an earlier record, physical offset and all, and returns where it lies.
 
         So does a broker 5.5.0 that writes without mmap and pads a page with an old buffer; it is no record of the log.

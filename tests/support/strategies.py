@@ -156,7 +156,7 @@ class LogShape:
 
     v2: bool = True
     stale: bool = True
-    ghosts: bool = True
+    foreign_records: bool = True
     deleted_topics: bool = True
     removed_head: bool = True
     light_queues: bool = False
@@ -167,13 +167,14 @@ class LogShape:
 
 @st.composite
 def logs(draw: Draw, shape: LogShape | None = None, *, max_steps: int = 30) -> LogBuilder:
-    """A log of several segments that a broker may leave behind; it ends where ``records`` end or behind a ghost."""
+    """A log of several segments that a broker may leave behind; it ends after ``records`` or a foreign one."""
     shape = shape or LogShape()
     size = draw(st.sampled_from([2048, 4096, 8192]))
     log = LogBuilder(size, base=size * draw(st.sampled_from([0, 0, 1, 1_000_000])))
     steps = ["message"] * 8 + ["batch", "embedded", "fill", "clock", "blank"]
     steps += ["light"] * shape.light_queues + ["inner_batch"] * shape.inner_batches
-    steps += ["truncate"] * shape.stale + ["ghost"] * shape.ghosts + ["delete_topic"] * shape.deleted_topics
+    steps += ["truncate"] * shape.stale + ["foreign_record"] * shape.foreign_records
+    steps += ["delete_topic"] * shape.deleted_topics
     for step in draw(st.lists(st.sampled_from(steps), min_size=1, max_size=max_steps)):
         _take_step(draw, log, step, shape)
     if shape.removed_head and draw(st.booleans()):
@@ -204,10 +205,10 @@ def _take_step(draw: Draw, log: LogBuilder, step: str, shape: LogShape) -> None:
         log.blank(draw(st.sampled_from([None, None, -1, 0])) if shape.odd_blanks else None)
     elif step == "truncate" and log.records:
         log.truncate(draw(st.sampled_from(log.records)).offset)
-    elif step == "ghost" and log.records:
+    elif step == "foreign_record" and log.records:
         record = draw(st.sampled_from(log.records))
-        if record.size + 8 <= log.remaining < log.segment_size:  # a ghost follows a record of its segment
-            log.ghost(record)
+        if record.size + 8 <= log.remaining < log.segment_size:  # a foreign record follows a record of its segment
+            log.foreign_record(record)
     elif step == "delete_topic":
         log.delete_topic(draw(st.sampled_from(TOPICS)))
 

@@ -201,7 +201,7 @@ def test_embedded_copies_stand_where_they_say(rejoins: bool) -> None:
 def test_a_ghost_is_a_copy_that_carries_its_old_offset() -> None:
     log = LogBuilder()
     first = log.message(topic="A")
-    at = log.ghost(first)
+    at = log.foreign_record(first)
     last = log.message(topic="A")
     assert (at, last.offset) == (first.end, first.end + first.size)
     settings = BrokerSettings()

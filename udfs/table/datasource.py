@@ -43,7 +43,7 @@ class HeadFilter:
     times: tuple[int, int] = ALWAYS
 
     def passes(self, block: RecordBlock) -> Bools:
-        """Returns which records of a block pass; no ghost does."""
+        """Returns which records of a block pass; no foreign record does."""
         keep = block.genuine
         if self.selection.queues:
             keep = keep & self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)

@@ -36,7 +36,7 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True)
 class ProvenRange:
-    """Bytes [begin, end) of the log that are ``records`` records (and ghosts), all in one segment."""
+    """Bytes [begin, end) of the log that are ``records`` records (and foreign ones), all in one segment."""
 
     split: Split
     records: int

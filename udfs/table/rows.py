@@ -1,7 +1,7 @@
 """Decoded records -> rows of the table ``messages``, as Arrow record batches.
 
 Every column is made of whole columns of a ``RecordBlock``; only what is asked for is made, and properties are looked at
-only where a column needs them. Ghosts (records of another place) give no row.
+only where a column needs them. Foreign records (those with the offset of another place) give no row.
 
 A timestamp is NULL, and ``store_date`` with it, where the stored milliseconds lie outside of years 1 to 9999: neither
 Spark's dates nor Python's go beyond, and producers may send anything. The offset still leads to the record.

@@ -116,16 +116,17 @@ PATIENT = settings(
 @PATIENT
 @given(data=st.data())
 def test_any_log_with_any_damage_is_read_or_refused(data: st.DataObject) -> None:
-    """Ghosts, BLANKs, old tails, batches, deleted topics, clocks set back: never an exception, every byte is one thing,
-    every record lies where it says it does, however the log is split; and what ``fail`` lets pass has no damage.
+    """Foreign records, BLANKs, old tails, batches, deleted topics, clocks set back: never an exception, every byte is
+    one thing, every record lies where it says it does, however the log is split; and what ``fail`` lets pass has no
+    damage.
     """
     log = data.draw(ANY_LOG)
     segments = strategies.apply_damages(log.segments, data.draw(strategies.damages(log, cuts=False)))
     split_size = data.draw(strategies.split_sizes(log.segment_size))
     reading = read_segments(segments, split_size, "salvage")
     named = sum(item.end - item.begin for item in (*reading.damaged, *reading.stale))
-    ghosts = sum(size for _, size in reading.ghosts)
-    used = reading.record_bytes + ghosts + reading.blank_bytes + reading.unwritten_bytes + named
+    foreign = sum(size for _, size in reading.foreign_records)
+    used = reading.record_bytes + foreign + reading.blank_bytes + reading.unwritten_bytes + named
     assert used == log.segment_size * len(segments)
     assert outcome(reading) == outcome(read_segments(segments, log.segment_size, "salvage"))
     try:

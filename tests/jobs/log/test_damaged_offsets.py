@@ -92,7 +92,7 @@ def test_a_damaged_own_offset_is_told_whatever_queues_are_read(number: int, task
         read_segments(segments, SIZE, **task)
     reading = read_segments(segments, SIZE, "stop", **task)
     assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)]
-    assert (reading.ghosts, reading.losses.facts()["lost_messages_at_least"]) == ([], 1)
+    assert (reading.foreign_records, reading.losses.facts()["lost_messages_at_least"]) == ([], 1)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -110,7 +110,7 @@ def test_a_record_of_another_place_is_lost_where_its_own_queue_ends(policy: str)
     reading = read(log, policy, own_offset(log.records[4]), own_offset(other))
     (loss,) = reading.losses.rows
     assert (loss.topic, loss.queue_id, loss.first_queue_offset, loss.messages) == ("A", 1, 2, 1)
-    assert reading.ghosts == [(other.offset, other.size)]
+    assert reading.foreign_records == [(other.offset, other.size)]
 
 
 def test_stop_goes_on_behind_a_property_crc_that_no_broker_looks_at() -> None:

@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
     log = LogBuilder(4096)
     first = log.message(topic="T", keys="k")
     log.blank()
-    log.ghost(first)
+    log.foreign_record(first)
     for _ in range(5):
         log.message(topic="T", keys="k")
     return log.write(tmp_path)

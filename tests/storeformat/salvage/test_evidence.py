@@ -28,11 +28,11 @@ class Claim:
     number: int
     time: int
     sys_flag: int = 0
-    ghost: bool = False
+    foreign: bool = False
 
     @property
     def queued(self) -> bool:
-        return not self.ghost and self.sys_flag in (0, 8)
+        return not self.foreign and self.sys_flag in (0, 8)
 
 
 @dataclass
@@ -107,7 +107,7 @@ def a_block(claims: Sequence[Claim]) -> RecordBlock:
             sys_flag=claim.sys_flag,
             body=b"x",
         )
-        data += encode_record(message, len(data) + claim.ghost)
+        data += encode_record(message, len(data) + claim.foreign)
     segment = Segment("x", 0, len(data))
     walk = chain_from(BlockWindow(Bytes(bytes(data)), segment), 0, DecodeRules())  # type: ignore[arg-type]
     (block,) = walk

@@ -36,7 +36,7 @@ class Seen:
     hour: int = 0
     survived: bool = True
     sys_flag: int = 0
-    ghost: bool = False
+    foreign: bool = False
 
 
 def kept(number: int, queue: int = 0, hour: int = 0) -> Seen:
@@ -48,7 +48,7 @@ def doubted(number: int, queue: int = 0, hour: int = 0, sys_flag: int = 0) -> Se
 
 
 PREPARED = doubted(0, sys_flag=4)
-GHOST = Seen(0, ghost=True)
+FOREIGN = Seen(0, foreign=True)
 
 
 def reader(log: LogBuilder) -> second_pass.Reader:
@@ -71,7 +71,7 @@ def fitting(*items: Seen | int, near: Neighbours | None = None, start: int = 0) 
         if isinstance(item, int):
             log.raw(b"\xa5" * item)
             continue
-        own = log.end_offset + 1 if item.ghost else None
+        own = log.end_offset + 1 if item.foreign else None
         message = Message(queue_id=item.queue, queue_offset=item.number, physical_offset=own, sys_flag=item.sys_flag)
         placed = log.message(message, store_timestamp=1_700_000_000_000 + item.hour * HOUR)
         assert placed.size == RECORD
@@ -134,8 +134,8 @@ def test_bytes_before_the_survey_are_not_lost() -> None:
 
 
 def test_messages_may_be_lost_under_records_of_another_place() -> None:
-    assert [number for number in range(5) if fitting(kept(0), GHOST, doubted(number))] == [1, 2]
-    behind = kept(0, queue=1), GHOST, kept(4)
+    assert [number for number in range(5) if fitting(kept(0), FOREIGN, doubted(number))] == [1, 2]
+    behind = kept(0, queue=1), FOREIGN, kept(4)
     assert [number for number in range(5) if fitting(doubted(number), *behind)] == [2, 3]
 
 
