@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 from jobs.config import DemoOptions, LoadOptions, RebuildOptions
 from jobs.log.opening import OpenedStore, open_store
 from jobs.rebuild.build_store import Built, rebuild, staging_beside
-from jobs.report import findings, views
+from jobs.report import facts as table_facts
+from jobs.report import views
 from jobs.reporting import Report, Reporter, size_text
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
-from jobs.table.loading import Load
+from jobs.table.load import Load
 from storeformat.storage import files, locations, outputs
 from storeformat.store.layout import CONSUME_QUEUE, INDEX
 
@@ -67,11 +68,11 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
     return _report(options, about, built, compared, facts, time.monotonic() - begun)
 
 
-def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporter: Reporter) -> findings.Facts:
+def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporter: Reporter) -> table_facts.Facts:
     """Returns what the table says of the messages, after it got them."""
     Load(spark, store, options, options.table, reporter).run()
     ours, _ = views.over_table(spark, options.table, ("storage_by_date", "storage_by_topic"))
-    return findings.measure(ours, "topic", checks=False)
+    return table_facts.measure(ours, "topic", checks=False)
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def _report(
     about: dict[str, Any],
     built: Built,
     compared: dict[str, tuple[int, int]],
-    facts: findings.Facts,
+    facts: table_facts.Facts,
     seconds: float,
 ) -> Report:
     reading = built.reading
@@ -139,7 +140,7 @@ Its consume queues and index files were set aside and rebuilt from the commit lo
 
 Its messages are rows of a Delta table now; asked what fills the disk, it says:
 
-{indent(findings.to_text(facts, _TOPICS_SHOWN), "  ")}
+{indent(table_facts.to_text(facts, _TOPICS_SHOWN), "  ")}
 """
     if options.output is not None:
         text += f"\nIn {options.output}: rebuilt/, the broker's own files in store/original/, the table messages/.\n"

@@ -1,4 +1,4 @@
-"""``report``: the job; ``findings`` asks the table, ``views`` and ``functions`` (``sql/``) are its questions, ``page``
+"""``report``: the job; ``facts`` asks the table, ``views`` and ``functions`` (``sql/``) are its questions, ``page``
 and
 ``plots`` show the answers.
 """

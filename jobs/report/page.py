@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from jobs.report import plots
-from jobs.report.findings import KEYS, Facts, Row, key_text, moment, sentences
+from jobs.report.facts import KEYS, Facts, Row, key_text, moment, sentences
 from jobs.reporting import duration_text, size_text
 from storeformat.errors import DependencyMissing
 

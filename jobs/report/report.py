@@ -12,7 +12,7 @@ import time
 
 from jobs.config import ReportOptions
 from jobs.report import page, views
-from jobs.report.findings import KEYS, Facts, Row, measure, to_text
+from jobs.report.facts import KEYS, Facts, Row, measure, to_text
 from jobs.reporting import Report, Reporter
 from jobs.spark import session
 from storeformat.storage import locations, outputs

@@ -1,3 +1,8 @@
-"""The table ``messages``: ``load`` is the job, ``loading`` its work, ``messages_table`` and ``commits`` are Delta;
-``datasource`` and ``stream`` read a log without a table.
+"""The table ``messages``, and reading a log without a table.
+
+==================  ==================================================================================================
+the job             ``load``; ``load_window``: what it reads; ``continuation``: whether the log goes on from the table
+Delta               ``messages_table``; ``commits`` is what a load writes into Delta's log
+without a table     ``datasource`` (batch), ``stream``
+==================  ==================================================================================================
 """

@@ -1,64 +1,68 @@
 """``spark.read.format("rocketmq-commitlog").load(ROOT)``: a commit log as rows of ``messages``.
 
-``register(spark)`` makes the format known to a session. Options are those of ``rebuild``, written so or in camel case:
+``register(spark)`` makes the format known to a session. Options are those of the command line, written so or in camel
+case, and read by the same parser:
 
-==================  ================================================================================================
-path                the broker's storePathRootDir (the argument of ``load``)
-columns             which columns, separated by commas; or give ``.schema(...)``. Spark does not tell a Python source
-                    which columns a query uses: name them, and nothing else is decoded. Default: all but ``body``
-with-bodies         ``true``: all columns and ``body``
-records             ``messages`` (default), or ``defects``: damaged and stale ranges of the log instead of its messages
-on-damage           ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan.
-                    keep-crc-failures ``true``: salvage keeps records whose body alone is damaged
-cluster, broker     values of these two columns; NULL without
-topic               ``T`` or ``T:QUEUE``, several separated by commas: only these
-from-offset         only records from this commit-log offset on; ``until-offset`` ends before one
-from-time           only records stored then or later, in milliseconds or ISO 8601; ``until-time``: before then
-trust-store-times   ``true``: these two skip segments by their first records' times, which is wrong where the broker's
-                    clock was set back over a segment's begin
-==================  ================================================================================================
-max-bytes-per-trigger   of a stream (``readStream``, see ``jobs.table.stream``): no batch reads more of the log than
-this ==================
-================================================================================================
+======================  ============================================================================================
+path                    the broker's storePathRootDir (the argument of ``load``)
+columns                 which columns, separated by commas; or give ``.schema(...)``. Spark does not tell a Python
+                        source which columns a query uses: name them, and nothing else is decoded. Default: all but
+                        ``body``
+with-bodies             ``true``: all columns and ``body``
+records                 ``messages`` (default), or ``defects``: damaged and stale ranges of the log instead
+on-damage               ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan.
+                        keep-crc-failures ``true``: salvage keeps records whose body alone is damaged
+cluster, broker         values of these two columns; NULL without
+topic                   ``T`` or ``T:QUEUE``, several separated by commas: only these
+from-offset             only records from this commit-log offset on; ``until-offset`` ends before one
+from-time               only records stored then or later: milliseconds, or ISO 8601 with its zone. ``until-time``:
+                        before then
+trust-store-times       ``true``: these two skip segments by their first records' times, which is wrong where the
+                        broker's clock was set back across a segment's first record
+max-bytes-per-trigger   of a stream (``readStream``, see ``jobs.table.stream``): no batch reads more of the log
+======================  ============================================================================================
 
-and time-zone, split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``). Options that filter
-are applied to record heads, before anything else of a record is decoded; ``where`` works as always, on the rows. They
-are options because Spark 4.2.0 hands the filters that a Python source took for one query to the next query on the same
-DataFrame.
+and time-zone (of ``store_date``), split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``).
+Options that filter are applied to record heads, before anything else of a record is decoded; ``where`` works as always,
+on the rows. They are options because Spark 4.2.0 hands the filters that a Python source took for one query to the next
+query on the same DataFrame.
 """
 
 from __future__ import annotations
 
-import zoneinfo
-from collections.abc import Sequence
-from contextlib import suppress
+import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from jobs import config
+from jobs import config, option_values
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
 from jobs.log.store_log import read_log, selection_of
 from jobs.spark.runner import LocalRunner
-from jobs.table.stream import SPLIT_SIZE, LogStreamReader, proven_stretches
+from jobs.table.stream import SPLIT_SIZE, LogStreamReader, proven_partitions
 from storeformat.errors import UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, plan_splits
 from storeformat.message import CERTIFICATE_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files
+from storeformat.store.broker_rules import VERSIONS
 from udfs.table import schemas
-from udfs.table.datasource import ALWAYS, HeadFilter, Stretch, StretchReader, TableReader
+from udfs.table.datasource import ALWAYS, HeadFilter, LogPartition, LogReader, TableReader
 from udfs.table.rows import RowRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Value = TypeVar("Value")
+Default = TypeVar("Default")
+Chosen = TypeVar("Chosen", bound=str)
 
 FORMAT = "rocketmq-commitlog"
 _LOG_OPTIONS = ("path", "commitlog", "brokerconf", "settings", "brokerversion", "ondamage", "untiloffset", "splitsize",
@@ -107,19 +111,21 @@ class CommitLogSource(DataSource):
                 defects(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, on_damage="salvage"))
             )
         times = first_times(store.segments) if self._is_set("truststoretimes") else {}
-        return replace(self._stretch_reader(store, schema), stretches=stretches(store, options), first_times=times)
+        return replace(
+            self._log_reader(store, schema), log_partitions=plan_partitions(store, options), first_times=times
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Returns the reader of the log as it grows."""
         options = self._log_options()
         if self._defects or options.on_damage != "fail" or self._is_set("truststoretimes"):
             raise UsageError("a stream takes neither records=defects nor on-damage nor trust-store-times")
-        reader = self._stretch_reader(open_store(options, needs_index_sizes=False), schema)
-        most_bytes = _natural(self._given, "maxbytespertrigger") or None
+        reader = self._log_reader(open_store(options, needs_index_sizes=False), schema)
+        most_bytes = self._parsed("maxbytespertrigger", option_values.positive, None)
         return LogStreamReader(options, reader, most_bytes)
 
-    def _stretch_reader(self, store: OpenedStore, schema: StructType) -> StretchReader:
-        """Returns what reads rows of these columns, without a stretch to read."""
+    def _log_reader(self, store: OpenedStore, schema: StructType) -> LogReader:
+        """Returns what reads rows of these columns, without a partition to read."""
         columns = _selected(schema.names)
         if schemas.to_spark(columns).simpleString() != schema.simpleString():
             raise UsageError(f"the schema does not fit: columns are {schemas.to_spark(columns).simpleString()}")
@@ -128,43 +134,50 @@ class CommitLogSource(DataSource):
             self._given.get("cluster"), self._given.get("broker"),
         )  # fmt: skip
         decode = store.decode_rules() if rules.reads_properties else DecodeRules(properties=())
-        return StretchReader((), rules, decode, filter=self._filter())
+        return LogReader((), rules, decode, filter=self._filter())
 
     def _filter(self) -> HeadFilter:
-        given = self._given
-        topics = tuple(
-            config.TopicFilter.parse(name.strip()) for name in given.get("topic", "").split(",") if name.strip()
-        )
-        zone = zoneinfo.ZoneInfo(given.get("timezone", "UTC"))
         return HeadFilter(
-            selection_of(topics),
-            (_natural(given, "fromoffset") or ALWAYS[0], ALWAYS[1]),
-            (_milliseconds(given, "fromtime", zone, ALWAYS[0]), _milliseconds(given, "untiltime", zone, ALWAYS[1])),
+            selection_of(self._parsed("topic", _list_of(option_values.topic_filter), ())),
+            (self._parsed("fromoffset", option_values.natural, ALWAYS[0]) or ALWAYS[0], ALWAYS[1]),
+            (
+                self._parsed("fromtime", option_values.milliseconds, ALWAYS[0]),
+                self._parsed("untiltime", option_values.milliseconds, ALWAYS[1]),
+            ),
         )
 
     def _is_set(self, name: str) -> bool:
         return _choice(self._given, name, ("false", "true")) == "true"
 
+    def _parsed(self, name: str, parse: Callable[[str], Value], default: Default) -> Value | Default:
+        """Returns the value of an option, read as the command line reads it."""
+        if name not in self._given:
+            return default
+        try:
+            return parse(self._given[name])
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"option {name}: {error}") from error
+
     def _log_options(self) -> config.LogOptions:
         given = self._given
         if "path" not in given:
             raise UsageError('which store? .load("/path/to/store")')
-        settings = tuple(pair.partition("=")[::2] for pair in given.get("settings", "").split(",") if pair)
-        policy = _choice(given, "ondamage", ("fail", "stop", "salvage"))
+        version = _choice(given, "brokerversion", VERSIONS) if "brokerversion" in given else None
+        policies: tuple[config.DamagePolicy, ...] = ("fail", "stop", "salvage")
         return config.LogOptions(
             store=given["path"],
-            commitlog=tuple(path for path in given.get("commitlog", "").split(",") if path),
+            commitlog=self._parsed("commitlog", option_values.paths, ()),
             broker_conf=given.get("brokerconf"),
-            settings=tuple((name.strip(), value.strip()) for name, value in settings),
-            broker_version=given.get("brokerversion"),
-            on_damage="salvage" if policy == "salvage" else "stop" if policy == "stop" else "fail",
-            until_offset=_natural(given, "untiloffset"),
-            split_size=_natural(given, "splitsize") or None,
+            settings=self._parsed("settings", _list_of(option_values.setting), ()),
+            broker_version=version,
+            on_damage=_choice(given, "ondamage", policies),
+            until_offset=self._parsed("untiloffset", option_values.natural, None),
+            split_size=self._parsed("splitsize", option_values.positive, None),
             keep_crc_failures=self._is_set("keepcrcfailures"),
         )
 
 
-def stretches(store: OpenedStore, options: config.LogOptions) -> tuple[Stretch, ...]:
+def plan_partitions(store: OpenedStore, options: config.LogOptions) -> tuple[LogPartition, ...]:
     """Returns what the tasks are to read.
 
     Whether damage or the log's end breaks a chain off only the log behind it can tell, and whether a file is of an
@@ -173,7 +186,7 @@ def stretches(store: OpenedStore, options: config.LogOptions) -> tuple[Stretch, 
     those before them.
     """
     if options.on_damage != "fail":
-        return proven_stretches(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE), 0)
+        return proven_partitions(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE), 0)
     segments = store.segments
     until = store.committed if options.until_offset is None else options.until_offset
     times = first_times([segment for segment in segments if until is None or segment.base < until])
@@ -181,9 +194,9 @@ def stretches(store: OpenedStore, options: config.LogOptions) -> tuple[Stretch, 
     begin = segments[0].base if falls or not times else list(times)[-2:][0]
     earlier = [segment for segment in segments if segment.base < begin]
     size = options.split_size or (SPLIT_SIZE if len(earlier) < _FEW_SEGMENTS else segments[0].size)
-    unproven = tuple(Stretch(split) for split in plan_splits(earlier, size))
+    unproven = tuple(LogPartition(split) for split in plan_splits(earlier, size))
     last = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin)
-    return unproven + proven_stretches(last, begin)
+    return unproven + proven_partitions(last, begin)
 
 
 def first_times(segments: Sequence[Segment]) -> dict[int, int]:
@@ -218,29 +231,15 @@ def _selected(names: Sequence[str]) -> pa.Schema:
     return schemas.select(names)
 
 
-def _choice(given: dict[str, str], name: str, values: Sequence[str]) -> str:
-    value = given.get(name, values[0]).lower()
-    if value not in values:
-        raise UsageError(f"option {name}: {value} is none of {', '.join(values)}")
-    return value
+def _choice(given: dict[str, str], name: str, values: Sequence[Chosen]) -> Chosen:
+    """Returns which of some values an option has; the first one where it was not given."""
+    text = given.get(name, values[0]).lower()
+    for value in values:
+        if value == text:
+            return value
+    raise UsageError(f"option {name}: {text} is none of {', '.join(values)}")
 
 
-def _milliseconds(given: dict[str, str], name: str, zone: zoneinfo.ZoneInfo, default: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return default
-    with suppress(ValueError):
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError as error:
-        raise UsageError(f"option {name}: {text} is neither milliseconds nor a time of ISO 8601") from error
-    aware = time if time.tzinfo else time.replace(tzinfo=zone)
-    return (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
-
-
-def _natural(given: dict[str, str], name: str) -> int | None:
-    value = given.get(name)
-    if value is not None and not (value.isascii() and value.isdigit()):
-        raise UsageError(f"option {name}: {value} is no whole number")
-    return None if value is None else int(value)
+def _list_of(parse: Callable[[str], Value]) -> Callable[[str], tuple[Value, ...]]:
+    """Returns the parser of a comma-separated list."""
+    return lambda text: tuple(parse(part.strip()) for part in text.split(",") if part.strip())

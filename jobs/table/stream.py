@@ -26,7 +26,7 @@ from jobs.log.store_log import read_log
 from jobs.spark.runner import LocalRunner
 from jobs.spark.transforms import proven_ranges
 from storeformat.errors import Refused
-from udfs.table.datasource import Stretch, StretchReader
+from udfs.table.datasource import LogPartition, LogReader
 
 OFFSET = "offset"
 SPLIT_SIZE = 128 << 20
@@ -35,18 +35,18 @@ SPLIT_SIZE = 128 << 20
 Offset = dict[str, int]
 
 
-def proven_stretches(reading: LogReading, begin: int) -> tuple[Stretch, ...]:
+def proven_partitions(reading: LogReading, begin: int) -> tuple[LogPartition, ...]:
     """Returns what tasks are to read of a proven reading from ``begin`` on."""
-    return tuple(Stretch(item.split, item.records) for item in proven_ranges(reading.scans, begin))
+    return tuple(LogPartition(item.split, item.records) for item in proven_ranges(reading.scans, begin))
 
 
 class LogStreamReader(DataSourceStreamReader):
-    """Plans batches where the query runs; what travels to the executors is the reader of stretches alone.
+    """Plans batches where the query runs; what travels to the executors is the reader of partitions alone.
 
     ``most_bytes`` bounds a batch (None: all there is).
     """
 
-    def __init__(self, options: config.LogOptions, reader: StretchReader, most_bytes: int | None = None) -> None:
+    def __init__(self, options: config.LogOptions, reader: LogReader, most_bytes: int | None = None) -> None:
         self._options = options
         self._reader = reader
         self._most_bytes = most_bytes
@@ -81,7 +81,7 @@ class LogStreamReader(DataSourceStreamReader):
             most *= 2  # not one record fits
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Returns the stretches between two offsets, proven: planned just now, or read again after a restart."""
+        """Returns the partitions between two offsets, proven: planned just now, or read again after a restart."""
         begin, stop = start[OFFSET], end[OFFSET]
         if begin == stop:
             return []
@@ -95,10 +95,10 @@ class LogStreamReader(DataSourceStreamReader):
                 path=self._options.store, found=begin if reading is None else reading.end, expected=stop,
                 advice="a stream with a new checkpoint begins anew; the option from-offset says where",
             )  # fmt: skip
-        return replace(self._reader, stretches=proven_stretches(reading, begin)).partitions()
+        return replace(self._reader, log_partitions=proven_partitions(reading, begin)).partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a stretch."""
+        """Yields the rows of a partition."""
         return self._reader.read(partition)
 
     def _read(self, store: OpenedStore, begin: int, until: int) -> LogReading | None:

@@ -1,8 +1,8 @@
-"""What a Spark task does for ``spark.read.format("rocketmq-commitlog")``: one stretch of the log -> record batches.
+"""What a Spark task does for ``spark.read.format("rocketmq-commitlog")``: a part of the log -> record batches.
 
-A stretch is either proven already, or it lies in a segment that a later one follows. Then the task proves it itself: it
-follows the sizes from the segment's first byte to the stretch, decodes and checks what is in it, and raises DamagedLog
-where the chain breaks off. So nothing has to read the log before the tasks do.
+A partition is either proven already, or it lies in a segment that a later one follows. Then the task proves it: it
+follows the sizes from the segment's first byte to the partition, decodes and checks what is in it, and raises
+DamagedLog where the chain breaks. So nothing has to read the log before the tasks do.
 
 Filters are applied to record heads, before properties are looked at and rows are made. They come as options, and
 ``pushFilters`` is left alone: Spark 4.2.0 hands the filters that a Python source took for one query also to the next
@@ -57,7 +57,7 @@ NO_FILTER = HeadFilter()
 
 
 @dataclass(frozen=True)
-class Stretch(spark.InputPartition):
+class LogPartition(spark.InputPartition):
     """A part of a segment. ``records`` says how many it holds where that is proven, else None."""
 
     split: Split
@@ -65,28 +65,28 @@ class Stretch(spark.InputPartition):
 
 
 @dataclass
-class StretchReader(spark.DataSourceReader):
-    """Reads stretches. ``first_times`` holds the first store timestamp of each segment by its base, where times are
+class LogReader(spark.DataSourceReader):
+    """Reads partitions. ``first_times`` holds the first store timestamp of each segment by its base, where times are
     trusted to rise from segment to segment.
     """
 
-    stretches: tuple[Stretch, ...]
+    log_partitions: tuple[LogPartition, ...]
     rules: RowRules
     decode_rules: DecodeRules
     first_times: dict[int, int] = field(default_factory=dict)
     filter: HeadFilter = NO_FILTER
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        """Returns the stretches that may hold rows which pass."""
+        """Returns the partitions that may hold rows which pass."""
         begin, end = self.filter.offsets
         return [
-            stretch
-            for stretch in self.stretches
-            if stretch.split.start < end and stretch.split.stop > begin and self._is_in_time(stretch)
+            partition
+            for partition in self.log_partitions
+            if partition.split.start < end and partition.split.stop > begin and self._is_in_time(partition)
         ]
 
-    def _is_in_time(self, stretch: Stretch) -> bool:
-        base = stretch.split.segment.base
+    def _is_in_time(self, partition: LogPartition) -> bool:
+        base = partition.split.segment.base
         first = self.first_times.get(base, ALWAYS[0])
         last = min(((other, time) for other, time in self.first_times.items() if other > base), default=(0, ALWAYS[1]))[
             1
@@ -95,18 +95,18 @@ class StretchReader(spark.DataSourceReader):
         return first < end and last >= begin
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a stretch."""
-        if not isinstance(partition, Stretch):  # Spark's own, where there is nothing to read
+        """Yields the rows of a partition."""
+        if not isinstance(partition, LogPartition):  # Spark's own, where there is nothing to read
             return
         for block in self._blocks(partition):
             keep = self.filter.passes(block)
             if keep.any():
                 yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
 
-    def _blocks(self, stretch: Stretch) -> Iterator[RecordBlock]:
-        split = stretch.split
-        if stretch.records is not None:
-            yield from proven_blocks(ProvenRange(split, stretch.records), self.decode_rules)
+    def _blocks(self, partition: LogPartition) -> Iterator[RecordBlock]:
+        split = partition.split
+        if partition.records is not None:
+            yield from proven_blocks(ProvenRange(split, partition.records), self.decode_rules)
             return
         with files.RangeReader(split.segment.path) as reader:
             window = BlockWindow(reader, split.segment)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobs import config
-from jobs.cli import command_line, values
+from jobs import config, option_values
+from jobs.cli import command_line
 from jobs.cli.command_line import JOBS, main, parse
 from jobs.reporting import Interrupted, Report
 from jobs.spark import launch
@@ -132,15 +132,15 @@ class TestParsing:
     )
     def test_paths(self, text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", "/home/me")
-        assert values.path(text) == meant.replace("HOME", "/home/me")
-        assert values.paths(f"{text},b") == (meant.replace("HOME", "/home/me"), "b")
+        assert option_values.path(text) == meant.replace("HOME", "/home/me")
+        assert option_values.paths(f"{text},b") == (meant.replace("HOME", "/home/me"), "b")
 
     @pytest.mark.parametrize(
         "text",
         ["1626079567052", "2021-07-12T08:46:07.052Z", "2021-07-12T08:46:07.052+00:00", "2021-07-12 10:46:07.052+02:00"],
     )
     def test_times(self, text: str) -> None:
-        assert values.milliseconds(text) == 1626079567052
+        assert option_values.milliseconds(text) == 1626079567052
 
     def test_an_unknown_option_is_the_jobs(self) -> None:
         with pytest.raises(errors.UsageError, match="--frm 5") as wrong:

@@ -36,7 +36,7 @@ from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.store.not_rebuilt import parts_not_rebuilt
 from udfs.scan import ScanTask
-from udfs.table.datasource import StretchReader
+from udfs.table.datasource import LogReader
 from udfs.table.rows import RowRules
 
 
@@ -96,7 +96,7 @@ def test_a_table_is_read_up_to_what_is_committed(tmp_path: Path) -> None:
     root = log.write(tmp_path / "store", 10)
     store = opened(root)
     assert store.committed is not None
-    parts = datasource.stretches(store, LogOptions(store=str(root), split_size=500))
+    parts = datasource.plan_partitions(store, LogOptions(store=str(root), split_size=500))
     assert sum(part.records or 0 for part in parts) == 11
     assert max(part.split.stop for part in parts) == store.committed < SIZE
 
@@ -104,7 +104,7 @@ def test_a_table_is_read_up_to_what_is_committed(tmp_path: Path) -> None:
 def test_a_stream_waits_for_what_is_not_committed(tmp_path: Path) -> None:
     log = a_log()
     root = log.write(tmp_path / "store", 10)
-    reader = StretchReader((), RowRules(DispatchRules(())), DecodeRules())
+    reader = LogReader((), RowRules(DispatchRules(())), DecodeRules())
     stream = LogStreamReader(LogOptions(store=str(root)), reader)
     first = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
     assert first == {"offset": log.records[10].end}

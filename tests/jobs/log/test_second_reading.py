@@ -14,11 +14,11 @@ from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
 from jobs.spark.runner import LocalRunner
 from jobs.spark.transforms import proven_ranges
-from jobs.table import loading, messages_table
-from jobs.table.stream import proven_stretches
+from jobs.table import continuation, load, messages_table
+from jobs.table.stream import proven_partitions
 from storeformat.errors import WriteFailed
 from storeformat.record.decode import DecodeRules
-from udfs.table.datasource import StretchReader
+from udfs.table.datasource import LogReader
 from udfs.table.find_messages import FindMessages, Wanted
 from udfs.table.proven_ranges import ReadRanges
 from udfs.table.rows import RowRules
@@ -45,11 +45,11 @@ def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
     assert query.by_key(asked, OfflineStore(store), LocalRunner())["found"] == 6
     shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
     assert len(list(inspection.proven_records(store, shown, reading))) == 6
-    read = loading.row_reader(store, options, reading, 0, "UTC")
+    read = load.row_reader(store, options, reading, 0, "UTC")
     assert sum(batch.num_rows for proven in read.ranges for batch in read.read(proven)) == 6
     rules = RowRules(store.dispatch_rules(), columns=("topic",))
-    source = StretchReader(proven_stretches(reading, 0), rules, DecodeRules(properties=()))
-    assert sum(batch.num_rows for stretch in source.stretches for batch in source.read(stretch)) == 6
+    source = LogReader(proven_partitions(reading, 0), rules, DecodeRules(properties=()))
+    assert sum(batch.num_rows for partition in source.log_partitions for batch in source.read(partition)) == 6
 
 
 def test_it_says_that_the_log_has_changed(root: Path) -> None:
@@ -81,13 +81,13 @@ def test_rows_that_were_loaded_are_found_behind_damage(tmp_path: Path) -> None:
     rows.sort(key=lambda row: -row["commit_log_offset"])
     assert len(rows) == len(log.records) - 1
     for row in rows:
-        assert loading.holds(store, [row], whole) == row
-    assert loading.holds(store, rows, whole) == rows[0]
+        assert continuation.newest_row_in_log(store, [row], whole) == row
+    assert continuation.newest_row_in_log(store, rows, whole) == rows[0]
     other = [{**row, "body_crc": 1} for row in rows]
-    assert loading.holds(store, other, whole) is None
-    assert loading.holds(store, [*other[:3], *rows[3:]], whole) == rows[3]
+    assert continuation.newest_row_in_log(store, other, whole) is None
+    assert continuation.newest_row_in_log(store, [*other[:3], *rows[3:]], whole) == rows[3]
     # Of segments that were not read again, only what the sizes lead to is sure.
     later = read_log(store, options, LocalRunner(), begin=4096)
-    assert loading.holds(store, rows, later) == rows[0]
+    assert continuation.newest_row_in_log(store, rows, later) == rows[0]
     first = [row for row in rows if row["commit_log_offset"] < 4096]
-    assert loading.holds(store, first, later) == first[-2]
+    assert continuation.newest_row_in_log(store, first, later) == first[-2]

@@ -24,7 +24,7 @@ from support.broker_settings import BrokerSettings
 
 from jobs.config import ReportOptions
 from jobs.report import page, plots, report
-from jobs.report.findings import CHECKS, KEYS, Facts, to_text
+from jobs.report.facts import CHECKS, KEYS, Facts, to_text
 from jobs.reporting import Reporter
 from jobs.table import messages_table
 from storeformat.errors import MissingInput, WriteFailed

@@ -21,7 +21,7 @@ from support.broker_settings import BrokerSettings
 from support.views_model import SLOW_COUNTS, Row
 
 from jobs.report import functions, views
-from jobs.report.findings import measure
+from jobs.report.facts import measure
 from udfs.table import schemas
 
 pytestmark = [pytest.mark.spark, pytest.mark.golden]

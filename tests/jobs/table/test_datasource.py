@@ -206,7 +206,9 @@ def test_a_file_of_an_older_log(log: LogBuilder, tmp_path: Path, place: int) -> 
         ({"records": "some"}, "none of"),
         ({"splitSize": "1k"}, "no whole number"),
         ({"onDamage": "ignore"}, "none of"),
-        ({"fromTime": "noon"}, "ISO 8601"),
+        ({"fromTime": "noon"}, "nor a time with its zone"),
+        ({"untilTime": "2024-05-30T07:00:00"}, "nor a time with its zone"),
+        ({"brokerVersion": "5.9"}, "none of"),
     ],
 )
 def test_wrong_options(read: Any, log: LogBuilder, tmp_path: Path, options: dict[str, str], message: str) -> None:

@@ -16,7 +16,7 @@ from support.store_builder import LogBuilder
 
 from jobs.config import LoadOptions, TopicFilter
 from jobs.reporting import Report, Reporter
-from jobs.table import load, loading, messages_table
+from jobs.table import load, messages_table
 from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, WriteFailed
 from udfs.table import schemas
 
@@ -431,7 +431,7 @@ def test_something_else_at_the_tables_place(bench: Bench, monkeypatch: pytest.Mo
     with pytest.raises(NotAStore, match="type of queue_id"):
         bench.load(table=wrong)
     Path(bench.work, "begun", "_delta_log").mkdir(parents=True)  # the load that made it was killed there
-    monkeypatch.setattr(loading, "_PAUSE", 0)
+    monkeypatch.setattr(load, "_PAUSE", 0)
     with pytest.raises(Refused) as refused:
         bench.load(table=str(bench.work / "begun"))
     assert "remove the directory" in (refused.value.advice or "")

@@ -19,7 +19,7 @@ from support.store_builder import LogBuilder
 
 from jobs.config import LoadOptions
 from jobs.reporting import Reporter
-from jobs.table import load, loading, messages_table
+from jobs.table import load, messages_table
 from storeformat.errors import DependencyMissing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -163,7 +163,7 @@ def test_a_repair_is_overtaken(
 ) -> None:
     """Delta looks for conflicts when the repair commits: the other load comes while its rows are being written."""
     load_here(tmp_path, until_offset=log.records[3000].offset)
-    mapper = loading.row_reader
+    mapper = load.row_reader
     with monkeypatch.context() as patch:
         others: list[int] = []
 
@@ -173,7 +173,7 @@ def test_a_repair_is_overtaken(
                 load_here(tmp_path)
             return mapper(*given)
 
-        patch.setattr(loading, "row_reader", reader)
+        patch.setattr(load, "row_reader", reader)
         report = load_here(tmp_path, repair_from=log.records[2000].offset)
     assert others
     assert report["rows"] == 4000

@@ -14,7 +14,7 @@ from support.store_builder import LogBuilder
 from jobs.table import datasource
 from jobs.table.stream import LogStreamReader
 from storeformat.errors import DamagedLog, Refused, UsageError
-from udfs.table.datasource import StretchReader
+from udfs.table.datasource import LogReader
 
 SEGMENT = 1 << 14
 
@@ -47,7 +47,7 @@ def rows(reader: LogStreamReader, start: dict[str, int], end: dict[str, int]) ->
     """The offsets of a batch's rows, read as an executor does: by what is left of the reader after its way there."""
     parts = pickle.loads(pickle.dumps(reader.partitions(start, end)))
     there = pickle.loads(pickle.dumps(reader))
-    assert isinstance(there, StretchReader)
+    assert isinstance(there, LogReader)
     return [offset for part in parts for batch in there.read(part) for offset in batch["commit_log_offset"].to_pylist()]
 
 

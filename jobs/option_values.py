@@ -1,5 +1,5 @@
-"""The values that arguments of the command line have: each function takes the text and returns the value, or raises
-``argparse.ArgumentTypeError`` with what is wrong in words. Must import with a bare Python.
+"""Values of options, of the command line and of the data source: each function takes the text and returns the value,
+or raises ``argparse.ArgumentTypeError`` with what is wrong in words. Must import with a bare Python.
 """
 
 from __future__ import annotations

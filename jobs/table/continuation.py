@@ -1,0 +1,84 @@
+"""Does the log go on from the rows of a table? Compares the newest rows with the records at their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from jobs.spark import transforms
+from jobs.table import messages_table
+from jobs.table.load_window import Row, Window
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment
+from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.storage import files
+from udfs.table.proven_ranges import proven_blocks
+from udfs.table.rows import RowRules, record_batch
+
+
+def newest_row_in_log(store: OpenedStore, rows: Sequence[Row], reading: LogReading) -> Row | None:
+    """Returns the newest of some rows whose record is in the log, and is the same: the reading has proven it, or, in
+    front of where that begins, the sizes lead to it.
+    """
+    wanted = {row["commit_log_offset"]: row for row in rows}
+    for offsets, blocks in _parts_with(store, reading, sorted(wanted)):
+        found = [row for row in _records_at(store, blocks, offsets) if row == wanted[row["commit_log_offset"]]]
+        if found:
+            return found[-1]
+    return None
+
+
+def begins_inside_a_record(store: OpenedStore, window: Window, reading: LogReading) -> bool:
+    """Returns whether rows would begin inside a record that the table does not have.
+
+    Where only some topics were loaded, the newest row may lie far before the offset at which a log was rewritten.
+    """
+    last = window.last
+    if last is not None and last["commit_log_offset"] + last["size"] >= window.rows_from:
+        return False
+    for _, blocks in _parts_with(store, reading, [window.rows_from - 1]):
+        for block in blocks:
+            inside = (block.offsets < window.rows_from) & (block.offsets + block.heads.total_size > window.rows_from)
+            if inside.any():
+                return True
+            if block.offsets[-1] >= window.rows_from - 1:
+                break
+    return False
+
+
+def _parts_with(
+    store: OpenedStore, reading: LogReading, offsets: Sequence[int]
+) -> Iterator[tuple[list[int], Iterator[RecordBlock]]]:
+    """Yields each part of the log in which some of these offsets lie, the newest first: these, and its records."""
+    rules = DecodeRules(as_broker=store.as_broker, properties=())
+    for proven in reversed(transforms.proven_ranges(reading.scans)):
+        inside = [offset for offset in offsets if proven.split.start <= offset < proven.split.stop]
+        if inside:
+            yield inside, proven_blocks(proven, rules)
+    for segment in reversed(store.segments):
+        inside = [offset for offset in offsets if segment.base <= offset < min(segment.end, reading.begin)]
+        if inside:
+            yield inside, _chain_to(segment, inside[-1], replace(rules, check_crc=False))
+
+
+def _chain_to(segment: Segment, last: int, rules: DecodeRules) -> Iterator[RecordBlock]:
+    with files.RangeReader(segment.path) as reader:
+        yield from chain_from(BlockWindow(reader, segment), segment.base, rules, stop=last + 1)
+
+
+def _records_at(store: OpenedStore, blocks: Iterable[RecordBlock], offsets: Sequence[int]) -> list[Row]:
+    """Returns the ``IDENTITY`` of those records that begin at some ascending offsets."""
+    rules = RowRules(store.dispatch_rules(), store.rules.split_parser, columns=messages_table.IDENTITY)
+    found: list[Row] = []
+    for block in blocks:
+        here = np.flatnonzero(np.isin(block.offsets, offsets))
+        if here.size:
+            found += record_batch(block.take(here), rules).to_pylist()
+        if block.offsets[-1] >= offsets[-1]:
+            break
+    return found

@@ -1,0 +1,74 @@
+"""Which part of the log a load reads, and which rows it puts in place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.config import LoadOptions
+from jobs.table import commits
+from storeformat.errors import Refused, UsageError
+from storeformat.log.segments import Segment, segment_at
+
+Row = dict[str, Any]
+
+_TASKS_A_CORE = 4
+_SMALLEST_SPLIT, _LARGEST_SPLIT = 64 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a load reads and replaces.
+
+    The scan begins at ``scan_from``, the first byte of a segment, and rows count from ``rows_from`` on. ``last`` is the
+    newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are no more.
+    """
+
+    scan_from: int
+    rows_from: int
+    epoch: int = 0
+    last: Row | None = None
+    gap: tuple[int, int] | None = None
+    repair: bool = False
+
+    @property
+    def replace_from(self) -> int:
+        """The offset from which on rows are replaced: of a repair also those whose bytes are no more."""
+        return self.gap[0] if self.repair and self.gap else self.rows_from
+
+
+def plan_window(
+    options: LoadOptions, segments: Sequence[Segment], state: commits.BrokerState | None, last: Row | None
+) -> Window:
+    """Returns what to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load."""
+    log_begin = segments[0].base
+    if state is None:
+        if options.repair_from is not None:
+            raise UsageError("--repair-from: nothing of this broker was loaded yet")
+        return Window(log_begin, log_begin)
+    begin, epoch, repair = state.end, state.epoch, False
+    if options.repair_from is not None:
+        if options.repair_from > begin:
+            raise UsageError(f"--repair-from {options.repair_from}: what was loaded ends at {begin} already")
+        begin, epoch, repair = options.repair_from, epoch + 1, True
+    if begin < log_begin:
+        if not options.allow_gap:
+            raise Refused(
+                "the log begins behind the end of the last load: retention deleted records that were never loaded",
+                found=log_begin, expected=begin, advice="--allow-gap goes on and records the gap",
+            )  # fmt: skip
+        return Window(log_begin, log_begin, epoch, gap=(begin, log_begin), repair=repair)
+    if last is not None and last["commit_log_offset"] < log_begin:
+        last = None  # its segment is gone, as it should be
+    known = begin if last is None else last["commit_log_offset"]
+    # From the first byte of its segment on: only the sizes tell a record of the log from one that was truncated away.
+    base = (segment_at(segments, known) or segments[-1]).base
+    return Window(base, begin, epoch, last, repair=repair)
+
+
+def split_size_for(size: int, cores: int) -> int:
+    """Returns how much of the log a task takes, and a file of the table holds: of a small load so little that all cores
+    have work to the end, of a large one a whole segment, so that files are few and large.
+    """
+    return max(min(size // (_TASKS_A_CORE * cores), _LARGEST_SPLIT), _SMALLEST_SPLIT)
