@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 import sys
 import threading
@@ -16,14 +16,51 @@ from typing import Any, TextIO
 from jobs.config import JobOptions
 from storeformat import errors
 from storeformat.errors import StoreFormatError
+from storeformat.storage import outputs
+from storeformat.storage.locations import without_secrets
 
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
-CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-"""What a topic or a key may hold and a terminal should not get."""
 LONGEST_LINE = 10
 """How many facts stand in one line; an entry with more is shown as a block of lines."""
+DATA = frozenset({"records", "messages", "groups", "topics"})
+"""Facts that hold what producers wrote: the JSON form changes nothing of it, even if it looks like a URI."""
+
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Controls, ends of lines, marks of direction, surrogates, and what has no width: a terminal obeys or hides them."""
+
+
+# ---------------------------------------------------------------------------------------------------- safe to be shown
+def printable(text: str) -> str:
+    """Returns any text as one line for a person: nothing that a terminal would obey, no secret of a URI. All that this
+    program says on stderr, and its reports for people, go through here.
+    """
+    return _UNSAFE.sub(_escape, without_secrets(text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f"
+
+
+def _masked(value: Any) -> Any:
+    """Returns a fact without the secrets of the URIs in it."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {name: _masked(fact) for name, fact in value.items()}
+    return [_masked(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+# -------------------------------------------------------------------------------------------------------------- report
 
 
 class Report(dict[str, Any]):
@@ -42,31 +79,26 @@ class Report(dict[str, Any]):
         self.error_lines: list[str] = []
 
     def to_json(self, *, ascii_only: bool = False) -> str:
-        """Returns the report as one line of JSON."""
-        return json.dumps(self, ensure_ascii=ascii_only, default=_plain)
+        """Returns the report as one line of JSON. What a terminal would obey is escaped, and reads back the same."""
+        facts = {name: value if name in DATA else _masked(value) for name, value in self.items()}
+        return _UNSAFE.sub(_json_escape, json.dumps(facts, ensure_ascii=ascii_only, default=_plain))
 
     def to_text(self) -> str:
         """Returns the report for a person: one line a fact, in the order the job stated them."""
         if self.text is not None:
-            return self.text
+            return "\n".join(map(printable, self.text.split("\n")))
         facts = {name: value for name, value in self.items() if value or (value == 0 and value is not False)}
         width = max(map(len, facts))
         lines: list[str] = []
         for name, value in facts.items():
-            shown = [line.translate(CONTROLS) for line in _show(name, value)]
+            shown = [printable(line) for line in _show(name, value)]
             lines.append(f"{name.replace('_', ' '):<{width}}  {shown[0]}")
             lines += [f"{'':<{width}}  {line}" for line in shown[1:]]
         return "\n".join(lines)
 
     def write(self, path: str) -> None:
-        """Writes the JSON form into ``path``, whole or not at all."""
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            draft.write_text(self.to_json() + "\n", encoding="utf-8", errors="backslashreplace")
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+        """Writes the JSON form into the local file ``path``, whole or not at all; raises WriteFailed."""
+        outputs.replace_bytes(str(Path(path).absolute()), (self.to_json() + "\n").encode())
 
 
 def _plain(value: Any) -> Any:
@@ -77,7 +109,7 @@ def _plain(value: Any) -> Any:
         return sorted(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    return str(value)
+    return without_secrets(str(value))
 
 
 def _show(name: str, value: Any) -> Iterator[str]:
@@ -136,12 +168,16 @@ def size_text(count: float) -> str:
 class Reporter:
     """Says on stderr what goes on: notes, warnings, and the progress of long work.
 
-    On a terminal progress is one line drawn over and over; elsewhere one line every ``interval`` seconds. ``quiet``
-    silences notes and progress, not warnings. All methods may be called from any thread.
+    On a terminal progress is one line drawn over and over; elsewhere one line every ``interval`` seconds, and with
+    ``dated`` each line starts with the local time. ``quiet`` silences notes and progress, not warnings. All methods may
+    be called from any thread.
     """
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 30.0) -> None:
+    def __init__(
+        self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 30.0, dated: bool = False
+    ) -> None:
         self.quiet = quiet
+        self.dated = dated
         self.stream = sys.stderr if stream is None else stream
         self.interval = interval
         self.terminal = self.stream.isatty()
@@ -151,7 +187,7 @@ class Reporter:
     @classmethod
     def for_options(cls, options: JobOptions) -> Reporter:
         """Returns the reporter that the options ask for."""
-        return cls(quiet=options.quiet)
+        return cls(quiet=options.quiet, dated=True)
 
     def note(self, text: str) -> None:
         """Says something worth knowing."""
@@ -165,7 +201,8 @@ class Reporter:
     def _line(self, text: str) -> None:
         with self._lock:
             self._clear()
-            print(text, file=self.stream, flush=True)
+            date = time.strftime("%Y-%m-%d %H:%M:%S ") if self.dated and not self.terminal else ""
+            print(date + printable(text), file=self.stream, flush=True)
 
     def _clear(self) -> None:
         if self._drawn:
@@ -173,10 +210,11 @@ class Reporter:
             self._drawn = 0
 
     def _draw(self, text: str) -> None:
+        line = printable(text)
         with self._lock:
             self._clear()
-            print(text, end="", file=self.stream, flush=True)
-            self._drawn = len(text)
+            print(line, end="", file=self.stream, flush=True)
+            self._drawn = len(line)
 
     @contextmanager
     def progress(self, what: str, total: int) -> Iterator[Progress]:

@@ -22,7 +22,7 @@ from typing import NoReturn
 from jobs import config
 from jobs.cli import arguments as job_arguments
 from jobs.cli.arguments import Parser
-from jobs.reporting import Interrupted, Report, Reporter, failure_report
+from jobs.reporting import Interrupted, Report, Reporter, failure_report, printable
 from jobs.spark import launch
 from storeformat import __version__
 from storeformat.errors import UsageError, WriteFailed
@@ -151,7 +151,8 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             report = importlib.import_module(jobs[job_name].module).run(options, Reporter.for_options(options))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                print(printable(line), file=sys.stderr)  # noqa: T201
         report = failure_report(job_name, error)
     return deliver(report, options)
 
@@ -182,14 +183,13 @@ def refuse_unwritable(report_file: str | None) -> None:
 def deliver(report: Report, options: config.JobOptions) -> int:
     """Writes the report to where the options say and returns its exit code; stdout has it even if FILE cannot."""
     for line in report.error_lines:
-        print(line, file=sys.stderr)  # noqa: T201
+        print(printable(line), file=sys.stderr)  # noqa: T201
     code = report.exit_code
     try:
         if options.report_file is not None:
             report.write(options.report_file)
-    except OSError as error:
-        reason = f"{error.strerror or error} ({options.report_file})"
-        print(f"error: the report cannot be written: {reason}", file=sys.stderr)  # noqa: T201
+    except WriteFailed as error:
+        print(printable(f"error: the report {error}"), file=sys.stderr)  # noqa: T201
         code = code or WriteFailed.exit_code
     try:
         if isinstance(sys.stdout, io.TextIOWrapper):

@@ -381,15 +381,16 @@ def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str
 
 @contextmanager
 def staging_beside(output: str) -> Iterator[str]:
-    """Yields a new directory beside the output, and removes it, whatever happens; its parents, too, if they had to be
-    made and nothing else came there.
+    """Yields a new directory beside the output, which nobody else may enter: what lies in it becomes the output with
+    the permissions of the umask. Removes it, whatever happens; its parents, too, if they had to be made and nothing
+    else came there.
     """
     staging = locations.join(
         locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
     )
     made = outputs.missing_parents(staging)
     try:
-        files.make_directory(staging)
+        files.make_directory(staging, private=True)
         yield staging
     finally:
         files.remove_tree(staging)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jobs.reporting import CONTROLS, duration_text, size_text
+from jobs.reporting import duration_text, printable, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,7 +191,7 @@ def key_text(value: Any) -> str:
     """Returns a group's key for a person; of a tag nothing that a terminal would obey."""
     if value is None:
         return "(none)"
-    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else str(value).translate(CONTROLS)
+    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else printable(str(value))
 
 
 def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:

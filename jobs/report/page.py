@@ -19,6 +19,7 @@ from jobs.report import plots
 from jobs.report.facts import KEYS, Facts, Row, key_text, moment, sentences
 from jobs.reporting import duration_text, size_text
 from storeformat.errors import DependencyMissing
+from storeformat.storage import locations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def read_pictures(spark: SparkSession) -> Pictures:
 
 def render(facts: Facts, pictures: Pictures, about: About) -> str:
     """Returns the page."""
-    title = f"What fills {about.table.rstrip('/').rpartition('/')[2]}"
+    title = f"What fills {locations.name_of(about.table)}"
     parts = [_heading(title, facts, about)]
     if facts.brokers:
         parts += [_groups(facts), _over_time(pictures), _sizes(pictures), _group_table(facts), *_checks(facts)]
@@ -113,7 +114,8 @@ def _heading(title: str, facts: Facts, about: About) -> str:
     ]
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)
     return (
-        f"<header><h1>{escape(title)}</h1>\n<p>{escape(about.table)}, version {about.version}. "
+        f"<header><h1>{escape(title)}</h1>\n"
+        f"<p>{escape(locations.without_secrets(about.table))}, version {about.version}. "
         f"Brokers: {escape(brokers + more) or 'none'}. Stored from {moment(facts.first_stored)} to "
         f"{moment(facts.last_stored)} UTC.</p>\n<dl>{shown}</dl></header>"
     )

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from jobs.reporting import Progress
+from jobs.reporting import Progress, printable
 from jobs.spark import launch
 from storeformat import errors
 from udfs.worker_daemon import EARLY as EARLY_DAEMON
@@ -171,7 +171,7 @@ def forward(source: BinaryIO, ending: threading.Event) -> None:
     with source:
         for line in source if os.environ.get(launch.DEBUG) == "1" else without_noise(source):
             if not ending.is_set():
-                sys.stderr.write(line.decode("utf-8", "replace"))
+                sys.stderr.write(printable(line.decode("utf-8", "replace").rstrip().expandtabs()) + "\n")
                 sys.stderr.flush()
 
 

@@ -227,7 +227,7 @@ class Load:
             "run": self._run_id,
             "cluster": options.cluster,
             "broker": options.broker,
-            "store": self._store.root,
+            "store": locations.without_secrets(self._store.root),
             "from_offset": window.rows_from,
             "to_offset": reading.end,
             "broker_version": self._store.rules.version,

@@ -16,10 +16,10 @@ from urllib.parse import unquote
 
 MASK = "***"
 _USER_AND_PASSWORD = re.compile(
-    r"([a-z][a-z0-9+.-]*://)[^\s/?#@:]*:(?!\d*(?:[/?#\s]|$))(?:[^\s@]*@)(?:[^\s/?#@]*@)*", re.I
+    r"([a-z][a-z0-9+.-]*://?)[^\s/?#@:]*:(?!\d*(?:[/?#\s]|$))(?:[^\s@]*@)(?:[^\s/?#@]*@)*", re.I
 )
 """What precedes the host; without a password (``abfs://container@account``) or with a port alone it is no secret."""
-_SETTINGS = re.compile(r"([a-z][a-z0-9+.-]*://[^\s?]*\?)(\S+)", re.I)
+_SETTINGS = re.compile(r"([a-z][a-z0-9+.-]*://?[^\s?]*\?)(\S+)", re.I)
 _SETTING = re.compile(r"([^&=\s]+)=([^&\s]*?)(?=[)\]}>'\",.:;]*(?:&|$))")
 _SHOWN_SETTINGS = frozenset({
     "allow_bucket_creation", "allow_bucket_deletion", "background_writes", "buffer_size", "connect_timeout",
@@ -30,8 +30,10 @@ _SHOWN_SETTINGS = frozenset({
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text, or a path, with the passwords and keys masked in every URI that it holds."""
-    if "://" not in text:
+    """Returns a text, or a path, with the passwords and keys masked in every URI that it holds, also where a
+    ``pathlib.Path`` made one slash of two.
+    """
+    if ":/" not in text:
         return text
     text = _USER_AND_PASSWORD.sub(rf"\1{MASK}@", text)
     return _SETTINGS.sub(lambda uri: uri[1] + _SETTING.sub(_masked_setting, uri[2]), text)

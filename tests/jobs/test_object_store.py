@@ -18,11 +18,13 @@ from support.golden_differences import index_differences, queue_differences
 from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS
 
+from jobs.cli import command_line
 from jobs.config import LoadOptions, PublishOptions, RebuildOptions
 from jobs.log.opening import open_store
 from jobs.publish import publish
 from jobs.rebuild import build_store, rebuild
 from jobs.reporting import Report, Reporter
+from jobs.spark import launch
 from jobs.spark.runner import LocalRunner
 from jobs.table import load
 from storeformat.errors import MissingInput, Refused, WriteFailed
@@ -155,6 +157,29 @@ def test_a_file_that_somebody_else_put_there(bucket: Bucket, store: GoldenStore,
     ):
         build_store.rebuild(options, open_store(options), staging, Runner(), made=options.output)
     assert bucket.names("out") == []
+
+
+@pytest.mark.parametrize("line", ["--json", "--debug", "--commitlog {uri} --debug --json"])
+@pytest.mark.parametrize("place", ["store", "nowhere"])
+def test_no_output_holds_a_secret_of_a_uri(
+    bucket: Bucket,
+    store: GoldenStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    line: str,
+    place: str,
+) -> None:
+    monkeypatch.setattr(launch, "prepare", lambda *words, **settings: None)
+    bucket.upload(golden.unpack(store), "store")
+    uri, file = bucket.uri(place), tmp_path / "report.json"
+    command_line.main(
+        ["inspect", "--store", uri, "--limit", "1", "--report", str(file), *line.format(uri=uri).split()],
+        command_line.JOBS,
+    )
+    said = capfd.readouterr()
+    assert bucket.name in said.err + said.out
+    assert "secret" not in said.err + said.out + file.read_text()
 
 
 class TestPublish:

@@ -4,14 +4,87 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from jobs import config
 from jobs.cli import command_line
-from jobs.reporting import Report, Reporter, duration_text, size_text
+from jobs.reporting import Report, Reporter, duration_text, failure_report, printable, size_text
+from storeformat.errors import MissingInput
+
+HOSTILE = "x\x1b]0;PWN\x07\x1b[31my\nerror: fake\r\x7f\x9b2J\u2028\u2029\u202e\u2066\u200b\ufeff\U000e0041\udcff"
+SECRET = "s3://KEY:SECRET@bucket/store?secret_key=SECRET&region=eu"
+
+
+def obeyed(text: str) -> list[str]:
+    """Returns what a terminal would obey or hide, by the Unicode categories; newlines between lines are ours."""
+    return [sign for sign in text if unicodedata.category(sign) in {"Cc", "Zl", "Zp", "Cs"} or sign in HIDDEN]
+
+
+HIDDEN = "\xad\u061c\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+
+
+class TestPrintable:
+    @given(st.text(min_size=1) | st.text(min_size=1, alphabet="ab:@/?=& " + HOSTILE + HIDDEN))
+    @example(HOSTILE)
+    def test_nothing_that_a_terminal_obeys_leaves_the_program(self, text: str) -> None:
+        said = io.StringIO()
+        reporter = Reporter(stream=said)
+        reporter.note(text)
+        reporter.warn(text)
+        with reporter.progress(text, 0) as progress:
+            progress.update(0, now=progress.begun + 100)
+        shown = Report("query", "error", topic=text, names=[text], places={text: text}, rows=[{"topic": text}])
+        lines = [*said.getvalue().split("\n"), *shown.to_text().split("\n")]
+        assert len(lines) == 3 + 1 + 6
+        assert [line for line in lines if obeyed(line)] == []
+
+    @given(
+        st.recursive(
+            st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        )
+    )
+    @example({HOSTILE: [HOSTILE]})
+    def test_json_holds_the_same_and_nothing_to_obey(self, value: object) -> None:
+        for ascii_only in (False, True):
+            text = Report("query", value=value).to_json(ascii_only=ascii_only)
+            assert json.loads(text)["value"] == value or "://" in str(value)
+            assert obeyed(text) == []
+
+    def test_topics_of_any_script_stay_readable(self) -> None:
+        for topic in (
+            "\u4e2d\u6587",
+            "\u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+            "\u0939\u093f\u0928\u094d\u0926\u0940",
+            "\U0001f980",
+            "%RETRY%g-1_a|b",
+        ):
+            assert printable(topic) == topic
+
+    def test_a_hostile_name_forges_no_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        report = failure_report("inspect", MissingInput("cannot be read", path=HOSTILE, advice=HOSTILE))
+        assert command_line.deliver(report, config.JobOptions()) == 66
+        lines = capsys.readouterr().err.splitlines()
+        assert [line[:14] for line in lines] == ["error: cannot ", "  x\\x1b]0;PWN\\"]
+        assert [line for line in lines if obeyed(line)] == []
+
+    def test_no_form_of_a_report_shows_a_secret_but_data_stays(self, tmp_path: Path) -> None:
+        said = io.StringIO()
+        Reporter(stream=said).note(f"reads {SECRET}")
+        report = Report("inspect", store=SECRET, notes=[SECRET], places={"a": [SECRET]}, path=Path(SECRET))
+        report.write(str(tmp_path / "r.json"))
+        forms = [said.getvalue(), report.to_json(), report.to_text(), (tmp_path / "r.json").read_text()]
+        forms += failure_report("load", MissingInput("no", path=SECRET)).to_json()
+        report.text = SECRET
+        assert not [form for form in [*forms, report.to_text()] if "SECRET" in form]
+        assert "region=eu" in forms[1]
+        assert json.loads(Report("query", records=[{"body": SECRET}]).to_json())["records"] == [{"body": SECRET}]
 
 
 class TestReport:
@@ -85,6 +158,30 @@ class TestReport:
 
 
 class TestProgress:
+    @pytest.mark.parametrize(
+        ("done", "total", "share"), [(0, 1000, "0%"), (0, 0, "100%"), (5, 0, "100%"), (9, 9, "100%")]
+    )
+    def test_no_rest_is_told_at_the_start_and_at_the_end(self, done: int, total: int, share: str) -> None:
+        with Reporter(stream=io.StringIO()).progress("scan", total) as progress:
+            for now in (progress.begun, progress.begun + 1):
+                text = progress.text(done, now)
+                assert text.startswith(f"scan: {share}, ")
+                assert "left" not in text
+
+    def test_lines_of_a_job_have_a_time_unless_a_person_watches(self) -> None:
+        said = io.StringIO()
+        reporter = Reporter(stream=said, interval=0, dated=True)
+        with reporter.progress("scan", 10) as progress:
+            progress.update(5)
+        reporter.warn("w")
+        assert re.sub(r"\d", "0", said.getvalue()).splitlines()[1] == "0000-00-00 00:00:00 warning: w"
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d scan: 50%", said.getvalue())
+        said.isatty = lambda: True  # type: ignore[method-assign]
+        watched = Reporter(stream=said, dated=True)
+        watched.warn("seen")
+        assert said.getvalue().endswith("\nwarning: seen\n")
+        assert Reporter.for_options(config.JobOptions()).dated
+
     def test_elsewhere_than_on_a_terminal_a_line_every_interval(self) -> None:
         said = io.StringIO()
         with Reporter(stream=said, interval=30).progress("scan", 1000) as progress:

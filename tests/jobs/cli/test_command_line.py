@@ -270,6 +270,7 @@ class TestRunning:
     ) -> None:
         def run(options: Any, reporter: Any) -> Report:
             (tmp_path / "reports").rmdir()
+            (tmp_path / "reports").touch()
             return Report("inspect", "damaged")
 
         (tmp_path / "reports").mkdir()

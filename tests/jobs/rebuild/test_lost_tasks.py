@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from support import golden
 from support.publishing import snapshot
 from support.rebuilding import rebuild_here
 
+from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import WriteFailed
 from udfs.build import BuildFiles
@@ -48,6 +51,18 @@ def test_the_same_files(name: str, runner: LocalRunner, tmp_path: Path) -> None:
     once = rebuild_here(root, tmp_path / "once", store.settings, split_size=20_000)
     again = rebuild_here(root, tmp_path / "again", store.settings, split_size=20_000, runner=runner)
     assert snapshot(Path(again.directory)) == snapshot(Path(once.directory))
+
+
+def test_nobody_else_may_enter_a_staging_directory_and_the_output_is_as_usual(tmp_path: Path) -> None:
+    with build_store.staging_beside(str(tmp_path / "deep" / "out")) as staging:
+        assert stat.S_IMODE(Path(staging).stat().st_mode) == 0o700
+        made = Path(build_store.Workplace.within(staging, None).made)
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (made, Path(staging).parent)] == [0o777 & ~umask()] * 2
+
+
+def umask() -> int:
+    os.umask(now := os.umask(0o077))
+    return now
 
 
 def test_a_machine_that_does_not_see_the_staging_directory(tmp_path: Path) -> None:

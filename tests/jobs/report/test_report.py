@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
@@ -198,8 +200,23 @@ def test_the_page_shows_odd_names_as_they_are() -> None:
         assert tag in table
 
 
-def test_the_same_facts_make_the_same_page() -> None:
-    assert page.render(facts(), pictures(), ABOUT) == page.render(facts(), pictures(), ABOUT)
+def rendered() -> str:
+    return page.render(facts(), pictures(), ABOUT)
+
+
+def test_the_same_facts_make_the_same_page_in_any_process() -> None:
+    """Another process has other hashes, so another order of sets, and other random numbers."""
+    program = f"import runpy; print(runpy.run_path({__file__!r})['rendered'](), end='')"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "PYTHONUTF8": "1"}
+    other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    assert other.stdout.decode() == rendered()
+
+
+def test_the_page_holds_no_secret_of_the_tables_location() -> None:
+    text = page.render(facts(), pictures(), page.About("s3://KEY:SECRET@bucket/messages?token=SECRET", 7))
+    assert "SECRET" not in text
+    assert "<h1>What fills messages</h1>" in text
+    assert "s3://***@bucket/messages?token=***" in text
 
 
 def test_plots_hold_their_numbers() -> None:

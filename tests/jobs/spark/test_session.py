@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import threading
+
+import pytest
+
 from jobs.reporting import failure_report
-from jobs.spark import session
+from jobs.spark import launch, session
 from storeformat import errors
 
 
@@ -38,6 +43,15 @@ four
             "four",
             "",
         ]
+
+    @pytest.mark.parametrize("debug", ["0", "1"])
+    def test_no_line_of_it_holds_a_secret_or_what_a_terminal_obeys(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], debug: str
+    ) -> None:
+        monkeypatch.setenv(launch.DEBUG, debug)
+        said = b"lost s3://KEY:SECRET@bucket/x?token=SECRET \x1b[2J\r\n\xff two\n"
+        session.forward(io.BytesIO(said), threading.Event())
+        assert capsys.readouterr().err == "lost s3://***@bucket/x?token=*** \\x1b[2J\n\ufffd two\n"
 
 
 class TestErrorsOfTasks:

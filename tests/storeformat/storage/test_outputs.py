@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,3 +82,51 @@ def test_a_file_is_replaced_whole_and_a_failure_leaves_no_draft(tmp_path: Path) 
         outputs.replace_bytes(str(tmp_path / "taken"), b"text")
     assert caught.value.path == str(tmp_path / "taken")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
+
+
+def test_a_failure_halfway_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    for failure in (OSError(28, "full"), KeyboardInterrupt()):
+        monkeypatch.setattr(outputs.os, "replace", raising(failure))
+        with pytest.raises((WriteFailed, KeyboardInterrupt)):
+            outputs.replace_bytes(str(tmp_path / "file"), b"new")
+        assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def call(*unused: object) -> None:
+        raise error
+
+    return call
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "there").symlink_to("victim")
+    (tmp_path / "nowhere").symlink_to("planted")
+    for name in ("there", "nowhere"):
+        outputs.replace_bytes(str(tmp_path / name), b"report")
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_bytes() == b"report"
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not (tmp_path / "planted").exists()
+
+
+def test_a_pipe_or_a_device_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/null")
+    for name in ("pipe", "device"):
+        with pytest.raises(WriteFailed, match="not a regular file"):
+            outputs.replace_bytes(str(tmp_path / name), b"report")
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "device").is_symlink()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0, 0o644), (0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_permissions_are_those_of_the_umask_and_nobody_else_may_write(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        outputs.replace_bytes(str(tmp_path / "file"), b"report")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
