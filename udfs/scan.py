@@ -91,7 +91,8 @@ class SplitScan:
     """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``.
 
     ``last_record`` is the offset of the last record dispatched to anything (foreign records too, as the broker
-    dispatches them), ``last_unit`` and ``last_entry`` those of the last one with a unit and an index entry; -1 where there is none.
+    dispatches them), ``last_unit`` and ``last_entry`` those of the last one with a unit and an index entry; -1 where
+    there is none.
     ``offset_sums`` are the sums of commit-log offsets over all units and all entries, modulo 2**64.
     """
 
