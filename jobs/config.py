@@ -1,4 +1,4 @@
-"""What a command line says, as frozen values: one class per job, with the fields and the defaults of COMMANDS' tables.
+"""What a command line says, as frozen values: one class per job, with the fields and the defaults of its options.
 
 The command line fills them (``from_arguments``); notebooks and tests construct them directly, so every default lives
 here and only here. Paths stay strings, because each may be a path or a URI.
@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal, TypeVar
 
 from storeformat.errors import UsageError
+from storeformat.queues.topic_filter import TopicFilter
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 Artefact = Literal["consumequeue", "index", "checkpoint", "rocksdb"]
@@ -19,22 +20,6 @@ ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
 """What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
 
 Options = TypeVar("Options", bound="JobOptions")
-
-
-@dataclass(frozen=True)
-class TopicFilter:
-    """A topic, or one queue of it."""
-
-    topic: str
-    queue_id: int | None = None
-
-    @staticmethod
-    def parse(text: str) -> TopicFilter:
-        """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
-        topic, colon, queue = text.rpartition(":")
-        if colon and queue.isascii() and queue.isdigit():
-            return TopicFilter(topic, int(queue))
-        return TopicFilter(text)
 
 
 @dataclass(frozen=True, kw_only=True)

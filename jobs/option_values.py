@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from jobs import config
+from storeformat.queues.topic_filter import TopicFilter
 
 
 def natural(text: str) -> int:
@@ -71,11 +72,11 @@ def setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def topic_filter(text: str) -> config.TopicFilter:
+def topic_filter(text: str) -> TopicFilter:
     """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
     if not text.strip():
         raise argparse.ArgumentTypeError("an empty name is no topic")
-    named = config.TopicFilter.parse(text)
+    named = TopicFilter.parse(text)
     if "/" in named.topic or "\0" in named.topic or named.topic in (".", ".."):
         raise argparse.ArgumentTypeError(f"{text!r} is no topic; one queue is TOPIC:QUEUE")
     return named

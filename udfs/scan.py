@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from storeformat import message as m
-from storeformat.arrays import Bools, Int32s
 from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.kernels import active
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
@@ -25,6 +24,7 @@ from storeformat.log.chain_walk import ChainWalk
 from storeformat.log.framing import ChainEnd
 from storeformat.log.record_ref import RecordRef, record_ref
 from storeformat.log.segments import Split
+from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.record.dispatch import (
     BatchUnits,
@@ -46,23 +46,6 @@ _MOST_REFS = 1_000
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which queues are wanted: topics, each with one queue id or None for all. Empty means everything."""
-
-    queues: tuple[tuple[str, int | None], ...] = ()
-
-    def wanted(self, topics: list[bytes], topic_codes: Int32s, queue_ids: Int32s) -> Bools:
-        """Returns which units are wanted."""
-        keep = np.zeros(len(topic_codes), bool)
-        names = [topic.decode(errors="replace") for topic in topics]
-        for topic, queue_id in self.queues:
-            if topic in names:
-                mine = topic_codes == names.index(topic)
-                keep |= mine if queue_id is None else mine & (queue_ids == queue_id)
-        return keep
-
-
-@dataclass(frozen=True)
 class ScanTask:
     """How to scan: the configuration that goes to every task. An instance is called with an iterator of splits.
 
@@ -72,7 +55,8 @@ class ScanTask:
     staging: str
     decode_rules: DecodeRules
     dispatch_rules: DispatchRules
-    selection: Selection = Selection()
+    topics: tuple[TopicFilter, ...] = ()
+    """The queues whose units are wanted; empty means all."""
     with_units: bool = True
     with_entries: bool = True
     with_times: bool = False
@@ -242,8 +226,8 @@ class _Dispatch:
         units = queue_units(block, self._task.dispatch_rules)
         if len(units.offsets):
             self._last["last_unit"] = max(self._last["last_unit"], int(units.offsets[-1]))
-        if self._task.selection.queues:
-            keep = self._task.selection.wanted(units.topics, units.topic_codes, units.queue_ids)
+        if self._task.topics:
+            keep = selected(self._task.topics, units.topics, units.topic_codes, units.queue_ids)
             units = select_units(units, keep)
         codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in units.topics], np.int32)
         self._units.add(replace(units, topic_codes=codes[units.topic_codes]))
@@ -252,8 +236,8 @@ class _Dispatch:
         units = batch_units(block, self._task.dispatch_rules)
         if len(units.units):
             self._last["last_unit"] = max(self._last["last_unit"], int(units.units["phy_offset"][-1]))
-        if self._task.selection.queues:
-            keep = self._task.selection.wanted(block.topics, units.topic_codes, units.queue_ids)
+        if self._task.topics:
+            keep = selected(self._task.topics, block.topics, units.topic_codes, units.queue_ids)
             units = BatchUnits(units.topic_codes[keep], units.queue_ids[keep], units.units[keep])
         codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in block.topics], np.int32)
         self._batches.add(replace(units, topic_codes=codes[units.topic_codes]))

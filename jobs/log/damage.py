@@ -17,7 +17,7 @@ from storeformat.log.chain import Break
 from storeformat.log.segments import Split
 from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.survey import Broken, Finding, Gap, Survey
-from udfs.scan import ScanTask, Selection, SplitScan
+from udfs.scan import ScanTask, SplitScan
 from udfs.survey import SurveyTask
 
 
@@ -106,9 +106,9 @@ def _lost_bytes(ranges: Sequence[tuple[int, int]], scans: Sequence[SplitScan]) -
 
 def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:
     """Returns the proven log with the runs of every queue, which a scan of some queues or of none does not have."""
-    if task.with_units and not task.selection.queues:
+    if task.with_units and not task.topics:
         return known
-    everything = replace(task, staging="", selection=Selection(), with_units=True, with_entries=False)
+    everything = replace(task, staging="", topics=(), with_units=True, with_entries=False)
     splits = [replace(report.split, first_record=report.start) for report in known.chain.reports]
     scans = list(known.scans)
     for scan in runner.map("see what all queues prove", everything, splits):

@@ -131,7 +131,7 @@ def scan_log(
         for scan in runner.map("scan again from proven starts", task, chain.rescans):
             scans[scan.report.split.number] = scan
         chain = follow_chain(segments, splits, [scan.report for scan in scans])
-    whole = begin is None and segments[0].base == 0 and task.with_units and not task.selection.queues
+    whole = begin is None and segments[0].base == 0 and task.with_units and not task.topics
     known = ProvenLog(segments, splits, scans, chain, whole)
     salvaging = on_damage == "salvage"
     has_foreign_records = any(scan.foreign_records for scan in known.counted)

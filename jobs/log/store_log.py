@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from jobs.config import DamagePolicy, LogOptions, TopicFilter
+from jobs.config import DamagePolicy, LogOptions
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogReading, Range, scan_log
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
 from storeformat.errors import UsageError
-from udfs.scan import ScanTask, Selection
+from udfs.scan import ScanTask
 
 MOST_SPLITS = 1_000_000
 """The driver keeps some 5 kB of each in mind."""
@@ -68,8 +67,3 @@ def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -
 def counting_task(store: OpenedStore, *, with_units: bool = True) -> ScanTask:
     """Returns a scan that proves and counts records and, where asked to, the units of each queue; it writes nothing."""
     return ScanTask("", store.decode_rules(), store.dispatch_rules(), with_units=with_units, with_entries=False)
-
-
-def selection_of(topics: Sequence[TopicFilter]) -> Selection:
-    """Returns the selection of queues that some filters name; everything where there are none."""
-    return Selection(tuple((item.topic, item.queue_id) for item in topics))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from jobs.config import InspectOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
-from jobs.log.store_log import read_log, selection_of
+from jobs.log.store_log import read_log
 from jobs.query.offline_store import row_rules, rows_of
 from jobs.reporting import Report, Reporter, size_text
 from jobs.spark import session
@@ -20,6 +20,7 @@ from jobs.spark.transforms import proven_ranges
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
+from storeformat.queues.topic_filter import selects
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
@@ -53,7 +54,6 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
 
 def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
     """Returns the rows of segments and of the topics asked for, largest first."""
-    wanted = selection_of(options.topics).queues
     segments = []
     for segment in store.segments:
         scans = [scan for scan in reading.scans if scan.report.split.segment.base == segment.base]
@@ -71,7 +71,7 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
     for scan in reading.scans:
         names = topic_names(scan.topics)
         for code, queue_id, count in _queued(scan):
-            if not _is_wanted(names[code], queue_id, wanted):
+            if not selects(options.topics, names[code], queue_id):
                 continue
             row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
             row["queues"].add(queue_id)
@@ -146,12 +146,7 @@ def proven_records(store: OpenedStore, options: InspectOptions, reading: LogRead
 
 
 def _wanted_rows(block: RecordBlock, store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
-    begin, wanted = options.from_offset or 0, selection_of(options.topics).queues
+    begin = options.from_offset or 0
     for row in rows_of(block, row_rules(store, bodies=options.bodies)):
-        if row["commit_log_offset"] >= begin and _is_wanted(row["topic"], row["queue_id"], wanted):
+        if row["commit_log_offset"] >= begin and selects(options.topics, row["topic"], row["queue_id"]):
             yield row
-
-
-def _is_wanted(topic: str, queue_id: int, wanted: Sequence[tuple[str, int | None]]) -> bool:
-    """Returns whether a queue is one of those that are asked for; without any, all are."""
-    return not wanted or (topic, queue_id) in wanted or (topic, None) in wanted

@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NoReturn
 
-from jobs.config import RebuildOptions, TopicFilter, VerifyOptions
+from jobs.config import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.log.store_log import read_log, selection_of
+from jobs.log.store_log import read_log
 from jobs.rebuild import planning
 from jobs.spark.runner import Runner
 from storeformat import __version__
 from storeformat.errors import MissingInput, Refused, TotalsDisagree, WriteFailed
 from storeformat.queues import consume_queue
+from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations, outputs
 from storeformat.storage.extents import Content, content_of, read_back
@@ -99,10 +100,12 @@ def rebuild(
     with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
     reading = scan_store(options, store, place.runs, runner, with_times=with_times)
     queues = (
-        planning.plan_queues(reading.scans, store.layout, reading.losses) if "consumequeue" in options.only else None
+        planning.plan_queue_files(reading.scans, store.layout, reading.losses)
+        if "consumequeue" in options.only
+        else None
     )
-    batches = planning.plan_batch_queues(reading.scans, store.layout) if queues and store.batch_topics else None
-    index = planning.plan_index(reading.scans, store.layout, staged_timestamp)
+    batches = planning.plan_batch_queue_files(reading.scans, store.layout) if queues and store.batch_topics else None
+    index = planning.plan_index_files(reading.scans, store.layout, staged_timestamp)
     parts: list[FileRows] = []
     configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
     if not options.dry_run:
@@ -139,7 +142,7 @@ def scan_store(
         staging=runs,
         decode_rules=store.decode_rules(),
         dispatch_rules=store.dispatch_rules(),
-        selection=selection_of(options.topics),
+        topics=options.topics,
         with_units="consumequeue" in options.only or "checkpoint" in options.only,
         with_entries="index" in options.only or "checkpoint" in options.only,
         with_times=with_times,
@@ -289,7 +292,7 @@ def _manifest(options: RebuildOptions, store: OpenedStore, built_from: LogReadin
         "on_damage": options.on_damage,
         "until_offset": options.until_offset,
         "artefacts": list(options.only),
-        "topics": [item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in options.topics],
+        "topics": [str(item) for item in options.topics],
         "damaged_ranges": [item.as_row() for item in built_from.damaged_places],
     }
     yield json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": ['

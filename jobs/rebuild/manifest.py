@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.config import ARTEFACTS, ROCKSDB, TopicFilter
+from jobs.config import ARTEFACTS, ROCKSDB
 from jobs.rebuild.build_store import MANIFEST, MANIFEST_FORMAT
 from jobs.reporting import Reporter
 from storeformat.errors import MissingInput, Refused
+from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import durable, files, locations
 from storeformat.storage.extents import Content, copy
 from storeformat.store.broker_rules import VERSIONS

@@ -1,6 +1,6 @@
 """From the scans' summaries to the files that will be made: pure functions on small tables, run in the driver.
 
-Queue files follow from the runs (``consumequeue.plan_queues``), index files from prefix sums over the entries: entry
+Queue files follow from the runs (``consume_queue.plan_queues``), index files from prefix sums over the entries: entry
 number n of the log lies in file n // (max_index_num - 1). Nothing here looks at a message.
 """
 
@@ -68,7 +68,7 @@ class QueuesPlan:
     """Every consumequeue_ext file to make; none where the broker has that switched off."""
 
 
-def plan_queues(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses = NO_LOSSES) -> QueuesPlan:
+def plan_queue_files(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses = NO_LOSSES) -> QueuesPlan:
     """Returns the consume-queue files that the runs of these scans (in log order) make, with fillers for the losses."""
     table = all_runs(scans)
     names, runs, scan_of_run, begins = table.names, table.runs, table.scan_of_run, table.runs.begins
@@ -178,7 +178,7 @@ class BatchQueuesPlan:
     offset_sum: int
 
 
-def plan_batch_queues(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQueuesPlan:
+def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQueuesPlan:
     """Returns the batch-queue files that the batch runs of these scans (in log order) make.
 
     Units lie one after the other from position 0 on; a queue that was created anew keeps its last life.
@@ -245,7 +245,9 @@ class IndexPlan:
     end_timestamp: int
 
 
-def plan_index(scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]) -> IndexPlan:
+def plan_index_files(
+    scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]
+) -> IndexPlan:
     """Returns the index files that the entries of these scans (in log order) make; ``timestamp_of`` tells a staged
     entry's store time.
 

@@ -43,7 +43,7 @@ from pyspark.sql.types import StructType
 from jobs import config, option_values
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
-from jobs.log.store_log import read_log, selection_of
+from jobs.log.store_log import read_log
 from jobs.spark.runner import LocalRunner
 from jobs.table.stream import SPLIT_SIZE, LogStreamReader, proven_partitions
 from storeformat.errors import UsageError
@@ -138,7 +138,7 @@ class CommitLogSource(DataSource):
 
     def _filter(self) -> HeadFilter:
         return HeadFilter(
-            selection_of(self._parsed("topic", _list_of(option_values.topic_filter), ())),
+            self._parsed("topic", _list_of(option_values.topic_filter), ()),
             (self._parsed("fromoffset", option_values.natural, ALWAYS[0]) or ALWAYS[0], ALWAYS[1]),
             (
                 self._parsed("fromtime", option_values.milliseconds, ALWAYS[0]),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.config import LoadOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
-from jobs.log.store_log import read_log, selection_of
+from jobs.log.store_log import read_log
 from jobs.reporting import Report, Reporter
 from jobs.spark import session, transforms
 from jobs.spark.runner import SparkRunner
@@ -279,5 +279,5 @@ def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, ro
         transforms.proven_ranges(reading.scans, rows_from),
         rules,
         rows_from,
-        selection_of(options.topics),
+        options.topics,
     )

@@ -10,24 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.log.log_scan import LogReading
-
 MOST_DIFFERENCES = 1_000
 MOST_HAZARDS = 1_000
 
 
-def lost_ranges(reading: LogReading) -> tuple[tuple[int, int], ...]:
-    """Returns the ranges [begin, end) of the log about whose records nothing can be said: damaged ones, repaired ones,
-    and records that do not carry the offset at which they lie.
-    """
-    ranges = [(item.begin, item.end) for item in reading.damaged]
-    ranges += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]
-    return (*ranges, *((offset, offset + size) for offset, size in reading.foreign_records))
-
-
 @dataclass(frozen=True)
-class Place:
-    """Where something is: which artefact, which queue if it is one's, and which file below the store's root."""
+class Subject:
+    """What a finding is about: which artefact, which queue if it is one's, and which file below the store's root."""
 
     artefact: str
     file: str | None = None
@@ -47,7 +36,7 @@ class Verdicts:
 
     def differ(
         self,
-        place: Place,
+        subject: Subject,
         cause: str,
         *,
         position: int | None = None,
@@ -60,10 +49,10 @@ class Verdicts:
         if len(self.differences) < MOST_DIFFERENCES:
             self.differences.append(
                 {
-                    "artefact": place.artefact,
-                    "topic": place.topic,
-                    "queue_id": place.queue_id,
-                    "file": place.file,
+                    "artefact": subject.artefact,
+                    "topic": subject.topic,
+                    "queue_id": subject.queue_id,
+                    "file": subject.file,
                     "position": position,
                     "cause": cause,
                     "expected": expected,
@@ -76,7 +65,7 @@ class Verdicts:
         if count:
             self.counts[cause] += count
 
-    def warn(self, place: Place, hazard: str, what: str, *, advice: str | None = None, **facts: Any) -> None:
+    def warn(self, subject: Subject, hazard: str, what: str, *, advice: str | None = None, **facts: Any) -> None:
         """Adds one hazard."""
         self.hazard_counts[hazard] += 1
         if len(self.hazards) < MOST_HAZARDS:
@@ -84,10 +73,10 @@ class Verdicts:
                 {
                     "hazard": hazard,
                     "what": what,
-                    "artefact": place.artefact,
-                    "topic": place.topic,
-                    "queue_id": place.queue_id,
-                    "file": place.file,
+                    "artefact": subject.artefact,
+                    "topic": subject.topic,
+                    "queue_id": subject.queue_id,
+                    "file": subject.file,
                     **facts,
                     "advice": advice,
                 }

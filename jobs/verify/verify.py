@@ -16,7 +16,7 @@ from jobs.rebuild.build_store import staging_beside
 from jobs.reporting import Report, Reporter
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
-from jobs.verify.verification import Verified, verify
+from jobs.verify.compare_store import Verified, compare_store
 from storeformat.storage import locations
 
 
@@ -35,7 +35,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         reporter.progress("verify", size) as progress,
         session.watching(context, progress),
     ):
-        verified = verify(options, store, staging, SparkRunner(context))
+        verified = compare_store(options, store, staging, SparkRunner(context))
     return report_of(store, verified, time.monotonic() - begun)
 
 

@@ -39,6 +39,7 @@ from storeformat.store.layout import (
     ROCKSDB_STORE,
 )
 from storeformat.store.log_directories import group_directories
+from storeformat.store.queue_directories import queue_directories
 from storeformat.store.swap_journal import BACKUP
 
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
@@ -130,7 +131,5 @@ def _has_bit_maps(root: str) -> bool:
 
 def _ext_files(root: str) -> Iterator[str]:
     """Yields the first file of every queue."""
-    for topic in files.list_directory(locations.join(root, CONSUME_QUEUE_EXT)) or []:
-        for queue in (files.list_directory(topic.path) or []) if topic.is_directory else []:
-            entries = (files.list_directory(queue.path) or []) if queue.is_directory else []
-            yield from (entry.path for entry in entries[:1] if entry.size >= UNIT_HEAD.itemsize)
+    for queue in queue_directories(root, CONSUME_QUEUE_EXT):
+        yield from (entry.path for entry in queue.entries()[:1] if entry.size >= UNIT_HEAD.itemsize)

@@ -94,7 +94,7 @@ def test_light_queues() -> None:
     counts = (12_500, 50_000)
     scans = [cost(lambda count=count: made_up_scans(1, count), 1) for count in counts]
     check("runs of 4 splits", 4 * counts[0], *scans, most=66)
-    plans = [cost(lambda found=found: planning.plan_queues(found, LAYOUT)) for _, _, found in scans]
+    plans = [cost(lambda found=found: planning.plan_queue_files(found, LAYOUT)) for _, _, found in scans]
     assert [plan.queues for _, _, plan in plans] == list(counts)
     assert plans[1][2].units == 50_000 * 4 * 5
     check("consume-queue files of 4 pieces", counts[0], *plans, most=100)
@@ -116,11 +116,11 @@ def test_segments_and_index_files() -> None:
     ]
     assert chains[1][2].end == 1_000 * SEGMENT
     check("links of the chain", 1_000, *chains, most=100)
-    index = [cost(lambda found=found: planning.plan_index(found, LAYOUT, lambda path, row: 1)) for found in scans]
+    index = [cost(lambda found=found: planning.plan_index_files(found, LAYOUT, lambda path, row: 1)) for found in scans]
     assert [len(plan.files) for _, _, plan in index] == [501, 2_001]
     assert sum(index[1][2].entries) == 40_000_000_000
     check("index files", 500, *index, most=700)
-    queues = [cost(lambda found=found: planning.plan_queues(found, LAYOUT)) for found in scans]
+    queues = [cost(lambda found=found: planning.plan_queue_files(found, LAYOUT)) for found in scans]
     check("splits with 8 queues", 1_000, *queues, most=150)
 
 

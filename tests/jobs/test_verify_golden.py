@@ -14,7 +14,7 @@ from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
 from jobs.config import TopicFilter
-from jobs.verify.verification import Verified
+from jobs.verify.compare_store import Verified
 
 pytestmark = pytest.mark.golden
 

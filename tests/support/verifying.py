@@ -12,14 +12,14 @@ from support.rebuilding import SETTINGS
 from jobs.config import VerifyOptions, narrow_to_queues
 from jobs.log import opening
 from jobs.spark.runner import LocalRunner, Runner
-from jobs.verify import verification
+from jobs.verify import compare_store
 
 
 def verify_here(
     store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any
-) -> verification.Verified:
+) -> compare_store.Verified:
     """What a verification of a store finds."""
     given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
     options = narrow_to_queues(VerifyOptions(store=str(store), settings=given, **more))
     with tempfile.TemporaryDirectory(prefix="verify-") as staging:
-        return verification.verify(options, opening.open_store(options), staging, runner or LocalRunner())
+        return compare_store.compare_store(options, opening.open_store(options), staging, runner or LocalRunner())

@@ -24,29 +24,28 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import ChainWalk, chain_from
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Split
+from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
-from udfs.scan import Selection
 from udfs.table.proven_ranges import ProvenRange, proven_blocks
 from udfs.table.rows import RowRules, record_batch
 
 ALWAYS = (-(1 << 63), 1 << 63)
-EVERYTHING = Selection()
 
 
 @dataclass(frozen=True)
 class HeadFilter:
-    """What a record's head must say: a queue of the selection, and an offset and a store time in half-open ranges."""
+    """What a record's head must say: one of the wanted queues, and an offset and a store time in half-open ranges."""
 
-    selection: Selection = EVERYTHING
+    topics: tuple[TopicFilter, ...] = ()
     offsets: tuple[int, int] = ALWAYS
     times: tuple[int, int] = ALWAYS
 
     def passes(self, block: RecordBlock) -> Bools:
         """Returns which records of a block pass; no foreign record does."""
         keep = block.genuine
-        if self.selection.queues:
-            keep = keep & self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
+        if self.topics:
+            keep = keep & selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)
         for values, (begin, end) in ((block.offsets, self.offsets), (block.heads.store_timestamp, self.times)):
             if (begin, end) != ALWAYS:
                 keep = keep & (values >= begin) & (values <= end - 1)

@@ -23,15 +23,14 @@ from storeformat.log.block_window import BLOCK_SIZE, BlockWindow
 from storeformat.log.chain import ChainReport
 from storeformat.log.chain_walk import ChainWalk
 from storeformat.log.segments import Split
+from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
-from udfs.scan import Selection
 from udfs.table.rows import RowRules, record_batch
 
 _CHUNK_ROWS = 1 << 18
 _CHUNK_BYTES = 128 << 20
 _BATCH_ROWS = 10_000
-EVERYTHING = Selection()
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class ReadRanges:
     ranges: tuple[ProvenRange, ...]
     rules: RowRules
     from_offset: int = 0
-    selection: Selection = EVERYTHING
+    topics: tuple[TopicFilter, ...] = ()
     block_size: int = BLOCK_SIZE
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,8 +102,8 @@ class ReadRanges:
         rules = DecodeRules(split_parser=self.rules.split_parser, properties=self.rules.properties)
         for block in proven_blocks(wanted, rules, self.block_size):
             keep = block.genuine & (block.offsets >= self.from_offset)
-            if self.selection.queues:
-                keep &= self.selection.wanted(block.topics, block.topic_codes, block.heads.queue_id)
+            if self.topics:
+                keep &= selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)
             yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
 
 

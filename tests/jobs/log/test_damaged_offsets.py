@@ -18,9 +18,9 @@ from jobs.log.log_scan import LogReading
 from jobs.rebuild import planning
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog
+from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
 from storeformat.store.layout import StoreLayout
-from udfs.scan import Selection
 
 SIZE = 4096
 POLICIES = ("stop", "salvage")
@@ -77,8 +77,8 @@ def test_a_damaged_own_offset_costs_that_record_under_every_policy(
 
 
 @pytest.mark.parametrize("number", [1, 8])
-@pytest.mark.parametrize("task", [{"with_units": False}, {"selection": Selection((("A", None),))},
-                                  {"selection": Selection((("B", None),))}])  # fmt: skip
+@pytest.mark.parametrize("task", [{"with_units": False}, {"topics": (TopicFilter("A", None),)},
+                                  {"topics": (TopicFilter("B", None),)}])  # fmt: skip
 def test_a_damaged_own_offset_is_told_whatever_queues_are_read(number: int, task: dict[str, Any]) -> None:
     """The first record of its queue, too; an index alone would miss the message without a word."""
     log = LogBuilder(SIZE)
@@ -208,7 +208,7 @@ def a_topic_created_anew(more: int) -> tuple[LogBuilder, list[Placed]]:
 
 def planned(reading: LogReading) -> planning.QueuesPlan:
     layout = replace(StoreLayout(), mapped_file_size_consume_queue=1000)
-    return planning.plan_queues(reading.scans, layout, reading.losses)
+    return planning.plan_queue_files(reading.scans, layout, reading.losses)
 
 
 @pytest.mark.parametrize("destroyed", [1, 2])

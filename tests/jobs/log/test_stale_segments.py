@@ -17,9 +17,9 @@ from support.store_builder import LogBuilder
 from jobs.log import damage
 from jobs.log.log_scan import LogReading
 from storeformat.errors import DamagedLog
+from storeformat.queues.topic_filter import TopicFilter
 from storeformat.salvage.evidence import CLOCK_SLACK
 from storeformat.storage import files
-from udfs.scan import Selection
 
 YEARS_BEFORE = 1_600_000_000_000
 
@@ -81,7 +81,7 @@ def test_behind_a_page_of_an_older_log_this_one_goes_on(trial: Trial, base: int,
     assert sum(item.end - item.begin for item in reading.damaged) == goes_on - base
 
 
-@pytest.mark.parametrize("task", [{}, {"with_units": False}, {"selection": Selection((("A", 0),))}])
+@pytest.mark.parametrize("task", [{}, {"with_units": False}, {"topics": (TopicFilter("A", 0),)}])
 @pytest.mark.parametrize("queues", ["the same", "others"])
 def test_a_clock_that_was_set_back_makes_no_older_log(queues: str, task: dict[str, Any]) -> None:
     """Two days back where a segment begins, for good: whether all queues are read, one, or none."""
@@ -112,7 +112,7 @@ def test_a_damaged_time_makes_no_older_log_of_the_next_segment(split_size: int) 
     assert (reading.records, reading.losses.messages) == (len(log.records) - 1, 1)
 
 
-@pytest.mark.parametrize("task", [{"with_units": False}, {"selection": Selection((("none of these", 0),))}])
+@pytest.mark.parametrize("task", [{"with_units": False}, {"topics": (TopicFilter("none of these", 0),)}])
 @pytest.mark.parametrize(("base", "lag"), [(SEGMENT, 3_600_000), (SEGMENT, 2 * CLOCK_SLACK), (0, 2 * CLOCK_SLACK)])
 def test_a_file_of_an_older_log_is_told_whatever_queues_are_read(base: int, lag: int, task: dict[str, Any]) -> None:
     """Of an hour ago, too: an index alone would lead to its records without a word."""
@@ -300,7 +300,7 @@ def test_a_segment_that_is_only_a_blank_may_follow_an_older_one() -> None:
     assert left_out(log) == [1]
 
 
-@pytest.mark.parametrize("task", [{"with_units": False}, {"selection": Selection((("TopicTest", 0),))}])
+@pytest.mark.parametrize("task", [{"with_units": False}, {"topics": (TopicFilter("TopicTest", 0),)}])
 @pytest.mark.parametrize(
     ("behind", "tail"),
     [([part(75, 2, 2), part(101, 3, 3)], b""), ([part(75, 2, 2)], b"\xa5" * 50)],

@@ -40,7 +40,7 @@ def planned_index(*scans: SplitScan) -> tuple[planning.IndexPlan, list[tuple[lis
     with what comes before each.
     """
     layout = replace(StoreLayout(), max_index_num=5)
-    plan = planning.plan_index(scans, layout, lambda path, row: BEGIN + 1000 * int(path[1:]) + row)
+    plan = planning.plan_index_files(scans, layout, lambda path, row: BEGIN + 1000 * int(path[1:]) + row)
     return plan, [
         (list(zip(file.sources, file.begins, file.counts, strict=True)), file.previous) for file in plan.files
     ]
@@ -54,7 +54,7 @@ def test_a_log_without_records_has_no_index() -> None:
 
 def test_a_broker_without_an_index_makes_no_file() -> None:
     layout = replace(StoreLayout(), message_index_enable=False)
-    plan = planning.plan_index([scan_with("", 0, last_record=900)], layout, lambda path, row: 0)
+    plan = planning.plan_index_files([scan_with("", 0, last_record=900)], layout, lambda path, row: 0)
     assert (plan.files, plan.entries, plan.end_timestamp) == ([], [], 0)
 
 
@@ -108,7 +108,7 @@ def batch_scan(name: str, *rows: tuple[int, int, int, int, int], topics: tuple[b
 
 
 def planned_batches(*scans: SplitScan) -> planning.BatchQueuesPlan:
-    return planning.plan_batch_queues(scans, replace(StoreLayout(), mapper_file_size_batch_consume_queue=3 * 46))
+    return planning.plan_batch_queue_files(scans, replace(StoreLayout(), mapper_file_size_batch_consume_queue=3 * 46))
 
 
 def test_units_of_batch_queues_lie_one_behind_the_other() -> None:
@@ -171,7 +171,7 @@ LAYOUT = replace(StoreLayout(), mapped_file_size_consume_queue=80)
 
 
 def test_units_of_queues_lie_at_their_queue_offsets() -> None:
-    plan = planning.plan_queues(
+    plan = planning.plan_queue_files(
         [queue_scan("s1", (1, 3, 5, 2, 10), (0, 0, 0, 3, 0)), queue_scan("s2", (0, 3, 7, 2, 40), topics=(b"B",))],
         LAYOUT,
     )
@@ -185,7 +185,7 @@ def test_units_of_queues_lie_at_their_queue_offsets() -> None:
 
 
 def test_what_queues_leave_out_is_noted() -> None:
-    plan = planning.plan_queues(
+    plan = planning.plan_queue_files(
         [queue_scan("s", (0, 5, 0, 3, 0), (1, 7, 0, 2, 3), (1, 7, 4, 1, 5), (0, 5, 0, 2, 6))], LAYOUT
     )
     assert (plan.queues, plan.units, plan.complete) == (2, 5, False)
@@ -195,19 +195,19 @@ def test_what_queues_leave_out_is_noted() -> None:
         ("B", 7, "queue offsets are missing before these messages", 1),
     ]
     assert plan.notes[0].as_row() == {"topic": "A", "queue_id": 5, "note": plan.notes[0].note, "messages": 3}
-    dropped = planning.plan_queues([queue_scan("s", (0, 1, 3, 3, 0), (0, 1, 4, 1, 3))], LAYOUT)
+    dropped = planning.plan_queue_files([queue_scan("s", (0, 1, 3, 3, 0), (0, 1, 4, 1, 3))], LAYOUT)
     assert (dropped.units, dropped.complete, [note.messages for note in dropped.notes]) == (3, False, [1])
 
 
 def test_fillers_are_units_and_no_whole_queue() -> None:
     losses = Losses(after_damage=np.array([False, True]))
-    plan = planning.plan_queues([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, losses)
+    plan = planning.plan_queue_files([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, losses)
     (file,) = plan.files
     assert slices(file) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]
     assert file.fillers.tolist() == [False, True, False]
     assert (plan.units, plan.complete) == (4, False)
     put_right = Losses(after_damage=np.array([False, False]), first_queue_offsets=np.array([0, 1]))
-    plan = planning.plan_queues([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, put_right)
+    plan = planning.plan_queue_files([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, put_right)
     assert (plan.units, plan.complete, plan.notes) == (2, True, [])
 
 
@@ -222,7 +222,7 @@ def test_queue_ext_counts_what_each_queue_was_given() -> None:
         (1, 1, 8, 1, 6),
         (1, 1, 9, 1, 7),
     )
-    plan = planning.plan_queues([queue_scan("s", *rows, light=(False, False, False, False, True, False))], layout)
+    plan = planning.plan_queue_files([queue_scan("s", *rows, light=(False, False, False, False, True, False))], layout)
     assert [(file.path, file.begins, file.counts, file.closed) for file in plan.ext_files] == [
         ("consumequeue_ext/A/0/00000000000000000000", (0, 8), (2, 1), False),
         ("consumequeue_ext/B/1/00000000000000000000", (2,), (3,), True),

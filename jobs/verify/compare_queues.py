@@ -1,4 +1,4 @@
-"""``verify``, the consume queues: which files are compared with what. What it means, ``queue_verdicts`` says."""
+"""The consume queues: which files are compared with what. What the comparison means says ``judge_queues``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jobs.config import TopicFilter
-from jobs.log.log_scan import LogReading
-from jobs.log.opening import OpenedStore
 from jobs.rebuild.planning import BatchQueuesPlan, QueuesPlan
 from jobs.spark.runner import Runner
-from jobs.verify.differences import Place, Verdicts, lost_ranges
+from jobs.verify.differences import Subject
+from jobs.verify.verification import Verification
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.queues.batch_consume_queue import written_units
 from storeformat.queues.consume_queue import UNIT_SIZE
+from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
+from storeformat.store.queue_directories import queue_directories
 from udfs.build import QueueFile
 from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
 
@@ -29,7 +29,8 @@ LITE_PREFIX = LIGHT_PREFIX + "$"
 _FILES_A_TASK = 256
 _BYTES_A_TASK = 64 << 20
 
-Queue = tuple[str, int]
+TopicQueue = tuple[str, int]
+"""Topic and queue id."""
 
 
 @dataclass
@@ -53,8 +54,8 @@ class QueuesCompared:
     artefact: str
     unit_size: int
     task: CompareQueueFiles
-    queues: dict[Queue, QueueSides] = field(default_factory=lambda: defaultdict(QueueSides))
-    findings: dict[Queue, dict[int, QueueFinding]] = field(default_factory=lambda: defaultdict(dict))
+    queues: dict[TopicQueue, QueueSides] = field(default_factory=lambda: defaultdict(QueueSides))
+    findings: dict[TopicQueue, dict[int, QueueFinding]] = field(default_factory=lambda: defaultdict(dict))
     checks: dict[str, QueueCheck] = field(default_factory=dict)
 
     @property
@@ -65,26 +66,19 @@ class QueuesCompared:
             default=-1,
         )
 
-    def place(self, queue: Queue, base: int | None = None, name: str | None = None) -> Place:
-        """Returns the place of a queue, or of a file of it."""
-        return Place(self.artefact, self.path(queue, base, name), *queue)
+    def subject(self, queue: TopicQueue, base: int | None = None, name: str | None = None) -> Subject:
+        """Returns a queue, or a file of it, as what a finding is about."""
+        return Subject(self.artefact, self.path(queue, base, name), *queue)
 
-    def path(self, queue: Queue, base: int | None = None, name: str | None = None) -> str:
+    def path(self, queue: TopicQueue, base: int | None = None, name: str | None = None) -> str:
         """Returns the path below the store of a queue, or of a file of it."""
         named = name if base is None else file_name(base)
         return "/".join([self.artefact, queue[0], str(queue[1]), *([named] if named else [])])
 
 
-def compare_queues(
-    store: OpenedStore,
-    reading: LogReading,
-    plan: QueuesPlan,
-    topics: Sequence[TopicFilter],
-    runner: Runner,
-    verdicts: Verdicts,
-) -> QueuesCompared:
+def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
     """Returns the first comparison of all consume-queue files that the log makes or that are there."""
-    task = _task(store, reading, store.layout.consume_queue_file_size)
+    task = _task(run, run.store.layout.consume_queue_file_size)
     compared = QueuesCompared(CONSUME_QUEUE, UNIT_SIZE, task)
     for file in plan.files:
         _, topic, queue_id, name = file.path.split("/")
@@ -94,52 +88,40 @@ def compare_queues(
             those.first = base + file.pre_blanks
         those.expected[int(name)] = file
         those.end = base + file.pre_blanks + int(file.counts.sum())
-    _find_files(store.root, compared, topics, verdicts)
+    _find_files(run, compared, topics)
     ext = {
-        (topic.name, queue.name): tuple(
-            ExtFile(entry.path, int(entry.name), entry.size)
-            for entry in files.list_directory(queue.path) or []
-            if is_file_name(entry.name) and not entry.is_directory
-        )
-        for topic in files.list_directory(locations.join(store.root, CONSUME_QUEUE_EXT)) or []
-        for queue in (files.list_directory(topic.path) or [] if topic.is_directory else [])
-        if queue.is_directory
+        (queue.topic, queue.queue): tuple(ExtFile(entry.path, int(entry.name), entry.size) for entry in queue.files())
+        for queue in queue_directories(run.store.root, CONSUME_QUEUE_EXT)
     }
-    _compare(compared, ext, runner)
+    _compare(compared, ext, run.runner)
     return compared
 
 
-def compare_batch_queues(
-    store: OpenedStore,
-    reading: LogReading,
-    plan: BatchQueuesPlan,
-    topics: Sequence[TopicFilter],
-    runner: Runner,
-    verdicts: Verdicts,
-) -> QueuesCompared:
+def compare_batch_queues(run: Verification, plan: BatchQueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
     """Returns the first comparison of all files of BatchCQ topics.
 
     Their units lie one after the other, wherever the queue began. So where retention took the head of the log, the
     store's own units tell how many places the deleted messages take.
     """
-    task = replace(_task(store, reading, store.layout.mapper_file_size_batch_consume_queue), batch=True)
+    task = replace(_task(run, run.store.layout.mapper_file_size_batch_consume_queue), batch=True)
     compared = QueuesCompared(BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, task)
-    slices: dict[Queue, list[tuple[str, int, int]]] = defaultdict(list)
+    slices: dict[TopicQueue, list[tuple[str, int, int]]] = defaultdict(list)
     for file in plan.files:
         _, topic, queue_id, _ = file.path.split("/")
         slices[topic, int(queue_id)] += zip(file.sources, file.begins, file.counts, strict=True)
         compared.queues[topic, int(queue_id)]
-    _find_files(store.root, compared, topics, verdicts)
+    _find_files(run, compared, topics)
     for queue, parts in slices.items():
         those = compared.queues[queue]
-        those.first = _units_of_deleted(compared, queue) if reading.begin else 0
+        those.first = _units_of_deleted(compared, queue) if run.reading.begin else 0
         those.end = those.first + sum(count for _, _, count in parts)
         those.expected = _cut_files(compared, queue, those.first, parts)
-    _compare(compared, {}, runner)
+    _compare(compared, {}, run.runner)
     return compared
 
 
-def _task(store: OpenedStore, reading: LogReading, file_size: int) -> CompareQueueFiles:
+def _task(run: Verification, file_size: int) -> CompareQueueFiles:
+    store, reading = run.store, run.reading
     return CompareQueueFiles(
         root=store.root,
         file_size=file_size,
@@ -147,33 +129,27 @@ def _task(store: OpenedStore, reading: LogReading, file_size: int) -> CompareQue
         decode_rules=store.second_rules(),
         log_begin=reading.begin,
         log_end=reading.end,
-        damaged=lost_ranges(reading),
+        damaged=run.lost,
     )
 
 
-def _find_files(root: str, compared: QueuesCompared, topics: Sequence[TopicFilter], verdicts: Verdicts) -> None:
+def _find_files(run: Verification, compared: QueuesCompared, topics: Sequence[TopicFilter]) -> None:
     """Lists the queue files that are there, as far as they are asked for; what is no queue file is said at once."""
-    for topic in files.list_directory(locations.join(root, compared.artefact)) or []:
-        wanted = [item.queue_id for item in topics if item.topic == topic.name]
-        if not topic.is_directory or (topics and not wanted):
+    for queue in queue_directories(run.store.root, compared.artefact, {item.topic for item in topics}):
+        if queue.queue_id is None or not selects(topics, queue.topic, queue.queue_id):
             continue
-        for queue in files.list_directory(topic.path) or []:
-            if not (queue.is_directory and queue.name.isascii() and queue.name.isdigit()):
-                continue  # as the broker does
-            if topics and None not in wanted and int(queue.name) not in wanted:
+        key = (queue.topic, queue.queue_id)
+        for entry in queue.entries():
+            if entry.is_directory:
                 continue
-            key = (topic.name, int(queue.name))
-            for entry in files.list_directory(queue.path) or []:
-                if entry.is_directory:
-                    continue
-                if is_file_name(entry.name):
-                    compared.queues[key].found[int(entry.name)] = entry.size
-                else:
-                    place = compared.place(key, name=entry.name)
-                    verdicts.differ(place, "extra_file", found="no name of a consume-queue file")
+            if is_file_name(entry.name):
+                compared.queues[key].found[int(entry.name)] = entry.size
+            else:
+                subject = compared.subject(key, name=entry.name)
+                run.verdicts.differ(subject, "extra_file", found="no name of a consume-queue file")
 
 
-def _units_of_deleted(compared: QueuesCompared, queue: Queue) -> int:
+def _units_of_deleted(compared: QueuesCompared, queue: TopicQueue) -> int:
     """Returns the place of a batch queue's first unit that does not point below the log."""
     task, place = compared.task, 0
     for base, size in sorted(compared.queues[queue].found.items()):
@@ -189,7 +165,7 @@ def _units_of_deleted(compared: QueuesCompared, queue: Queue) -> int:
 
 
 def _cut_files(
-    compared: QueuesCompared, queue: Queue, first: int, parts: Iterable[tuple[str, int, int]]
+    compared: QueuesCompared, queue: TopicQueue, first: int, parts: Iterable[tuple[str, int, int]]
 ) -> dict[int, QueueFile]:
     """Returns the files that these slices of staged units make from place ``first`` on."""
     per_file = compared.task.file_size // compared.unit_size
@@ -224,7 +200,7 @@ def _compare(compared: QueuesCompared, ext: Mapping[tuple[str, str], tuple[ExtFi
 
 
 def _checks(
-    compared: QueuesCompared, queue: Queue, those: QueueSides, ext: tuple[ExtFile, ...]
+    compared: QueuesCompared, queue: TopicQueue, those: QueueSides, ext: tuple[ExtFile, ...]
 ) -> Iterable[QueueCheck]:
     file_size, unit_size = compared.task.file_size, compared.unit_size
     per_file = file_size // unit_size

@@ -1,4 +1,4 @@
-"""``verify``, the consume queues: what the comparison of their files means.
+"""What the comparison of the consume-queue files means.
 
 A broker that was killed, or is running, may not have dispatched the end of the log yet. It dispatches records strictly
 in order, so units may be missing only from one offset on, the same for all queues: everything before the last unit that
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.spark.runner import Runner
-from jobs.verify.differences import Place, Verdicts, lost_ranges
-from jobs.verify.queue_checks import LITE_PREFIX, Queue, QueuesCompared, run_checks
+from jobs.verify.compare_queues import LITE_PREFIX, QueuesCompared, TopicQueue, run_checks
+from jobs.verify.differences import Subject, Verdicts
+from jobs.verify.verification import Verification
 from storeformat.arrays import Int64s, inside
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
@@ -31,21 +31,25 @@ MOST_RECOVERED_SEGMENTS = 10
 """``commitLogRecoverMaxNum`` of 5.4.0 and later: so many segments a recovery goes back."""
 
 
-def judge_queues(
-    store: OpenedStore,
-    reading: LogReading,
-    created_anew: Iterable[Queue],
-    compared: QueuesCompared,
-    dispatched: int | None,
-    runner: Runner,
-    verdicts: Verdicts,
-    *,
-    cut: bool,
-) -> dict[str, int]:
-    """Says what the comparison means; returns how much was compared.
+@dataclass(frozen=True)
+class _Judging:
+    """The queues of one kind under judgement; ``totals`` counts what is said once for all of them."""
 
-    ``dispatched`` is the offset below which every unit must be there, None for the whole log. ``cut`` says that the log
-    goes on behind what was read, so that units which point there are fine.
+    run: Verification
+    compared: QueuesCompared
+    totals: Counter[str]
+
+    @cached_property
+    def multi_dispatch(self) -> bool:
+        """Whether light queues are compared."""
+        return any(topic.startswith(LIGHT_PREFIX) for topic, _ in self.compared.queues)
+
+
+def judge_queues(
+    run: Verification, compared: QueuesCompared, created_anew: Iterable[TopicQueue], dispatched: int | None
+) -> dict[str, int]:
+    """Says what the comparison means; returns how much was compared. ``dispatched`` is the offset below which every
+    unit must be there, None for the whole log.
     """
     if dispatched is not None:
         again = [
@@ -55,24 +59,24 @@ def judge_queues(
             if one.units is not None and one.units.counts
         ]
         task = replace(compared.task, dispatched=dispatched)
-        run_checks(compared, runner, "look again at what is missing", task, again)
-    totals: Counter[str] = Counter()
-    multi_dispatch = any(topic.startswith(LIGHT_PREFIX) for topic, _ in compared.queues)
-    gone = _Deletions(store.root, created_anew, compared)
+        run_checks(compared, run.runner, "look again at what is missing", task, again)
+    judging = _Judging(run, compared, Counter())
+    gone = _Deletions(run.store.root, created_anew, compared)
     for queue in sorted(compared.queues):
         those = compared.queues[queue]
         if those.known:
-            _judge_missing_files(compared, queue, gone, verdicts, totals)
+            _judge_missing_files(judging, queue, gone)
         for base in sorted(those.found):
             if base % compared.task.file_size:
-                verdicts.differ(compared.place(queue, base), "extra_file", found="name between two files")
+                run.verdicts.differ(compared.subject(queue, base), "extra_file", found="name between two files")
                 continue
-            _judge_file(reading, compared, queue, base, multi_dispatch, verdicts, totals)
-    _judge_old_units(reading, compared, runner, verdicts, totals, store)
-    _judge_beyond(compared, verdicts, cut)
+            _judge_file(judging, queue, base)
+    _judge_old_units(judging)
+    _judge_beyond(run, compared)
+    totals = judging.totals
     if totals["lagging"]:
-        _judge_lag(store, totals["lagging"], dispatched or 0, verdicts)
-    _note_totals(totals, verdicts)
+        _judge_lag(run.store, totals["lagging"], dispatched or 0, run.verdicts)
+    _note_totals(totals, run.verdicts)
     return {
         "queues": sum(those.known for those in compared.queues.values()),
         "consume_queue_files": sum(len(those.found) for those in compared.queues.values()),
@@ -83,7 +87,7 @@ def judge_queues(
 class _Deletions:
     """Whether a queue that the log knows and the store has not was deleted with its topic."""
 
-    def __init__(self, root: str, created_anew: Iterable[Queue], compared: QueuesCompared) -> None:
+    def __init__(self, root: str, created_anew: Iterable[TopicQueue], compared: QueuesCompared) -> None:
         self._configured = _configured_topics(root)
         self._present = {topic for (topic, _), those in compared.queues.items() if those.found}
         self._births: dict[str, int] = {}
@@ -94,7 +98,7 @@ class _Deletions:
                 if finding is not None and finding.first_expected is not None:
                     self._births[topic] = max(self._births.get(topic, -1), finding.first_expected)
 
-    def explain(self, queue: Queue, last_offset: int) -> str | None:
+    def explain(self, queue: TopicQueue, last_offset: int) -> str | None:
         """Returns why a queue may be missing as a whole, None if nothing explains it."""
         topic = queue[0]
         if topic.startswith(LITE_PREFIX):
@@ -112,10 +116,9 @@ def _configured_topics(root: str) -> set[str] | None:
     return set(configuration["topicConfigTable"]) or None if configuration else None
 
 
-def _judge_missing_files(
-    compared: QueuesCompared, queue: Queue, gone: _Deletions, verdicts: Verdicts, totals: Counter[str]
-) -> None:
+def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions) -> None:
     """Says which files of a queue that the log knows are not there, unless something explains it."""
+    compared, verdicts = judging.compared, judging.run.verdicts
     those, found, file_size = compared.queues[queue], compared.findings[queue], compared.task.file_size
     missing = [base for base in sorted(those.expected) if base not in those.found and found[base].size is None]
     if those.found:
@@ -132,46 +135,39 @@ def _judge_missing_files(
         finding = found.get(base)
         units = None if finding is None else finding.units
         if units is not None and not units.counts.get("missing_unit"):
-            totals["lagging"] += units.lagging
+            judging.totals["lagging"] += units.lagging
             continue
         expected = f"{units.counts['missing_unit']} units" if units is not None else "units of deleted messages"
-        verdicts.differ(compared.place(queue, base), "missing_file", expected=expected)
+        verdicts.differ(compared.subject(queue, base), "missing_file", expected=expected)
 
 
-def _judge_file(
-    reading: LogReading,
-    compared: QueuesCompared,
-    queue: Queue,
-    base: int,
-    multi_dispatch: bool,
-    verdicts: Verdicts,
-    totals: Counter[str],
-) -> None:
+def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
     """Says what one file that is there has of differences, and counts the rest."""
+    compared, verdicts, totals = judging.compared, judging.run.verdicts, judging.totals
     those, finding = compared.queues[queue], compared.findings[queue][base]
-    place = compared.place(queue, base)
+    subject = compared.subject(queue, base)
     last = base == max(those.found)
     units = finding.units
     if units is None:
         if finding.size == 0 and last:
             verdicts.warn(
-                place, "empty_file", "the last file has no bytes: brokers before 5.1.3 do not start with it",
+                subject, "empty_file", "the last file has no bytes: brokers before 5.1.3 do not start with it",
                 advice=_repair(queue),
             )  # fmt: skip
         else:
-            verdicts.differ(place, "wrong_size", expected="the length of all others", found=finding.size)
+            verdicts.differ(subject, "wrong_size", expected="the length of all others", found=finding.size)
         return
     if not those.known and units.behind_count - units.behind_below:
-        if inside(units.behind.phy_offsets, lost_ranges(reading)).any():
+        if inside(units.behind.phy_offsets, judging.run.lost).any():
             totals["unproven"] += units.behind_count
-        elif multi_dispatch:
+        elif judging.multi_dispatch:
             totals["multi_dispatch"] += 1
         else:
-            verdicts.differ(place, "extra_file", found=f"{units.behind_count - units.behind_below} units")
+            verdicts.differ(subject, "extra_file", found=f"{units.behind_count - units.behind_below} units")
         return
     for fault in units.faults:
         verdicts.differ(
-            place, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
+            subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
         )
     for cause, count in units.counts.items():
         verdicts.count(cause, count)
@@ -183,7 +179,7 @@ def _judge_file(
     totals["unproven"] += units.unproven
     if last and units.all_zero:
         verdicts.warn(
-            place,
+            subject,
             "zero_file",
             "the last file holds nothing: a broker takes its first unit for real, and the next message gets a queue "
             "offset that is one too high; 5.0 to 5.4 may not start",
@@ -191,7 +187,7 @@ def _judge_file(
         )
     elif last and units.last_is_pre_blank:
         verdicts.warn(
-            place,
+            subject,
             "pre_blank_end",
             "the queue ends with a pre-blank unit: after a start 4.5 to 4.9 stop dispatching below 2 GiB, 5.x drop new "
             "messages of this queue",
@@ -199,19 +195,13 @@ def _judge_file(
         )
 
 
-def _repair(queue: Queue) -> str:
+def _repair(queue: TopicQueue) -> str:
     return f"rebuild --topic '{queue[0]}:{queue[1]}', then publish"
 
 
-def _judge_old_units(
-    reading: LogReading,
-    compared: QueuesCompared,
-    runner: Runner,
-    verdicts: Verdicts,
-    totals: Counter[str],
-    store: OpenedStore,
-) -> None:
+def _judge_old_units(judging: _Judging) -> None:
     """Says what the units behind the queues' ends are: left over by a truncation or a deleted topic, or foreign."""
+    run, compared, verdicts, totals = judging.run, judging.compared, judging.run.verdicts, judging.totals
     behind = [
         (queue, base, finding)
         for queue, found in sorted(compared.findings.items())
@@ -222,31 +212,31 @@ def _judge_old_units(
     if not behind:
         return
     offsets = np.unique(np.concatenate([one.units.behind.phy_offsets for _, _, one in behind if one.units]))
-    records = _find_records(reading, offsets, store, runner)
+    records = _find_records(run, offsets)
     for queue, base, finding in behind:
         units, found = finding.units, compared.findings[queue]
         if units is None:
             continue
         first = min(one.first_expected for one in found.values() if one.first_expected is not None)
-        place, foreign = compared.place(queue, base), []
+        subject, foreign = compared.subject(queue, base), []
         for at, offset, size in zip(*(column.tolist() for column in astuple(units.behind)), strict=True):
             record = records.get(offset)
             its_own = record is not None and (record[1] == queue or queue[0].startswith(LIGHT_PREFIX))
             of_earlier_life = its_own and offset < first
             if record is not None and record[0] == size and not of_earlier_life:
                 foreign.append((at * compared.unit_size, {"phy_offset": offset, "size": size}))
-        lost = int(inside(units.behind.phy_offsets, lost_ranges(reading)).sum())
+        lost = int(inside(units.behind.phy_offsets, run.lost).sum())
         if foreign and base not in compared.queues[queue].expected:
-            verdicts.differ(place, "extra_file", found=f"{len(foreign)} units of messages that lie elsewhere")
+            verdicts.differ(subject, "extra_file", found=f"{len(foreign)} units of messages that lie elsewhere")
         else:
             for position, unit in foreign:
-                verdicts.differ(place, "extra_unit", position=position, found=unit)
+                verdicts.differ(subject, "extra_unit", position=position, found=unit)
         totals["unproven"] += lost
         count = units.behind_count - len(foreign) - lost
         if count:
             taken = f": the next clean start takes the first {units.taken} for messages" if units.taken else ""
             verdicts.warn(
-                place,
+                subject,
                 "old_units",
                 f"old units lie behind the queue's end{taken}",
                 advice=_repair(queue),
@@ -255,23 +245,21 @@ def _judge_old_units(
             )
 
 
-def _find_records(
-    reading: LogReading, offsets: Int64s, store: OpenedStore, runner: Runner
-) -> dict[int, tuple[int, Queue]]:
+def _find_records(run: Verification, offsets: Int64s) -> dict[int, tuple[int, TopicQueue]]:
     """Returns size and queue of those offsets at which a record of the log begins."""
     asked = []
-    for scan in reading.scans:
+    for scan in run.reading.scans:
         start, end = scan.report.start, scan.report.end
         if start is None:
             continue
         mine = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, end)]
         if len(mine):
             asked.append(RecordsAsked(replace(scan.report.split, first_record=start, stop=int(mine[-1]) + 1), mine))
-    found = runner.map("find the records of old units", FindRecords(store.second_rules()), asked)
+    found = run.runner.map("find the records of old units", FindRecords(run.store.second_rules()), asked)
     return {one.offset: (one.size, (one.topic.decode(errors="replace"), one.queue_id)) for one in found}
 
 
-def _judge_beyond(compared: QueuesCompared, verdicts: Verdicts, cut: bool) -> None:
+def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
     """Says which queues hold units of records behind the log's end."""
     total = 0
     for queue, found in sorted(compared.findings.items()):
@@ -279,17 +267,17 @@ def _judge_beyond(compared: QueuesCompared, verdicts: Verdicts, cut: bool) -> No
             if finding.units is None or not finding.units.beyond:
                 continue
             total += finding.units.beyond
-            if not cut:
-                verdicts.warn(
-                    compared.place(queue, base),
+            if not run.cut:
+                run.verdicts.warn(
+                    compared.subject(queue, base),
                     "units_beyond_log",
                     "units point behind the end of the log: the next start truncates the queue, or takes them for "
                     "messages once the log has grown over them",
                     advice=_repair(queue),
                     units=finding.units.beyond,
                 )
-    if total and cut:
-        verdicts.note(f"{total} units belong to messages behind the part of the log that was read")
+    if total and run.cut:
+        run.verdicts.note(f"{total} units belong to messages behind the part of the log that was read")
 
 
 def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
@@ -305,7 +293,7 @@ def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verd
     begin = store.segments[-MOST_RECOVERED_SEGMENTS].base
     if dispatched < begin and not is_live(locations.join(store.root, LOCK)):
         verdicts.warn(
-            Place("consumequeue"),
+            Subject("consumequeue"),
             "lag_beyond_recovery",
             f"messages from offset {dispatched} to {begin} are in no queue, and the next start will not dispatch them: "
             f"from 5.4 on it goes back {MOST_RECOVERED_SEGMENTS} segments at most; queues that lie before them alone "

@@ -1,0 +1,58 @@
+"""The checkpoint: where it is ahead of what is there, a recovery would begin too late and lose what lies between."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from jobs.log.log_scan import LogReading
+from jobs.verify.differences import Subject, Verdicts
+from storeformat.storage import files, locations
+from storeformat.store.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
+from storeformat.store.layout import CHECKPOINT
+
+_SUBJECT = Subject(CHECKPOINT, CHECKPOINT)
+
+
+def read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
+    """Returns the checkpoint of a store; None where it is missing or too short, which is a difference."""
+    path = locations.join(root, CHECKPOINT)
+    size = files.size_of(path)
+    if size is None:
+        verdicts.differ(_SUBJECT, "missing_file")
+        return None
+    if size < FIELDS.size:
+        verdicts.differ(_SUBJECT, "wrong_size", expected=f"at least {FIELDS.size}", found=size)
+        return None
+    with files.RangeReader(path) as reader:
+        page = bytearray(FIELDS.size)
+        reader.read_into(0, memoryview(page))
+    return parse_checkpoint(bytes(page))
+
+
+def judge_checkpoint(
+    checkpoint: StoreCheckpoint, reading: LogReading, unit_reach: int | None, verdicts: Verdicts
+) -> None:
+    """Says which fields are ahead. ``unit_reach`` is the offset of the last record that is dispatched, None for the
+    whole log. A checkpoint that is behind is normal.
+    """
+    latest = max((scan.latest_timestamp for scan in reading.scans), default=0)
+    limits: dict[str, int] = {
+        "physic_msg_timestamp": latest,
+        "logics_msg_timestamp": latest,
+        "index_msg_timestamp": latest,
+        "logics_physical_offset": max(reading.end - 1, 0) if unit_reach is None else max(unit_reach, 0),
+    }
+    if reading.damaged or not reading.scans:
+        return
+    values: dict[str, Any] = vars(checkpoint)
+    for number, field in enumerate(fields(checkpoint)):
+        limit = limits.get(field.name)
+        if limit is not None and values[field.name] > limit:
+            verdicts.differ(
+                _SUBJECT,
+                "checkpoint_ahead",
+                position=8 * number,
+                expected={field.name: f"at most {limit}"},
+                found={field.name: values[field.name]},
+            )

@@ -1,0 +1,208 @@
+"""What the comparison of the index files means.
+
+Together the files must hold the log's entries once, without a gap; three things that healthy brokers do explain an
+exception:
+
+- retention deletes whole files, the last one never: older entries than the log stay, or are gone
+- a crash costs the files that the checkpoint does not vouch for, and dispatch begins again at a segment: entries are
+  missing from the end of a file up to the start of a segment
+- the last record before a crash is indexed twice
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jobs.verify.compare_index import REPAIR, IndexCompared
+from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts
+from jobs.verify.verification import Verification
+from storeformat.index import index_file
+from storeformat.index.alignment import Gap, keys_in
+from storeformat.index.index_check import IndexComparison
+from storeformat.store.layout import INDEX
+from udfs.staged_files import Readers
+from udfs.verify import StagedRows
+
+
+def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> dict[str, int]:
+    """Says what the comparison means; returns how much was compared. ``dispatched`` is the offset below which every
+    entry must be there, None for the whole log.
+    """
+    verdicts = run.verdicts
+    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+        subject = Subject(INDEX, check.path)
+        for fault in one.faults:
+            verdicts.differ(
+                subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
+            )
+        for cause, count in one.counts.items():
+            verdicts.count(cause, count)
+    _judge_slot_counts(compared, verdicts)
+    with Readers() as readers:
+        _Sequence(run, compared, StagedRows(compared.sources, readers)).judge(dispatched)
+    _judge_tags(compared, verdicts)
+    _judge_ends(compared, verdicts, run.cut)
+    return {
+        "index_files": len(compared.checks),
+        "index_entries": sum(one.compared for one in compared.comparisons),
+    }
+
+
+class _Sequence:
+    """Follows the files' entries through the log's, file by file."""
+
+    def __init__(self, run: Verification, compared: IndexCompared, staged: StagedRows) -> None:
+        self._compared = compared
+        self._rows = staged.rows
+        self._verdicts = run.verdicts
+        self._segment_size = run.store.layout.mapped_file_size_commit_log
+        self._capacity = run.store.layout.max_index_num - 1
+        self._unread = compared.unread
+        self._doubled = sum(one.doubled for one in compared.comparisons)
+
+    def judge(self, dispatched: int | None) -> None:
+        """Says where entries of the log are missing, or are there again."""
+        row, with_tags = 0, True
+        before: IndexComparison | None = None
+        for check, one in zip(self._compared.checks, self._compared.comparisons, strict=True):
+            subject = Subject(INDEX, check.path)
+            for gap in one.gaps:
+                self._missing_keys(subject, gap)
+            if one.rows_begin < 0:
+                continue
+            gap = Gap(row, one.rows_begin, one.with_tags)
+            if gap.begin < gap.end:
+                self._judge_gap(subject, gap, one, before)
+            elif one.rows_begin < row:
+                self._judge_overlap(subject, one, row)
+            row, with_tags, before = max(row, one.rows_end), one.with_tags, one
+        self._judge_rest(Gap(row, self._rows.total, with_tags and before is not None), before, dispatched)
+        if self._doubled:
+            self._verdicts.note(f"{self._doubled} index entries are there twice, as after a crash")
+
+    def _judge_gap(self, subject: Subject, gap: Gap, behind: IndexComparison, before: IndexComparison | None) -> None:
+        count, _ = keys_in(gap, self._rows, 0)
+        if not count:
+            return
+        last, first = (int(row["offset"]) for row in self._rows.read(gap.end - 1, gap.end + 1))
+        at_segment = first // self._segment_size != last // self._segment_size
+        if at_segment and (before is not None or behind.first_time_diff == 0):
+            begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
+            self._verdicts.warn(
+                subject,
+                "index_gap",
+                f"messages from offset {begin} to {first} are not indexed: a broker lost this part of the index in a "
+                "crash and began again with a segment; queries by key do not find them",
+                advice=REPAIR,
+                entries=count,
+            )
+        elif count % self._capacity == 0:
+            self._missing_files(gap, count // self._capacity)
+        else:
+            self._missing_keys(subject, gap)
+
+    def _judge_overlap(self, subject: Subject, one: IndexComparison, row: int) -> None:
+        offsets = self._rows.read(one.rows_begin, min(row, one.rows_end))["offset"]
+        if len(offsets) and bool((offsets == offsets[0]).all()):
+            self._doubled += len(offsets)
+        else:
+            self._verdicts.differ(subject, "extra_file", found=f"{len(offsets)} entries that another file holds")
+
+    def _judge_rest(self, gap: Gap, before: IndexComparison | None, dispatched: int | None) -> None:
+        """Says what is missing at the end: lag, files, or keys."""
+        stop = gap.end if dispatched is None else min(max(self._rows.find(dispatched), gap.begin), gap.end)
+        lagging, _ = keys_in(Gap(stop, gap.end, gap.with_tags), self._rows, 0)
+        if lagging:
+            self._verdicts.note(f"the index lags: {lagging} entries are not made yet")
+        gap = Gap(gap.begin, stop, gap.with_tags)
+        count, _ = keys_in(gap, self._rows, 0)
+        if not count:
+            return
+        if before is None or before.entries >= self._capacity:
+            self._missing_files(gap, -(-count // self._capacity))
+        else:
+            self._missing_keys(Subject(INDEX, self._compared.checks[-1].path), gap)
+
+    def _missing_files(self, gap: Gap, count: int) -> None:
+        begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
+        absorbed = min(count, self._unread)
+        self._unread -= absorbed
+        if count > absorbed:
+            self._verdicts.differ(
+                Subject(INDEX),
+                "missing_file",
+                expected={"entries": gap.end - gap.begin, "begin_phy_offset": begin},
+                count=count - absorbed,
+            )
+
+    def _missing_keys(self, subject: Subject, gap: Gap) -> None:
+        count, shown = keys_in(gap, self._rows, MOST_DIFFERENCES)
+        for key in shown:
+            self._verdicts.differ(subject, "missing_key", expected=key, count=0)
+        self._verdicts.count("missing_key", count)
+
+
+def _judge_slot_counts(compared: IndexCompared, verdicts: Verdicts) -> None:
+    """Says where hashSlotCount is neither the used slots nor the entries (brokers before 4.7.1), nor between them in a
+    file that lived through that upgrade.
+    """
+    counted = [one for one in compared.comparisons if one.entries and one.used_slots != one.entries]
+    by_entry = [number for number, one in enumerate(counted) if one.hash_slot_count == one.entries]
+    by_slot = [number for number, one in enumerate(counted) if one.hash_slot_count == one.used_slots]
+    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+        if one.hash_slot_count in (one.used_slots, one.entries) or check.context.growing:
+            continue
+        number = counted.index(one) if one in counted else -1
+        upgraded = by_entry and max(by_entry) < number and all(other > number for other in by_slot)
+        if upgraded and one.used_slots < one.hash_slot_count < one.entries:
+            continue
+        verdicts.differ(
+            Subject(INDEX, check.path),
+            "wrong_header",
+            position=int(np.dtype(index_file.HEADER).fields["hash_slot_count"][1]),  # type: ignore[index]
+            expected={"hash_slot_count": one.used_slots},
+            found={"hash_slot_count": one.hash_slot_count},
+        )
+
+
+def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
+    """Entries of tags may be absent only in front of the first one that is there: written before the upgrade."""
+    begun, older = False, 0
+    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+        if begun and one.absent_tags:
+            verdicts.differ(
+                Subject(INDEX, check.path), "missing_key", expected="entries of tags", count=one.absent_tags
+            )
+        else:
+            older += one.absent_tags
+        begun = begun or one.first_tag is not None
+    if older:
+        verdicts.note(f"{older} tags are not indexed: those files are of a broker before 5.4.0")
+
+
+def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
+    """Says how many entries are of messages that the log does not hold (any more, or as far as it was read)."""
+    lost = sum(one.lost for one in compared.comparisons)
+    if lost:
+        verdicts.note(f"{lost} index entries are of messages that damage took from the log")
+    old = sum(one.old for one in compared.comparisons)
+    if old:
+        verdicts.note(f"{old} index entries point at messages that retention took")
+    beyond = [
+        (check, one)
+        for check, one in zip(compared.checks, compared.comparisons, strict=True)
+        if one.beyond or one.end_phy_offset >= check.context.log_end
+    ]
+    if beyond and cut:
+        count = sum(one.beyond for _, one in beyond)
+        verdicts.note(f"{count} index entries belong to messages behind the part of the log that was read")
+        return
+    for check, one in beyond:
+        verdicts.warn(
+            Subject(INDEX, check.path),
+            "index_beyond_log",
+            f"the index goes on to offset {one.end_phy_offset}, behind the end of the log at {check.context.log_end}: "
+            "no new message in front of that is indexed",
+            advice=REPAIR,
+            entries=one.beyond,
+        )
