@@ -32,7 +32,7 @@ EXIT_CODES = """\
 exit codes:
   0 done   1 differences, damage or loss, nothing found   2 refused   64 wrong command line   65 the input is not what
   it should be   66 the input cannot be read   69 something needed is missing   70 a defect of this program   74 reading
-  or writing failed underway"""
+  or writing failed underway   129, 130, 143 interrupted by SIGHUP, Ctrl-C, SIGTERM"""
 
 
 @dataclass(frozen=True)

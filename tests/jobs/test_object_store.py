@@ -103,6 +103,9 @@ def test_a_job_of_spark_from_bucket_to_bucket(spark: Any, bucket: Bucket, store:
         LoadOptions(store=source, table=table, cluster="c", broker="b", settings=settings_of(store)), QUIET
     )
     assert loaded["rows"] == report["messages"] == spark.read.format("delta").load(table).count()
+    history = "".join(path.read_text() for path in Path(table, "_delta_log").glob("*.json"))
+    assert f"s3://***@{bucket.name}/broker-a" in history
+    assert "secret@" not in history
 
 
 @pytest.mark.golden
