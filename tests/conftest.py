@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from pyspark.sql import SparkSession
 
-from jobs.spark import launch, session
+if TYPE_CHECKING:  # the fast tests run without pyspark
+    from pyspark.sql import SparkSession
 
 # Machines that build are slow at times; a slow example is no failure.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -22,6 +23,8 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of a test run, with Delta, as the command line would start it."""
     if not any(Path(sys.prefix, "jars").glob("delta-spark*.jar")):
         pytest.skip("Delta's jars are not there: ./spark-submit.sh sets them up")
+    from jobs.spark import launch, session
+
     options = ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2"]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYTHONPATH", "SPARK_SUBMIT_OPTS"):

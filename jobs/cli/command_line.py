@@ -10,20 +10,18 @@ import importlib
 import io
 import logging
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from jobs import config
 from jobs.cli import arguments as job_arguments
 from jobs.cli.arguments import Parser
-from jobs.reporting import Interrupted, Report, Reporter, failure_report, printable
+from jobs.reporting import Report, Reporter, failure_report, printable
 from jobs.spark import launch
+from jobs.spark.signals import orderly_signals
 from storeformat import __version__
 from storeformat.errors import UsageError, WriteFailed
 
@@ -207,18 +205,3 @@ def deliver(report: Report, options: config.JobOptions) -> int:
         print(f"error: the report cannot be written: {error.strerror or error} (stdout)", file=sys.stderr)  # noqa: T201
         return WriteFailed.exit_code
     return code
-
-
-class orderly_signals:  # noqa: N801  (reads as what it does, like contextlib's)
-    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that half outputs and Spark's JVM go."""
-
-    def __enter__(self) -> None:
-        self.before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-
-    def __exit__(self, *unused: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    @staticmethod
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise Interrupted(number)

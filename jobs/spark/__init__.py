@@ -1,4 +1,14 @@
-"""Spark: ``environment`` sets it up, ``launch`` starts it, ``session`` holds it for the length of a job, ``runner``
-runs tasks
-in it or here, ``packing`` packs Python for executors, ``transforms`` are DataFrames of the log.
+"""Spark, from its set-up to its end.
+
+=================  ===================================================================================================
+``environment``    the set-up, at the first start: packages, jars, compiled kernels
+``launch``         what goes to spark-submit, with which defaults
+``jvm``            the start and the end of Spark's JVM
+``session``        a SparkContext or a SparkSession for the length of a job
+``signals``        signals wait while the JVM starts, and unwind the stack
+``spark_errors``   what Spark raises, as exceptions of this program
+``runner``         runs tasks, in Spark or in this process
+``transforms``     DataFrames of the log
+``packing``        Python packages for executors
+=================  ===================================================================================================
 """

@@ -190,13 +190,13 @@ def into_worker(probe: Probe) -> None:
 def into_driver(probe: Probe) -> None:
     """Notes what the driver of a rebuild does and waits for; everything is imported when this is called."""
     from jobs.rebuild import rebuild
-    from jobs.spark import runner, session
+    from jobs.spark import jvm, runner
     from storeformat.storage import files
 
     probe.span(rebuild, "run", "run")
     probe.span(rebuild, "open_store", "open the store")
-    probe.span(session, "start_jvm", "start of the JVM")
-    probe.span(session, "end_jvm", "end of the JVM")
+    probe.span(jvm, "start_jvm", "start of the JVM")
+    probe.span(jvm, "end_jvm", "end of the JVM")
     probe.span(runner.SparkRunner, "__init__", "SparkContext is there")
     probe.span(runner.SparkRunner, "map", "{1}")
     probe.span(files, "remove_tree", "remove the staging directory")

@@ -1,0 +1,68 @@
+"""What Spark raises, as exceptions of this program: what a task raised where that can be told, else SparkError."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from storeformat import errors
+
+TRACE = "Traceback (most recent call last)"
+RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
+OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
+
+
+class SparkError(Exception):
+    """Spark could not do what it was told; the message is Spark's own."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turns what Spark raises within it into the exception that a task raised, or into SparkError.
+
+    Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        if (interruption := interruption_behind(error)) is not None:
+            raise interruption from None
+        text = str(error)
+        raised = RAISED.findall(text, max(text.rfind(TRACE), 0))
+        by_task = TRACE in text
+        cause = raised_by_task(raised) if by_task else None
+        reason = ": ".join(raised[-1 if by_task else 0]) if raised else text.strip().split("\n", 1)[0]
+        raise cause or SparkError(reason) from SparkError(text)
+
+
+def interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Returns the Ctrl-C or signal in whose wake an error came: calls that clean up after it fail, too."""
+    cause = error.__context__
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return cause
+
+
+def raised_by_task(raised: list[tuple[str, str]]) -> Exception | None:
+    """Returns the exception of ours, or the OSError, that ended a task, or None.
+
+    Spark hands the driver the task's Python traceback as text, whose last ``module.Class: message`` line names it. Its
+    ``advice`` does not survive the way.
+    """
+    for name, message in reversed(raised):
+        if name == "ModuleNotFoundError":
+            return errors.DependencyMissing(
+                f"the executors' Python cannot run this program: {message}",
+                advice="name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env",
+            )
+        kind = getattr(errors, name, None) or getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, errors.StoreFormatError):
+            return kind(message)
+        if isinstance(kind, type) and issubclass(kind, OSError) and (match := OS_ERROR.match(message)):
+            return OSError(int(match[1]), match[2], match[3])
+    return None

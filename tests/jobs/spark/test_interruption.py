@@ -1,0 +1,84 @@
+"""A job that a signal ends leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.processes import processes_of
+
+ROOT = Path(__file__).resolve().parents[3]
+JAVA = shutil.which("java")
+
+
+SLOW_JOB = """
+import sys, time
+sys.path.insert(0, {root!r})
+from jobs import config
+from jobs.cli import arguments, command_line
+from jobs.reporting import Report
+from jobs.spark.session import spark_context
+
+class slow_job:
+    @staticmethod
+    def run(options, reporter):
+        reporter.note("begun")
+        with spark_context("slow") as context:
+            reporter.note("started")
+            def work(items):
+                import time
+                time.sleep(60)
+                return items
+            context.parallelize(range(4), 4).mapPartitions(work).collect()
+        return Report("slow")
+
+sys.modules["slow_job"] = slow_job
+job = command_line.Job("slow_job", "sleeps", config.DemoOptions, arguments.add_demo)
+sys.exit(command_line.main(["demo"], {{"demo": job}}))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(JAVA is None, reason="no java")
+@pytest.mark.parametrize(
+    ("number", "whole_group", "wait_for", "then"),
+    [
+        (signal.SIGINT, True, "begun", 0.5),  # Ctrl-C while the JVM starts
+        (signal.SIGINT, True, "started", 3.0),  # Ctrl-C while tasks run
+        (signal.SIGTERM, False, "started", 3.0),  # a scheduler ends it
+        (signal.SIGKILL, False, "started", 3.0),  # even then nothing stays
+    ],
+)
+def test_a_signal_leaves_no_process_and_no_file(
+    tmp_path: Path, number: signal.Signals, whole_group: bool, wait_for: str, then: float
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_JOB.format(root=str(ROOT))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={tmp_path}"},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.strip() == wait_for:
+            break
+    time.sleep(then)
+    (os.killpg if whole_group else os.kill)(process.pid, number)
+    said, complaint = process.communicate(timeout=300)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), complaint
+    if number != signal.SIGKILL:
+        assert complaint.replace("started\n", "") == "interrupted; nothing was left behind\n"
+        assert said == ""
+    deadline = time.monotonic() + 100
+    while processes_of(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_of(process.pid) == []
+    assert number == signal.SIGKILL or list(tmp_path.iterdir()) == []
