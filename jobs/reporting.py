@@ -15,8 +15,8 @@ from typing import Any, TextIO
 
 from jobs.config import JobOptions
 from storeformat import errors
-from storeformat.errors import StoreFormatError
-from storeformat.storage import outputs
+from storeformat.errors import StoreFormatError, WriteFailed
+from storeformat.storage import local_files
 from storeformat.storage.locations import without_secrets
 
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "damaged": 1, "refused": 2, "error": 70}
@@ -98,7 +98,10 @@ class Report(dict[str, Any]):
 
     def write(self, path: str) -> None:
         """Writes the JSON form into the local file ``path``, whole or not at all; raises WriteFailed."""
-        outputs.replace_bytes(str(Path(path).absolute()), (self.to_json() + "\n").encode())
+        try:
+            local_files.replace_bytes(str(Path(path).absolute()), (self.to_json() + "\n").encode())
+        except OSError as error:
+            raise WriteFailed(f"cannot be written: {error.strerror or error}", path=path) from error
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import files, locations
+from storeformat.storage import files, local_files, locations
 
 
 def resolved(path: str) -> str:
@@ -67,26 +67,9 @@ def settle(draft: str, path: str) -> None:
 
 
 def replace_bytes(path: str, data: bytes) -> None:
-    """Writes a file whole, in the place of one that is there; raises WriteFailed, also where a pipe or device is.
-
-    A local file has the permissions that the umask gives, but none to write for others. Whoever may write into the
-    directory gains nothing: the draft's name cannot be guessed, and no link is followed, neither there nor at ``path``.
-    """
+    """Writes a file whole, in the place of one that is there (``local_files``); raises WriteFailed."""
     if not locations.is_local(path):
         files.write_bytes(path, data)
         return
-    local = locations.local_path(path)
-    draft = os.path.join(os.path.dirname(local), f".{uuid.uuid4().hex}")
     with files.writing(path):
-        if os.path.exists(local) and not os.path.isfile(local):
-            raise WriteFailed("cannot be written: this is not a regular file", path=path)
-        os.makedirs(os.path.dirname(local), exist_ok=True)
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        try:
-            with open(handle, "wb") as file:
-                file.write(data)
-            os.replace(draft, local)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(draft)
-            raise
+        local_files.replace_bytes(locations.local_path(path), data)

@@ -75,7 +75,7 @@ def _drive() -> None:
     from jobs.reporting import Reporter
 
     pa.array(np.zeros(1))  # makes pyarrow import pandas: once here, not in every fork
-    modules = {job: importlib.import_module(f"jobs.{job}") for job in ("publish", "restore")}
+    modules = {job: importlib.import_module(f"jobs.publish.{job}") for job in ("publish", "restore")}
     kinds = {"publish": config.PublishOptions, "restore": config.RestoreOptions}
     for line in sys.stdin:
         job, options, kill_before = json.loads(line)

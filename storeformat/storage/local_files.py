@@ -1,0 +1,30 @@
+"""Local files written whole, by the standard library alone: a report is written before anything else is installed."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+
+from storeformat.errors import WriteFailed
+
+
+def replace_bytes(path: str, data: bytes) -> None:
+    """Writes a local file whole, in place of one that is there; raises OSError, and WriteFailed for a pipe or a device.
+
+    The file has the permissions that the umask gives, but none to write for others. Whoever may write into the
+    directory gains nothing: the draft's name cannot be guessed, and no link is followed, neither there nor at ``path``.
+    """
+    draft = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise WriteFailed("cannot be written: this is not a regular file", path=path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
