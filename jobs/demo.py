@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.config import DemoOptions, LoadOptions, RebuildOptions
 from jobs.log.opening import OpenedStore, open_store
-from jobs.rebuild.build_store import Built, rebuild, staging_beside
+from jobs.rebuild.build_store import Built, rebuild
+from jobs.rebuild.staging import staging_beside
 from jobs.report import facts as table_facts
 from jobs.report import views
 from jobs.reporting import Report, Reporter, size_text

@@ -110,7 +110,7 @@ class BatchRunWriter:
 
 
 @dataclass(frozen=True)
-class BatchQueueFile:
+class PlannedBatchQueueFile:
     """One batch-queue file to make: ``counts[i]`` units from unit ``begins[i]`` of ``sources[i]``, in this order."""
 
     path: str
@@ -127,12 +127,12 @@ class BuildBatchQueueFiles:
     drafts: str
     file_size: int
 
-    def __call__(self, jobs: Iterator[BatchQueueFile]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, jobs: Iterator[PlannedBatchQueueFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for job in jobs:
                 yield batch_of([self._build(job, readers)])
 
-    def _build(self, job: BatchQueueFile, readers: Readers) -> FileRow:
+    def _build(self, job: PlannedBatchQueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
         draft = outputs.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:

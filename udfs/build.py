@@ -38,7 +38,7 @@ _ENTRIES_AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True)
-class QueueFile:
+class PlannedQueueFile:
     """One consume-queue file to make. Slice i is ``counts[i]`` units from unit ``begins[i]`` of
     ``sources[path_of[i]]``, or that one unit as often where ``fillers[i]``. With ``ext_begins`` the units' tags codes
     give way to the addresses of the queue's ext units from number ``ext_begins[i]`` on, except where that is -1.
@@ -55,13 +55,13 @@ class QueueFile:
 
 
 @dataclass(frozen=True)
-class QueueFiles(Sequence[QueueFile]):
+class PlannedQueueFiles(Sequence[PlannedQueueFile]):
     """Many consume-queue files to make, as columns: a list of them would take a kilobyte each, in the driver and on the
     way to the tasks. A part of the sequence is one of its own, with nothing but what it needs. 32 bits are enough for
     units of a split, which lies in one segment, and for those of a file: neither is longer than 2 GiB.
 
     Per file: its queue (``topic_of`` into ``topics``, ``queue_ids``), ``first_queue_offsets`` of its first unit,
-    ``pre_blanks``, and its slices ``[edges[i], edges[i + 1])``. Per slice: as in ``QueueFile``.
+    ``pre_blanks``, and its slices ``[edges[i], edges[i + 1])``. Per slice: as in ``PlannedQueueFile``.
     """
 
     directory: str
@@ -82,19 +82,19 @@ class QueueFiles(Sequence[QueueFile]):
         return len(self.queue_ids)
 
     @overload
-    def __getitem__(self, at: int) -> QueueFile: ...
+    def __getitem__(self, at: int) -> PlannedQueueFile: ...
 
     @overload
-    def __getitem__(self, at: slice) -> QueueFiles: ...
+    def __getitem__(self, at: slice) -> PlannedQueueFiles: ...
 
-    def __getitem__(self, at: int | slice) -> QueueFile | QueueFiles:
+    def __getitem__(self, at: int | slice) -> PlannedQueueFile | PlannedQueueFiles:
         if isinstance(at, slice):
             return self._part(*at.indices(len(self))[:2])
         number = range(len(self))[at]
         part = slice(int(self.edges[number]), int(self.edges[number + 1]))
         used: dict[int, int] = {}
         path_of = [used.setdefault(source, len(used)) for source in self.path_of[part].tolist()]
-        return QueueFile(
+        return PlannedQueueFile(
             path=self.path(number),
             pre_blanks=int(self.pre_blanks[number]),
             sources=tuple(self.sources[source] for source in used),
@@ -115,9 +115,9 @@ class QueueFiles(Sequence[QueueFile]):
         """Yields the path of each file, and how many units it gets."""
         return ((self.path(number), count) for number, count in enumerate(self._units_of_files()))
 
-    def batches(self, most_files: int, units: int) -> list[QueueFiles]:
+    def batches(self, most_files: int, units: int) -> list[PlannedQueueFiles]:
         """Returns the files in parts of at most ``most_files`` files and ``units`` units, or of one file."""
-        parts: list[QueueFiles] = []
+        parts: list[PlannedQueueFiles] = []
         begin, room = 0, units
         for number, count in enumerate(self._units_of_files()):
             if number > begin and (count > room or number - begin == most_files):
@@ -129,12 +129,12 @@ class QueueFiles(Sequence[QueueFile]):
     def _units_of_files(self) -> list[int]:
         return np.add.reduceat(self.counts, self.edges[:-1], dtype=np.int64).tolist() if len(self) else []
 
-    def _part(self, begin: int, end: int) -> QueueFiles:
+    def _part(self, begin: int, end: int) -> PlannedQueueFiles:
         end = max(begin, end)
         slices = slice(int(self.edges[begin]), int(self.edges[end]))
         topics, topic_of = np.unique(self.topic_of[begin:end], return_inverse=True)
         sources, path_of = np.unique(self.path_of[slices], return_inverse=True)
-        return QueueFiles(
+        return PlannedQueueFiles(
             directory=self.directory,
             topics=tuple(self.topics[topic] for topic in topics.tolist()),
             topic_of=topic_of.astype(np.int32),
@@ -164,12 +164,12 @@ class BuildQueueFiles:
     stamped_from: tuple[Segment, ...] = ()
     ext_file_size: int = 0
 
-    def __call__(self, batches: Iterator[Sequence[QueueFile]]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterator[Sequence[PlannedQueueFile]]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for batch in batches:
                 yield batch_of(self._build(job, readers) for job in batch)
 
-    def _build(self, job: QueueFile, readers: Readers) -> FileRow:
+    def _build(self, job: PlannedQueueFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
         draft = outputs.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
@@ -197,7 +197,9 @@ class BuildQueueFiles:
         return store_timestamp_at(readers.open(segment.path), offset - segment.base)
 
 
-def queue_slices(job: QueueFile, readers: Readers, unit: int = consume_queue.UNIT_SIZE) -> Iterator[memoryview | bytes]:
+def queue_slices(
+    job: PlannedQueueFile, readers: Readers, unit: int = consume_queue.UNIT_SIZE
+) -> Iterator[memoryview | bytes]:
     """Yields the packed units (of ``unit`` bytes) of a consume-queue file, slice by slice."""
     for path, begin, count, filler in zip(
         job.path_of.tolist(), job.begins.tolist(), job.counts.tolist(), job.fillers.tolist(), strict=True
@@ -209,7 +211,7 @@ def queue_slices(job: QueueFile, readers: Readers, unit: int = consume_queue.UNI
 
 
 def _with_addresses(
-    slices: Iterator[memoryview | bytes], job: QueueFile, ext_file_size: int
+    slices: Iterator[memoryview | bytes], job: PlannedQueueFile, ext_file_size: int
 ) -> Iterator[memoryview | bytes]:
     """Yields the slices with addresses in the place of tags codes; the copies of a filler share one."""
     assert job.ext_begins is not None
@@ -223,7 +225,7 @@ def _with_addresses(
 
 
 @dataclass(frozen=True)
-class IndexFile:
+class PlannedIndexFile:
     """One index file to make: its entries are ``counts[i]`` rows from row ``begins[i]`` of ``sources[i]``, in this
     order. ``previous`` is where the last entry of the file before lies (source and row), None for the first file.
     """
@@ -245,12 +247,12 @@ class BuildIndexFiles:
     max_index_num: int
     count_every_put: bool = False
 
-    def __call__(self, jobs: Iterator[IndexFile]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, jobs: Iterator[PlannedIndexFile]) -> Iterator[pa.RecordBatch]:
         for job in jobs:
             with Readers() as readers:
                 yield batch_of([self._build(job, readers)])
 
-    def _build(self, job: IndexFile, readers: Readers) -> FileRow:
+    def _build(self, job: PlannedIndexFile, readers: Readers) -> FileRow:
         start = index_file.first_header()
         if job.previous is not None:
             source, row = job.previous
@@ -323,15 +325,15 @@ class BuildFiles:
     queues: BuildQueueFiles
     index: BuildIndexFiles
 
-    def __call__(self, jobs: Iterator[IndexFile | Sequence[QueueFile]]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, jobs: Iterator[PlannedIndexFile | Sequence[PlannedQueueFile]]) -> Iterator[pa.RecordBatch]:
         for job in jobs:
-            if isinstance(job, IndexFile):
+            if isinstance(job, PlannedIndexFile):
                 yield from self.index(iter([job]))
             else:
                 yield from self.queues(iter([job]))
 
 
-def _entry_chunks(job: IndexFile, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
+def _entry_chunks(job: PlannedIndexFile, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
     """Yields the staged columns of a file piece by piece; each piece is gone when the next one is asked for."""
     buffer = memoryview(bytearray(_ENTRIES_AT_A_TIME * ROW.itemsize))
     for source, begin, count in zip(job.sources, job.begins, job.counts, strict=True):

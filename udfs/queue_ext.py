@@ -20,7 +20,7 @@ _UNITS_AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True)
-class ExtQueueFile:
+class PlannedExtFile:
     """One file to make: ``counts[i]`` units from unit ``begins[i]`` of ``units_paths[i]``, whose times are those of
     ``times_paths[i]``. A ``closed`` file is not the last one of its queue.
     """
@@ -41,12 +41,12 @@ class BuildExtFiles:
     drafts: str
     file_size: int
 
-    def __call__(self, jobs: Iterator[ExtQueueFile]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, jobs: Iterator[PlannedExtFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for job in jobs:
                 yield batch_of([self._build(job, readers)])
 
-    def _build(self, job: ExtQueueFile, readers: Readers) -> FileRow:
+    def _build(self, job: PlannedExtFile, readers: Readers) -> FileRow:
         target = locations.join(self.output, job.path)
         draft = outputs.draft_of(target, self.drafts)
         used = 0
@@ -60,7 +60,7 @@ class BuildExtFiles:
         return FileRow(job.path, content, consume_queue_ext.written_units(stored))
 
 
-def _units(job: ExtQueueFile, readers: Readers) -> Iterator[npt.NDArray[np.void]]:
+def _units(job: PlannedExtFile, readers: Readers) -> Iterator[npt.NDArray[np.void]]:
     """Yields the units of a file piece by piece."""
     for units_path, times_path, begin, count in zip(
         job.units_paths, job.times_paths, job.begins, job.counts, strict=True

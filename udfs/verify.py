@@ -25,7 +25,7 @@ from storeformat.queues.queue_check import Expectation, UnitComparison
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, tags_codes
 from storeformat.storage import files, locations
-from udfs.build import QueueFile, queue_slices
+from udfs.build import PlannedQueueFile, queue_slices
 from udfs.staged_files import Readers
 
 _ROWS_AT_A_TIME = 1 << 16
@@ -46,7 +46,7 @@ class QueueCheck:
     units, clipped to the file). A file that the log does not know has no slices.
     """
 
-    file: QueueFile
+    file: PlannedQueueFile
     begin: int
     end: int
     schedule: bool = False
@@ -183,7 +183,7 @@ def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, re
     return agree
 
 
-def _fillers(file: QueueFile, units: int) -> Bools:
+def _fillers(file: PlannedQueueFile, units: int) -> Bools:
     marks = np.zeros(units, bool)
     if file.fillers.any():
         marks[file.pre_blanks : file.pre_blanks + int(file.counts.sum())] = np.repeat(file.fillers, file.counts)

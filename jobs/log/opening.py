@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from jobs.config import LogOptions
 from storeformat import message as m
-from storeformat.errors import DamagedLog, MissingInput, UsageError, WrongSettings
+from storeformat.errors import DamagedLog, MissingInput, Refused, UsageError, WrongSettings
 from storeformat.javaproperties import parse_properties
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import Segment
@@ -30,6 +31,7 @@ from storeformat.store.log_directories import (
     paths_unread_by_broker,
     with_committed,
 )
+from storeformat.store.queue_store import QUEUE_STORE_SETTINGS, rocksdb_queues
 from storeformat.store.store_signs import fit_to_store, release_signs
 from storeformat.store.topic_config import find_batch_topics
 
@@ -51,6 +53,8 @@ class OpenedStore:
     """Up to where a DLedger group is known to agree on its log; None where that is all of it, or no group."""
     missing_from: int | None = None
     """From where on entries are lost of which the group's checkpoint says that they are committed."""
+    queue_store: Mapping[str, str] = field(default_factory=dict)
+    """The settings that were told about where queues are kept, under their broker.conf names."""
 
     def decode_rules(self) -> DecodeRules:
         """Returns how records are decoded and checked."""
@@ -104,11 +108,11 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
     layout, given = _configured_layout(options)
-    directories = commit_log_directories(root, layout, given, options.commitlog)
+    directories = commit_log_directories(root, layout, given.keys(), options.commitlog)
     sized = "mappedFileSizeCommitLog" in given
     segments = find_segments(directories, layout.mapped_file_size_commit_log if sized else None)
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
-    layout, notes = fit_to_store(root, layout, given, needs_index_sizes=needs_index_sizes)
+    layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
     notes += [
         f"{path} has no bytes and is left out: a broker was making it when it died, or what it held is lost"
         for directory in directories
@@ -147,13 +151,25 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
         )  # fmt: skip
     return OpenedStore(
         root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
-        committed.missing_from,
+        committed.missing_from, {name: given[name] for name in QUEUE_STORE_SETTINGS if name in given},
     )  # fmt: skip
 
 
-def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
-    """Returns the layout from broker.conf and ``--set``, and the names that were given."""
-    layout, given = StoreLayout(), set()
+def refuse_rocksdb_queues(store: OpenedStore, only: Sequence[str], what: str) -> None:
+    """Raises Refused where consume queues are asked for that the broker keeps in RocksDB: files say nothing to it."""
+    shown = rocksdb_queues(store.root, store.queue_store) if "consumequeue" in only else None
+    if shown is not None:
+        raise Refused(
+            f"the broker of this store keeps its consume queues in RocksDB ({shown}): no queue was {what}",
+            path=store.root,
+            advice="--only index,checkpoint does the rest; --set storeType=default says that the queues are in files",
+        )
+
+
+def _configured_layout(options: LogOptions) -> tuple[StoreLayout, dict[str, str]]:
+    """Returns the layout from broker.conf and ``--set``, and the settings that were given."""
+    layout = StoreLayout()
+    given: dict[str, str] = {}
     if options.broker_conf is not None:
         conf = parse_properties(files.read_bytes(options.broker_conf).decode("utf-8", "replace"))
         try:
@@ -161,6 +177,8 @@ def _configured_layout(options: LogOptions) -> tuple[StoreLayout, set[str]]:
         except WrongSettings as error:
             error.path = options.broker_conf
             raise
-        given |= set(conf)
+        given |= conf
     settings = dict(options.settings)
-    return apply_settings(layout, settings, strict=True), given | set(settings)
+    given |= settings
+    known = {name: value for name, value in settings.items() if name not in QUEUE_STORE_SETTINGS}
+    return apply_settings(layout, known, strict=True), given

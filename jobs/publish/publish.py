@@ -31,6 +31,7 @@ from storeformat.store.layout import (
 )
 from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.not_rebuilt import holds_pairs
+from storeformat.store.queue_store import rocksdb_queues
 from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
 from storeformat.store.topic_config import TOPICS, configured_batch_topics
 
@@ -140,11 +141,12 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             )  # fmt: skip
         if not manifest.whole:
             notes.append(_PARTIAL)
-    if durable.present(locations.join(root, CONSUME_QUEUE, "CURRENT")):
+    shown = rocksdb_queues(root, manifest.settings) if CONSUME_QUEUE in manifest.artefacts else None
+    if shown is not None:
         raise Refused(
-            "this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files",
-            path=locations.join(root, CONSUME_QUEUE),
-        )
+            f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {shown}", path=root,
+            advice="rebuild --only index,checkpoint, or rebuild --set storeType=default if its queues are in files",
+        )  # fmt: skip
     if durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
         notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
     if holds_pairs(locations.join(root, ROCKSDB_STORE)):

@@ -1,4 +1,12 @@
-"""``rebuild``: the job is ``rebuild``, its work ``build_store``, its plan ``planning``; ``manifest`` says what was
-built,
-``rocksdb_pairs`` exports pairs, ``log_repair`` writes repaired segments.
+"""``rebuild``: consume queues, index and checkpoint out of the log alone.
+
+====================  =================================================================================================
+``rebuild``           the job: options in, report out; where the output may lie
+``build_store``       the work: scan, plan, write, check, finish
+``planning``          which files are made of which staged runs: pure functions on small tables
+``staging``           the directories in which it works, and the claim on an object store
+``manifest``          what was built, for ``publish``
+``rocksdb_pairs``     ``--only rocksdb``: the pairs of RocksDB queues as a table
+``log_repair``        ``--repair-log``: repaired copies of damaged segments
+====================  =================================================================================================
 """

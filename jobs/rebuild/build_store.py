@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NoReturn
@@ -24,13 +21,14 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log
 from jobs.rebuild import planning
+from jobs.rebuild.staging import CLAIM, Workplace
 from jobs.spark.runner import Runner
 from storeformat import __version__
 from storeformat.errors import MissingInput, Refused, TotalsDisagree, WriteFailed
 from storeformat.queues import consume_queue
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.dispatch import topic_names
-from storeformat.storage import files, locations, outputs
+from storeformat.storage import files, locations
 from storeformat.storage.extents import Content, content_of, read_back
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
@@ -41,8 +39,8 @@ from udfs.build import (
     BuildFiles,
     BuildIndexFiles,
     BuildQueueFiles,
-    IndexFile,
-    QueueFile,
+    PlannedIndexFile,
+    PlannedQueueFile,
     staged_timestamp,
 )
 from udfs.file_rows import FileRow, FileRows, batch_of
@@ -51,7 +49,6 @@ from udfs.scan import ScanTask
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 2
-CLAIM = ".claim-"
 _NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256
 _UNITS_A_TASK = (32 << 20) // consume_queue.UNIT_SIZE
@@ -69,27 +66,6 @@ class Built:
     batch_queues: planning.BatchQueuesPlan | None = None
     topics_added: tuple[str, ...] = ()
     """Topics for which config/topics.json has got an entry."""
-
-
-@dataclass(frozen=True)
-class Workplace:
-    """Where a rebuild works: directories for runs, for files that are not checked yet, and for those that are."""
-
-    runs: str
-    drafts: str
-    made: str
-
-    @staticmethod
-    def within(staging: str, made: str | None) -> Workplace:
-        """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
-        names = (
-            locations.join(staging, "runs"),
-            locations.join(staging, "drafts"),
-            made or locations.join(staging, "made"),
-        )
-        for directory in names:
-            files.make_directory(directory)
-        return Workplace(*names)
 
 
 def rebuild(
@@ -197,7 +173,7 @@ def _build_files(
     )
     index_files = index.files if index else []
     batches = queues.files.batches(_QUEUE_FILES_A_TASK, _UNITS_A_TASK) if queues else []
-    jobs: list[IndexFile | Sequence[QueueFile]] = [*index_files, *batches]
+    jobs: list[PlannedIndexFile | Sequence[PlannedQueueFile]] = [*index_files, *batches]
     made = runner.map("write consume queues and index files", build, jobs)
     index_rows, queue_rows = FileRows.of(made[: len(index_files)]), FileRows.of(made[len(index_files) :])
     if index is not None:
@@ -288,7 +264,7 @@ def _manifest(options: RebuildOptions, store: OpenedStore, built_from: LogReadin
         "log_end": built_from.end,
         "messages": built_from.records,
         "broker_version": store.rules.version,
-        "settings": store.layout.settings(),
+        "settings": {**store.layout.settings(), **store.queue_store},
         "on_damage": options.on_damage,
         "until_offset": options.until_offset,
         "artefacts": list(options.only),
@@ -346,55 +322,3 @@ def write_manifest(made: str, manifest: Iterable[bytes]) -> None:
     _, stored = read_back(path, size)
     if stored != Content(size, size, digest.digest()):
         raise WriteFailed("the manifest is not as it was written: another rebuild writes here, too", path=path)
-
-
-@contextmanager
-def claimed(output: str) -> Iterator[None]:
-    """Within it this rebuild alone fills an output on an object store; if it fails, the output is gone afterwards.
-
-    Object stores list what was written, so of two rebuilds that each write a claim and look around afterwards, one at
-    least sees the other. One that was killed leaves its claim and no manifest: no output, and no place for another.
-    """
-    claim = locations.join(output, CLAIM + uuid.uuid4().hex)
-    files.write_bytes(claim, b"")
-    others = sorted(files.tree_sizes(output).keys() - {locations.name_of(claim)})
-    if others:
-        files.remove_object(claim)
-        advice = f"a rebuild left {others[0]} that runs, or was killed: then remove all of it"
-        raise Refused(
-            "the output directory is not empty", path=output, found=others[0], expected="nothing",
-            advice=advice if others[0].startswith(CLAIM) else None,
-        )  # fmt: skip
-    try:
-        yield
-        files.remove_object(claim)
-    except BaseException:
-        files.remove_tree(output)
-        raise
-
-
-def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str]:
-    """Returns a context with a new directory for what lives no longer than the job: beside the output, or, where that
-    is no file system but all tasks run on this machine, in its directory for temporary files.
-    """
-    if not locations.is_local(output) and one_machine:
-        return staging_beside(locations.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))
-    return staging_beside(output)
-
-
-@contextmanager
-def staging_beside(output: str) -> Iterator[str]:
-    """Yields a new directory beside the output, which nobody else may enter: what lies in it becomes the output with
-    the permissions of the umask. Removes it, whatever happens; its parents, too, if they had to be made and nothing
-    else came there.
-    """
-    staging = locations.join(
-        locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
-    )
-    made = outputs.missing_parents(staging)
-    try:
-        files.make_directory(staging, private=True)
-        yield staging
-    finally:
-        files.remove_tree(staging)
-        outputs.remove_empty(made)

@@ -28,9 +28,9 @@ from storeformat.store.layout import (
     StoreLayout,
     file_name,
 )
-from udfs.batch_queues import BatchQueueFile
-from udfs.build import IndexFile, QueueFiles
-from udfs.queue_ext import ExtQueueFile
+from udfs.batch_queues import PlannedBatchQueueFile
+from udfs.build import PlannedIndexFile, PlannedQueueFiles
+from udfs.queue_ext import PlannedExtFile
 from udfs.scan import SplitScan
 
 MOST_NOTES = 1_000
@@ -56,7 +56,7 @@ class QueuesPlan:
     left out.
     """
 
-    files: QueueFiles
+    files: PlannedQueueFiles
     queues: int
     units: int
     complete: bool
@@ -64,7 +64,7 @@ class QueuesPlan:
     notes: list[QueueNote] = field(default_factory=list)
     created_anew: frozenset[tuple[str, int]] = frozenset()
     """Queues of which only the last life is kept."""
-    ext_files: list[ExtQueueFile] = field(default_factory=list)
+    ext_files: list[PlannedExtFile] = field(default_factory=list)
     """Every consumequeue_ext file to make; none where the broker has that switched off."""
 
 
@@ -79,7 +79,7 @@ def plan_queue_files(scans: Sequence[SplitScan], layout: StoreLayout, losses: Lo
     ext_numbers, ext_counts = _ext_numbers(plan, runs.counts, runs.light)
     ext_begins = np.where(runs.light[per_file.run], -1, ext_numbers[per_file.run] + per_file.run_begin)
     keys = plan.queues[per_file.queue]
-    made = QueueFiles(
+    made = PlannedQueueFiles(
         directory=CONSUME_QUEUE,
         topics=tuple(table.topics),
         topic_of=(keys >> 32).astype(np.int32),
@@ -126,7 +126,7 @@ def _plan_ext_files(
     plan: consume_queue.QueuePlan,
     numbers: Int64s,
     used: Int64s,
-) -> list[ExtQueueFile]:
+) -> list[PlannedExtFile]:
     """Returns the consumequeue_ext files: the same cut as for the queues, with the places that units have there."""
     file_size = layout.mapped_file_size_consume_queue_ext
     nothing = np.zeros_like(used)
@@ -141,7 +141,7 @@ def _plan_ext_files(
         part = slice(int(cut.slices_begin[number]), int(cut.slices_end[number]))
         base = int(cut.first_queue_offset[number]) // units_per_file * file_size
         made.append(
-            ExtQueueFile(
+            PlannedExtFile(
                 locations.join(CONSUME_QUEUE_EXT, table.names[key >> 32], str(key & 0xFFFFFFFF), file_name(base)),
                 units_paths=tuple(scans[scan].units_path for scan in scan_of_slice[part]),
                 times_paths=tuple(scans[scan].times_path for scan in scan_of_slice[part]),
@@ -171,7 +171,7 @@ def _queue_notes(plan: consume_queue.QueuePlan, names: list[str]) -> Iterator[Qu
 class BatchQueuesPlan:
     """Every batch-queue file to make, with the units it must hold; ``complete`` says that no unit was left out."""
 
-    files: list[BatchQueueFile]
+    files: list[PlannedBatchQueueFile]
     queues: int
     units: int
     complete: bool
@@ -196,7 +196,7 @@ def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> B
                 slices.clear()
             slices.append((scan.batches_path, begin, count))
     made = [
-        BatchQueueFile(
+        PlannedBatchQueueFile(
             locations.join(BATCH_CONSUME_QUEUE, topic, str(queue_id), file_name(number * per_file * BATCH_UNIT_SIZE)),
             *parts,
         )
@@ -239,7 +239,7 @@ def _columns(part: list[tuple[str, int, int]]) -> tuple[tuple[str, ...], tuple[i
 class IndexPlan:
     """Every index file to make, with the entries it must hold; ``end_timestamp`` is that of the last entry."""
 
-    files: list[IndexFile]
+    files: list[PlannedIndexFile]
     entries: list[int]
     offset_sum: int
     end_timestamp: int
@@ -283,7 +283,7 @@ def plan_index_files(
     made = []
     previous: tuple[str, int] | None = None
     for name, (paths, begins, sizes) in zip(names, slices, strict=True):
-        made.append(IndexFile(locations.join(INDEX, name), tuple(paths), tuple(begins), tuple(sizes), previous))
+        made.append(PlannedIndexFile(locations.join(INDEX, name), tuple(paths), tuple(begins), tuple(sizes), previous))
         if paths:
             previous = (paths[-1], begins[-1] + sizes[-1] - 1)
     return IndexPlan(

@@ -15,10 +15,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from jobs.config import ROCKSDB, RebuildOptions, narrow_to_queues
-from jobs.log.opening import OpenedStore, open_store
-from jobs.rebuild.build_store import Built, claimed, rebuild, staging_for
+from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
+from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.rocksdb_pairs import Exported, export
+from jobs.rebuild.staging import claimed, staging_for
 from jobs.reporting import Report, Reporter
 from jobs.spark import launch, session
 from jobs.spark.runner import MeteringRunner, SparkRunner
@@ -35,6 +36,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)))
+    refuse_rocksdb_queues(store, options.only, "made")
     for note in store.notes:
         reporter.note(note)
     output = outputs.resolved(locations.absolute(options.output))

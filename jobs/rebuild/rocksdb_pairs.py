@@ -17,7 +17,8 @@ from jobs.config import RebuildOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.queue_runs import QueueRuns, all_runs
-from jobs.rebuild.build_store import Workplace, check_rows, complete, scan_store
+from jobs.rebuild.build_store import check_rows, complete, scan_store
+from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s
 from storeformat.queues import consume_queue

@@ -22,7 +22,7 @@ from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
 from storeformat.store.queue_directories import queue_directories
-from udfs.build import QueueFile
+from udfs.build import PlannedQueueFile
 from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
 
 LITE_PREFIX = LIGHT_PREFIX + "$"
@@ -37,7 +37,7 @@ TopicQueue = tuple[str, int]
 class QueueSides:
     """One queue: the files that the log makes, those that are there (with their length), and where its units lie."""
 
-    expected: dict[int, QueueFile] = field(default_factory=dict)
+    expected: dict[int, PlannedQueueFile] = field(default_factory=dict)
     found: dict[int, int] = field(default_factory=dict)
     first: int = 0
     end: int = 0
@@ -166,7 +166,7 @@ def _units_of_deleted(compared: QueuesCompared, queue: TopicQueue) -> int:
 
 def _cut_files(
     compared: QueuesCompared, queue: TopicQueue, first: int, parts: Iterable[tuple[str, int, int]]
-) -> dict[int, QueueFile]:
+) -> dict[int, PlannedQueueFile]:
     """Returns the files that these slices of staged units make from place ``first`` on."""
     per_file = compared.task.file_size // compared.unit_size
     cut: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
@@ -180,7 +180,7 @@ def _cut_files(
     made = {}
     for number, slices in cut.items():
         base = number * compared.task.file_size
-        made[base] = QueueFile(
+        made[base] = PlannedQueueFile(
             path=compared.path(queue, base),
             pre_blanks=0,
             sources=tuple(source for source, _, _ in slices),
@@ -211,7 +211,7 @@ def _checks(
                 continue
             nothing = np.zeros(0, np.int32)
             path = compared.path(queue, base)
-            file = QueueFile(path, 0, (), nothing, nothing, nothing, np.zeros(0, bool))
+            file = PlannedQueueFile(path, 0, (), nothing, nothing, nothing, np.zeros(0, bool))
         first, end = those.first - base // unit_size, those.end - base // unit_size
         yield QueueCheck(
             file,

@@ -28,7 +28,7 @@ from jobs.verify.judge_queues import judge_queues
 from jobs.verify.verification import Verification
 from storeformat.storage import files, locations
 from storeformat.storage.durable import is_live
-from storeformat.store.layout import ABORT, CONSUME_QUEUE, LOCK
+from storeformat.store.layout import ABORT, LOCK
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,6 @@ def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple
     if "consumequeue" not in options.only:
         return []
     store, reading = run.store, run.reading
-    if files.exists(locations.join(store.root, CONSUME_QUEUE, "CURRENT")):
-        run.verdicts.note("the consume queues are in RocksDB and are not verified")
-        return []
     plan = planning.plan_queue_files(reading.scans, store.layout, reading.losses)
     queues: list[tuple[QueuesCompared, Iterable[TopicQueue]]] = [
         (compare_queues(run, plan, options.topics), plan.created_anew)

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 from jobs.config import VerifyOptions, narrow_to_queues
-from jobs.log.opening import OpenedStore, open_store
-from jobs.rebuild.build_store import staging_beside
+from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
+from jobs.rebuild.staging import staging_beside
 from jobs.reporting import Report, Reporter
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
@@ -25,6 +25,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     begun = time.monotonic()
     options = narrow_to_queues(options)
     store = open_store(options, needs_index_sizes="index" in options.only)
+    refuse_rocksdb_queues(store, options.only, "judged")
     for note in store.notes:
         reporter.note(note)
     size = sum(segment.size for segment in store.segments)

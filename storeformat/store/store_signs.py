@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -37,7 +37,7 @@ _UNITS = {CONSUME_QUEUE: consume_queue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batch_con
 
 
 def fit_to_store(
-    root: str, layout: StoreLayout, given: set[str], *, needs_index_sizes: bool
+    root: str, layout: StoreLayout, given: Collection[str], *, needs_index_sizes: bool
 ) -> tuple[StoreLayout, list[str]]:
     """Returns the layout with sizes that the store's own files show; a given size that they contradict is an error."""
     notes: list[str] = []
@@ -59,7 +59,7 @@ def fit_to_store(
 
 
 def _fit_index_sizes(
-    root: str, layout: StoreLayout, given: set[str], *, required: bool
+    root: str, layout: StoreLayout, given: Collection[str], *, required: bool
 ) -> tuple[StoreLayout, list[str]]:
     """Returns the layout with the numbers that a full index file of the store shows, and a note if they are not the
     defaults; raises WrongSettings where the files do not fit and none tells the numbers.
@@ -68,7 +68,7 @@ def _fit_index_sizes(
     sizes = {entry.size for entry in own}
     if not sizes or not layout.message_index_enable or layout.index_file_size in sizes:
         return layout, []
-    if not given & {"maxHashSlotNum", "maxIndexNum"}:
+    if "maxHashSlotNum" not in given and "maxIndexNum" not in given:
         for entry in own:
             with files.RangeReader(entry.path) as reader:
                 shown = index_file.sizes_shown(entry.size, partial(_read_part, reader, entry.size))

@@ -23,6 +23,7 @@ from jobs.config import LoadOptions, PublishOptions, RebuildOptions
 from jobs.log.opening import open_store
 from jobs.publish import publish
 from jobs.rebuild import build_store, rebuild
+from jobs.rebuild.staging import claimed, staging_beside, staging_for
 from jobs.reporting import Report, Reporter
 from jobs.spark import launch
 from jobs.spark.runner import LocalRunner
@@ -60,13 +61,13 @@ def settings_of(store: GoldenStore) -> tuple[tuple[str, str], ...]:
 def rebuilt(bucket: Bucket, store: GoldenStore, source: str, output: str, work: Path, **more: Any) -> RebuildOptions:
     """Rebuilds from and to the bucket, in this process."""
     options = RebuildOptions(store=source, output=bucket.uri(output), settings=settings_of(store), **more)
-    with build_store.claimed(options.output), build_store.staging_beside(str(work / "staging")) as staging:
+    with claimed(options.output), staging_beside(str(work / "staging")) as staging:
         build_store.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
     return options
 
 
 def fill_and_fail(bucket: Bucket) -> None:
-    with build_store.claimed(bucket.uri("out")):
+    with claimed(bucket.uri("out")):
         files.write_bytes(bucket.uri("out/index/20260101000000000"), b"half")
         assert len(bucket.names("out")) == 2
         raise ZeroDivisionError
@@ -112,7 +113,7 @@ def test_a_job_of_spark_from_bucket_to_bucket(spark: Any, bucket: Bucket, store:
 def test_staged_in_the_bucket_too(bucket: Bucket, store: GoldenStore, tmp_path: Path) -> None:
     root = golden.unpack(store)
     options = RebuildOptions(store=str(root), output=bucket.uri("out"), settings=settings_of(store), split_size=1 << 20)
-    with build_store.claimed(options.output), build_store.staging_for(options.output, one_machine=False) as staging:
+    with claimed(options.output), staging_for(options.output, one_machine=False) as staging:
         assert staging.startswith("s3://")
         build_store.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
     out = bucket.download("out", tmp_path / "out")
@@ -134,8 +135,8 @@ def test_what_comes_in_between_is_no_output(bucket: Bucket, store: GoldenStore, 
 
 def test_of_two_at_once_one_is_refused(bucket: Bucket) -> None:
     output = bucket.uri("out")
-    with build_store.claimed(output):
-        with pytest.raises(Refused, match="not empty") as refusal, build_store.claimed(output):
+    with claimed(output):
+        with pytest.raises(Refused, match="not empty") as refusal, claimed(output):
             pass
         assert refusal.value.advice is not None
         assert "killed" in refusal.value.advice
@@ -155,8 +156,8 @@ def test_a_file_that_somebody_else_put_there(bucket: Bucket, store: GoldenStore,
 
     with (
         pytest.raises(WriteFailed, match="stray"),
-        build_store.claimed(options.output),
-        build_store.staging_beside(str(tmp_path / "work")) as staging,
+        claimed(options.output),
+        staging_beside(str(tmp_path / "work")) as staging,
     ):
         build_store.rebuild(options, open_store(options), staging, Runner(), made=options.output)
     assert bucket.names("out") == []

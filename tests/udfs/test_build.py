@@ -9,15 +9,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udfs.build import QueueFile, QueueFiles
+from udfs.build import PlannedQueueFile, PlannedQueueFiles
 
 counts_of_files = st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=4), max_size=20)
 
 
-def queue_files(counts: list[list[int]]) -> QueueFiles:
+def queue_files(counts: list[list[int]]) -> PlannedQueueFiles:
     """Files whose slices have these counts, each slice from another source than its neighbours."""
     flat = [count for file in counts for count in file]
-    return QueueFiles(
+    return PlannedQueueFiles(
         directory="consumequeue",
         topics=tuple(b"topic-%d" % number for number in range(len(counts))),
         topic_of=np.arange(len(counts), dtype=np.int32)[::-1],
@@ -33,7 +33,7 @@ def queue_files(counts: list[list[int]]) -> QueueFiles:
     )
 
 
-def said(file: QueueFile) -> tuple[str, list[tuple[str, int, int]]]:
+def said(file: PlannedQueueFile) -> tuple[str, list[tuple[str, int, int]]]:
     sources = [file.sources[number] for number in file.path_of.tolist()]
     return file.path, list(zip(sources, file.begins.tolist(), file.counts.tolist(), strict=True))
 

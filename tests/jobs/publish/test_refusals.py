@@ -53,6 +53,11 @@ def make_rocksdb(case: Case) -> None:
     (case.root / "consumequeue" / "CURRENT").write_text("MANIFEST-000005\n")
 
 
+def make_rocksdb_configuration(case: Case) -> None:
+    (case.root / "config" / "consumerOffsets").mkdir(parents=True)
+    (case.root / "config" / "consumerOffsets" / "000009.sst").write_bytes(b"pairs")
+
+
 def make_batch_topics(case: Case) -> None:
     topics = {path.name: {"attributes": {"queue.type": "BatchCQ"}} for path in (case.out / "consumequeue").iterdir()}
     (case.root / "config").mkdir(exist_ok=True)
@@ -100,6 +105,7 @@ REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
     "endless log": (lambda case: edit_manifest(case, log_end=float("inf")), "cannot be understood"),
     "batch topic": (make_batch_topics, "another type for this queue"),
     "rocksdb": (make_rocksdb, "RocksDB"),
+    "configuration in rocksdb": (make_rocksdb_configuration, "config/consumerOffsets"),
 }
 
 

@@ -14,7 +14,7 @@ from support import golden
 from support.publishing import snapshot
 from support.rebuilding import rebuild_here
 
-from jobs.rebuild import build_store
+from jobs.rebuild.staging import Workplace, staging_beside
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import WriteFailed
 from udfs.build import BuildFiles
@@ -54,9 +54,9 @@ def test_the_same_files(name: str, runner: LocalRunner, tmp_path: Path) -> None:
 
 
 def test_nobody_else_may_enter_a_staging_directory_and_the_output_is_as_usual(tmp_path: Path) -> None:
-    with build_store.staging_beside(str(tmp_path / "deep" / "out")) as staging:
+    with staging_beside(str(tmp_path / "deep" / "out")) as staging:
         assert stat.S_IMODE(Path(staging).stat().st_mode) == 0o700
-        made = Path(build_store.Workplace.within(staging, None).made)
+        made = Path(Workplace.within(staging, None).made)
         assert [stat.S_IMODE(path.stat().st_mode) for path in (made, Path(staging).parent)] == [0o777 & ~umask()] * 2
 
 

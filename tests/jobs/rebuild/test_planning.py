@@ -14,7 +14,7 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.store.layout import StoreLayout
 from udfs.batch_queues import BatchRuns
-from udfs.build import QueueFile
+from udfs.build import PlannedQueueFile
 from udfs.scan import SplitScan
 from udfs.staged_runs import Runs
 
@@ -161,7 +161,7 @@ def queue_scan(
     )
 
 
-def slices(file: QueueFile) -> list[tuple[str, int, int]]:
+def slices(file: PlannedQueueFile) -> list[tuple[str, int, int]]:
     sources = [file.sources[number] for number in file.path_of.tolist()]
     return list(zip(sources, file.begins.tolist(), file.counts.tolist(), strict=True))
 
