@@ -20,8 +20,9 @@ sys.path.insert(0, str(HERE.parent))
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.report import views
-from jobs.spark import launch
+from jobs.spark import data_size, launch
 from jobs.table import datasource
+from storeformat.storage import files
 
 # Archive, settings of the broker that wrote it, and its name.
 SHOP = (
@@ -40,21 +41,30 @@ def open_messages(bundled: tuple[Path, str, str]) -> SparkSession:
     """Returns a session in which ``messages`` and the views over it are there."""
     table, root = os.environ.get("ROCKETMQ_TABLE"), os.environ.get("ROCKETMQ_STORE")
     launch.prepare(delta=table is not None)
-    spark = SparkSession.builder.appName("notebook").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+    warehouse = tempfile.mkdtemp(prefix="rocketmq-notebook-")  # nobody uses it, and Spark would make it here
+    spark = SparkSession.builder.appName("notebook").config("spark.sql.warehouse.dir", warehouse).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     if table:
         messages = spark.read.format("delta").load(table)
     elif root:
         messages = read_store(spark, root, os.environ.get("ROCKETMQ_SETTINGS", ""), "broker")
+        data_size.fit_session(spark, bytes_of(root))
     else:
         archive, settings, broker = bundled
         work = tempfile.mkdtemp(prefix="rocketmq-notebook-")
         with tarfile.open(archive) as packed:
             packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.10.12 and 3.11.4 brought it
             packed.extractall(work)
-        messages = read_store(spark, str(next(Path(work).iterdir())), settings, broker).cache()
+        store = str(next(Path(work).iterdir()))
+        messages = read_store(spark, store, settings, broker).cache()
+        data_size.fit_session(spark, bytes_of(store))
     views.register(spark, messages)
     return spark
+
+
+def bytes_of(root: str) -> int:
+    """Returns how large a store's commit log is; a table of its messages would have a tenth of it."""
+    return sum(entry.size for entry in files.list_directory(f"{root}/commitlog") or []) // 10
 
 
 def read_store(spark: SparkSession, root: str, settings: str, broker: str) -> DataFrame:

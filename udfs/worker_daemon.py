@@ -29,6 +29,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TextIO
 
 EARLY = "ROCKETMQ_STORE_SPARK_EARLY_DAEMON"
 """Name of the environment variable with the path of the socket."""
@@ -51,14 +52,24 @@ def serve() -> None:
 def _prepared() -> Callable[[], None]:
     import gc  # noqa: PLC0415  (this module must cost nothing to one that only hands over)
 
-    from pyspark.daemon import manager  # noqa: PLC0415
+    from pyspark import daemon  # noqa: PLC0415
 
     from storeformat.kernels import active  # noqa: PLC0415
     from udfs import build, scan  # noqa: F401, PLC0415  (for the workers)
 
     active()
+    vars(daemon)["print"] = print_unless_hung_up
     gc.freeze()  # what is here now stays: collections in the workers need not touch (and so copy) its pages
-    return manager
+    return daemon.manager
+
+
+def print_unless_hung_up(*words: object, file: TextIO | None = None) -> None:
+    """Prints, in place of ``pyspark.daemon``'s ``print``, unless the JVM has hung up because it needs no more rows.
+
+    What matters comes to the driver as an exception.
+    """
+    if not isinstance(sys.exc_info()[1], ConnectionError):
+        print(*words, file=file)
 
 
 def wait_for_place(path: str) -> None:

@@ -106,7 +106,10 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
         help="with salvage: take a record all the same if nothing but the CRC of its body is wrong",
     )
     group.add_argument(
-        "--until-offset", type=natural, metavar="N", help="ignore records from this commit-log offset on"
+        "--until-offset",
+        type=natural,
+        metavar="N",
+        help="leave out records that end after this commit-log offset",
     )
     group.add_argument(
         "--split-size", type=positive, metavar="BYTES", help="bytes a task reads; never changes the result"

@@ -15,6 +15,7 @@ from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment, segment_at
 from storeformat.queues import batch_consume_queue, batch_queue_search, consume_queue
 from storeformat.queues.queue_search import QueueFile, queue_end
+from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
@@ -36,7 +37,13 @@ def rows_of(block: RecordBlock, rules: RowRules) -> list[dict[str, Any]]:
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row of the table as JSON can hold it: times as text, and the store time in milliseconds, too."""
+    """Returns a row of the table as JSON can hold it: times as text, and the store time in milliseconds, too.
+
+    A body is shown as the producer had it, or as stored where it cannot be uncompressed.
+    """
+    if row.get(schemas.BODY) is not None:
+        plain = record_bodies.uncompressed(row[schemas.BODY], row["sys_flag"])
+        row = row if plain is None else {**row, schemas.BODY: plain}
     stored = row["store_timestamp"]
     shown: dict[str, Any] = {"store_timestamp_ms": None if stored is None else round(stored.timestamp() * 1000)}
     for name, value in row.items():

@@ -28,6 +28,7 @@ KEYS = MappingProxyType(
     }
 )
 MOST_GROUPS = 100_000
+_TOO_EARLY = "was the broker's messageDelayLevel given to load?"
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
 
 # One row each, cheap to read in a report: what people ask first when something is wrong.
@@ -47,7 +48,8 @@ CHECKS = MappingProxyType(
               FROM transaction_outcomes GROUP BY ALL ORDER BY producer_group, topic, outcome""",
         "delays": """
             SELECT level, sum(scheduled) AS scheduled, sum(delivered) AS delivered, sum(waiting) AS waiting,
-                   sum(overdue) AS overdue, max(median_late_ms) AS median_late_ms, max(max_late_ms) AS max_late_ms
+                   sum(overdue) AS overdue, min(min_late_ms) AS min_late_ms, max(median_late_ms) AS median_late_ms,
+                   max(max_late_ms) AS max_late_ms
               FROM delay_accuracy GROUP BY level ORDER BY level""",
         "gaps": """
             SELECT cluster, broker, topic, queue_id, kind, count(*) AS places,
@@ -155,6 +157,7 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
         outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["transactions"]
     scheduled, overdue = total("delays", "scheduled"), total("delays", "overdue")
     latest = max((row["max_late_ms"] for row in checks["delays"] if row["max_late_ms"] is not None), default=None)
+    earliest = min((row["min_late_ms"] for row in checks["delays"] if row["min_late_ms"] is not None), default=0)
     missing, places = total("gaps", "missing"), total("gaps", "places")
     again = total("gaps", "places", kind="restart") + total("gaps", "places", kind="repeat")
     steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
@@ -164,7 +167,12 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
         "transactions": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())) or "none",
         "delays": (
             f"{scheduled:,} delayed messages, {overdue:,} overdue"
-            + ("" if latest is None else f", at most {latest:,} ms late")
+            + ("" if latest is None or latest < 0 else f", at most {latest:,} ms late")
+            + (
+                f"; up to {-earliest:,} ms too early: was the broker's messageDelayLevel given to load?"
+                if earliest < 0
+                else ""
+            )
             if scheduled
             else "none"
         ),

@@ -9,17 +9,20 @@ from __future__ import annotations
 import csv
 import io
 import time
+from typing import Any
 
 from jobs.config import ReportOptions
 from jobs.report import page, views
 from jobs.report.facts import KEYS, Facts, Row, measure, to_text
-from jobs.reporting import Report, Reporter
+from jobs.reporting import Report, Reporter, printable
 from jobs.spark import session
 from storeformat.storage import locations, outputs
 
 SHOWN = 20
 """Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
 MOST_IN_JSON = 10_000
+FORMULA_BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for a formula at the start of a cell, in full width, too."""
 
 
 def run(options: ReportOptions, reporter: Reporter) -> Report:
@@ -68,5 +71,16 @@ def to_csv(facts: Facts) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, names)
     writer.writeheader()
-    writer.writerows(facts.groups)
+    writer.writerows({name: csv_cell(value) for name, value in group.items()} for group in facts.groups)
     return text.getvalue()
+
+
+def csv_cell(value: Any) -> Any:
+    """Returns a cell that no spreadsheet takes for a formula (OWASP, CSV Injection) and that has no control character.
+
+    Tags and topics are what producers chose: one that begins like a formula gets an apostrophe before it.
+    """
+    if not isinstance(value, str):
+        return value
+    shown = printable(value)
+    return f"'{shown}" if shown.startswith(FORMULA_BEGINS) else shown

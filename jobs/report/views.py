@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs.report import functions
+from jobs.spark import data_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,7 +81,11 @@ def over_table(started: SparkSession, path: str, names: Sequence[str]) -> tuple[
 
 
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
-    """Makes ``messages`` and views over it temporary views of this session; a table without bodies gets empty ones."""
+    """Makes ``messages`` and views over it temporary views of this session, whose settings follow the data.
+
+    A table without bodies gets empty ones.
+    """
+    data_size.fit_session(spark, data_size.size_of(messages))
     if "body" not in messages.columns:
         messages = messages.selectExpr("*", "CAST(NULL AS BINARY) AS body")
     messages.createOrReplaceTempView("messages")

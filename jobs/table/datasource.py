@@ -6,8 +6,8 @@ case, and read by the same parser:
 ======================  ============================================================================================
 path                    the broker's storePathRootDir (the argument of ``load``)
 columns                 which columns, separated by commas; or give ``.schema(...)``. Spark does not tell a Python
-                        source which columns a query uses: name them, and nothing else is decoded. Default: all but
-                        ``body``
+                        source which columns a query uses: name them, and nothing else is decoded. ``heads``: those
+                        of record heads, for which no property is looked at. Default: all but ``body``
 with-bodies             ``true``: all columns and ``body``
 records                 ``messages`` (default), or ``defects``: damaged and stale ranges of the log instead
 on-damage               ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan.
@@ -55,7 +55,7 @@ from storeformat.storage import files
 from storeformat.store.broker_rules import VERSIONS
 from udfs.table import schemas
 from udfs.table.datasource import ALWAYS, HeadFilter, LogPartition, LogReader, TableReader
-from udfs.table.rows import RowRules
+from udfs.table.rows import HEAD_COLUMNS, RowRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ class CommitLogSource(DataSource):
         names = [name.strip() for name in self._given.get("columns", "").split(",") if name.strip()]
         if not names:
             names = list((schemas.MESSAGES_WITH_BODY if self._is_set("withbodies") else schemas.MESSAGES).names)
-        return schemas.to_spark(_selected(names))
+        return schemas.to_spark(_selected(HEAD_COLUMNS if names == ["heads"] else names))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader of the log as it is now: its end is fixed here."""
@@ -180,10 +180,9 @@ class CommitLogSource(DataSource):
 def plan_partitions(store: OpenedStore, options: config.LogOptions) -> tuple[LogPartition, ...]:
     """Returns what the tasks are to read.
 
-    Whether damage or the log's end breaks a chain off only the log behind it can tell, and whether a file is of an
-    older log only the one before. So the last two segments that were written are read here; the tasks prove the others
-    themselves. Policies that read on behind damage need it all, and so does a log in which segments begin earlier than
-    those before them.
+    Whether damage or the log's end breaks a chain off, only the log after it can tell. So the last segment that was
+    written is read here; the tasks prove the others themselves. Policies that read on after damage need the whole log,
+    and so does a log in which a segment begins earlier than the one before it: it may be of an older log.
     """
     if options.on_damage != "fail":
         return proven_partitions(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE), 0)
@@ -191,7 +190,7 @@ def plan_partitions(store: OpenedStore, options: config.LogOptions) -> tuple[Log
     until = store.committed if options.until_offset is None else options.until_offset
     times = first_times([segment for segment in segments if until is None or segment.base < until])
     falls = any(later < earlier for earlier, later in pairwise(times.values()))
-    begin = segments[0].base if falls or not times else list(times)[-2:][0]
+    begin = segments[0].base if falls or not times else max(times)
     earlier = [segment for segment in segments if segment.base < begin]
     size = options.split_size or (SPLIT_SIZE if len(earlier) < _FEW_SEGMENTS else segments[0].size)
     unproven = tuple(LogPartition(split) for split in plan_splits(earlier, size))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 import uuid
 import zoneinfo
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.config import LoadOptions
@@ -24,9 +25,12 @@ from jobs.spark.runner import SparkRunner
 from jobs.table import commits, messages_table
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.load_window import Row, Window, plan_window, split_size_for
+from jobs.table.restored import commits_back_from, restored_before
 from storeformat import __version__
-from storeformat.errors import Refused, UsageError
+from storeformat.errors import Refused, UsageError, WrongSettings
+from storeformat.message import SCHEDULE_TOPIC
 from storeformat.storage import locations, outputs
+from storeformat.store.delay_levels import contradicted, shown_delays
 from udfs.table import schemas
 from udfs.table.proven_ranges import ReadRanges
 from udfs.table.rows import RowRules
@@ -44,6 +48,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     begun = time.monotonic()
     _check_time_zone(options.time_zone)
     store = open_store(options, needs_index_sizes=False)
+    store = replace(store, notes=(*store.notes, *check_delay_levels(store, options)))
     for note in store.notes:
         reporter.note(note)
     path = locations.absolute(options.table)
@@ -53,6 +58,27 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
         load = Load(spark, store, options, path, reporter)
         facts = load.run()
     return Report("load", facts.pop("status"), store=store.root, **facts, seconds=round(time.monotonic() - begun, 3))
+
+
+def check_delay_levels(store: OpenedStore, options: LoadOptions) -> list[str]:
+    """Returns a note where the store's own queues show other delay levels than ``--set`` names; raises WrongSettings
+    where nobody named them: due times and tags_code would be wrong for good.
+    """
+    delays = store.dispatch_rules().delay_millis
+    shown = shown_delays(store.root, store.segments)
+    wrong = contradicted(shown, delays)
+    if not wrong:
+        return []
+    levels = ", ".join(f"level {level}: {shown[level]:,} ms" for level in wrong)
+    if "messageDelayLevel" in dict(options.settings):
+        return [f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"]
+    raise WrongSettings(
+        f"the broker has another messageDelayLevel, its queues of {SCHEDULE_TOPIC} show it",
+        path=store.root,
+        found=levels,
+        expected=store.layout.message_delay_level,
+        advice="--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's",
+    )
 
 
 def _check_time_zone(zone: str | None) -> None:
@@ -96,6 +122,7 @@ class Load:
         zone = messages_table.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
         self._check_topics(state)
+        self._check_not_restored(table, state)
         known_end = self._reading.end if self._reading else options.until_offset
         if state and known_end is not None and known_end <= state.end and options.repair_from is None:
             return self._facts(None, table, Window(state.end, state.end), state.end)
@@ -119,6 +146,26 @@ class Load:
             return None
         below = state.end if options.repair_from is None else options.repair_from
         return next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
+
+    def _check_not_restored(
+        self, table: messages_table.MessagesTable | None, state: commits.BrokerState | None
+    ) -> None:
+        """Raises Refused where a RESTORE of the table took rows away that Delta's transactions still call loaded."""
+        options = self._options
+        if table is None or state is None or not state.recorded:
+            return
+        transaction = f"{commits.application_prefix(options.cluster, options.broker)}{state.epoch}"
+        version = restored_before(commits_back_from(self._path, table.version()), transaction, state.end)
+        if version is None:
+            return
+        last = next(iter(table.last_rows(options.cluster, options.broker, state.end, 1)), None)
+        reached = last["commit_log_offset"] + last["size"] if last else self._store.segments[0].base
+        if options.repair_from is None or options.repair_from > reached:
+            raise Refused(
+                f"the table was restored to an older version (its version {version}): rows that were loaded are gone",
+                path=self._path, found=reached, expected=state.end,
+                advice=f"--repair-from {reached} loads them again",
+            )  # fmt: skip
 
     def _check_continues(self, table: messages_table.MessagesTable | None, window: Window, reading: LogReading) -> None:
         """Raises Refused unless the log goes on from what was loaded, and says from where on a repair would help."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from udfs.worker_daemon import EARLY
+from udfs.worker_daemon import EARLY, print_unless_hung_up
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +31,20 @@ def test_workers_are_born_with_our_modules(spark: SparkSession) -> None:
     for command, imported in found:
         assert "udfs.worker_daemon" in command
         assert imported
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(BrokenPipeError(), ""), (ConnectionResetError(), ""), (ValueError("worth it"), "failed: worth it\n")],
+)
+def test_a_worker_whose_jvm_has_hung_up_says_nothing(
+    capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    try:
+        raise error
+    except (OSError, ValueError):
+        print_unless_hung_up(f"failed: {error}", file=sys.stderr)
+    assert capsys.readouterr().err == said
 
 
 class Daemon:

@@ -8,7 +8,6 @@ function reads: a query over millions of rows must not end at a user's odd messa
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -18,13 +17,11 @@ import pyarrow.compute as pc
 
 from storeformat import message
 from storeformat.javacompat import decode_java_utf8, index_key_hashes, java_hashes
-from storeformat.record import hosts
+from storeformat.record import bodies, hosts
 from storeformat.record.message_ids import offset_message_ids, parse_offset_message_id, parse_unique_key
 from udfs.functions import traces
 
 _TIME = pa.timestamp("us", "UTC")
-_MOST_BODY_BYTES = message.MAX_RECORD_SIZE
-"""A compressed body that would grow beyond this is not uncompressed: a few bytes can ask for all memory there is."""
 
 
 # ----------------------------------------------------------------------------------------------- hashes of the broker
@@ -102,9 +99,9 @@ def properties_map(properties: pa.Array) -> pa.Array:
 
 def uncompressed_body(body: pa.Array, sys_flag: pa.Array) -> pa.Array:
     """Returns bodies as the producer had them, binary; null where the bytes are not what the flags say."""
-    flags = sys_flag.to_pylist()
-    bodies = [_uncompressed(raw, flag) for raw, flag in zip(body.to_pylist(), flags, strict=True)]
-    return pa.array(bodies, pa.binary())
+    pairs = zip(body.to_pylist(), sys_flag.to_pylist(), strict=True)
+    plain = [None if raw is None or flag is None else bodies.uncompressed(raw, flag) for raw, flag in pairs]
+    return pa.array(plain, pa.binary())
 
 
 def trace_messages(body: pa.Array) -> pa.Array:
@@ -178,21 +175,3 @@ def _properties(raw: bytes) -> list[tuple[str, str]]:
     pieces = decode_java_utf8(raw).split(chr(message.PROPERTY_SEPARATOR))
     parts = (piece.partition(chr(message.NAME_VALUE_SEPARATOR)) for piece in pieces)
     return list({name: value for name, _, value in parts if name and value}.items())
-
-
-def _uncompressed(raw: bytes | None, sys_flag: int | None) -> bytes | None:
-    if raw is None or sys_flag is None or not sys_flag & message.COMPRESSED:
-        return None if sys_flag is None else raw
-    codec = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}.get(sys_flag & 0x700)
-    try:
-        if codec == "zlib":
-            stream = zlib.decompressobj()
-            plain = stream.decompress(raw, _MOST_BODY_BYTES)
-            return plain if stream.eof else None
-        if codec:
-            with pa.CompressedInputStream(pa.BufferReader(raw), codec) as source:
-                plain = source.read(_MOST_BODY_BYTES)
-                return plain if not source.read(1) else None
-    except (zlib.error, OSError):
-        pass
-    return None

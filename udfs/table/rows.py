@@ -44,6 +44,9 @@ PROPERTIES_OF = {
 }
 """The properties that columns are made of; ``properties`` itself is made of all."""
 
+HEAD_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in PROPERTIES_OF and name != "properties")
+"""The columns for which no property is looked at."""
+
 _FEW_NAMES = 31
 """So few powers of two may be added up 2**32 times."""
 

@@ -31,7 +31,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("offset_msg_id", pa.string(), "Id made of store_host and commit_log_offset, as mqadmin queryMsgById takes it"),
     ("flag", pa.int32(), "Flag of the producer's own"),
     ("sys_flag", pa.int32(), "MessageSysFlag bits"),
-    ("transaction_type", pa.string(), "none, prepared, commit or rollback; bits 0xC of sys_flag"),
+    ("transaction_type", pa.string(), "none, prepared, commit, rollback (of sys_flag); also in retry and DLQ copies"),
     ("reconsume_times", pa.int32(), "How often the message was sent back for a retry"),
     ("prepared_transaction_offset", pa.int64(), "Commit-log offset of the half message, of a committed one; else 0"),
     ("born_timestamp", TIMESTAMP, "When it was made, by the producer's clock; NULL outside of years 1 to 9999"),

@@ -114,6 +114,38 @@ def test_numbers_given_twice_are_told_where_none_is_missing() -> None:
     assert "go on by one" not in text
 
 
+def test_messages_that_came_before_they_were_due() -> None:
+    """Nothing comes too early: the table was loaded with another broker's levels."""
+    level = {"level": 3, "scheduled": 5, "delivered": 5, "waiting": 0, "overdue": 0, "median_late_ms": -7_950.0}
+    for latest, said in (
+        (-7_901, "5 delayed messages, 0 overdue; up to 8,000 ms too early"),
+        (7, "at most 7 ms late; up"),
+    ):
+        rows = [level | {"min_late_ms": -8_000, "max_late_ms": latest}]
+        text = to_text(facts(checks={name: rows if name == "delays" else [] for name in CHECKS}), report.SHOWN)
+        assert said in text
+        assert "messageDelayLevel" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\uff1d1", "'\uff1d1"),
+        ("\t=1", "\\x09=1"),
+        ("a\x1b[2J\u009bb\r\n=1", "a\\x1b[2J\\x9bb\\x0d\\x0a=1"),
+        ("TagA", "TagA"),
+        ("订单 1-2", "订单 1-2"),
+    ],
+)
+def test_no_cell_is_a_formula(text: str, written: str) -> None:
+    (row,) = csv.DictReader(io.StringIO(report.to_csv(facts(groups=[group(text, 1, 100)])), newline=""))
+    assert (row["tags"], row["topic"], row["messages"]) == (written, "orders", "1")
+
+
 def test_a_terminal_obeys_no_tag() -> None:
     text = to_text(facts(groups=[group("a\x1b[2J\nb", 1, 100)]), report.SHOWN)
     assert "a\\x1b[2J\\x0ab" in text

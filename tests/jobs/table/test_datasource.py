@@ -17,6 +17,7 @@ from support.store_builder import LogBuilder
 
 from jobs.table import datasource
 from storeformat.errors import DamagedLog
+from storeformat.storage import files
 from udfs.table import schemas
 
 pytestmark = pytest.mark.spark
@@ -123,9 +124,26 @@ def test_head_columns_need_no_properties(log: LogBuilder, tmp_path: Path, monkey
         raise AssertionError("properties were looked at")
 
     assert read("topic, queue_offset, store_timestamp, offset_msg_id, born_host, body") == 600
+    assert read("heads") == 600
     for column in ("tags", "properties"):
         with pytest.raises(AssertionError, match="properties"):
             read(column)
+
+
+def test_planning_reads_one_segment(log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one that was written, and of the others a head: tasks prove these themselves."""
+    sizes: list[int] = []
+    original = files.RangeReader.read_into
+
+    def read_into(self: files.RangeReader, offset: int, target: memoryview) -> None:
+        sizes.append(len(target))
+        original(self, offset, target)
+
+    monkeypatch.setattr(files.RangeReader, "read_into", read_into)
+    source = datasource.CommitLogSource({"path": str(tmp_path / "store"), "columns": "topic"})
+    reader = source.reader(source.schema())
+    assert log.segment_size / 2 < sum(sizes) < 1.5 * log.segment_size
+    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 600
 
 
 def test_two_queries_on_one_frame(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:

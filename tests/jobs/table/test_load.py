@@ -17,7 +17,8 @@ from support.store_builder import LogBuilder
 from jobs.config import LoadOptions, TopicFilter
 from jobs.reporting import Report, Reporter
 from jobs.table import load, messages_table
-from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, WriteFailed
+from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, WriteFailed, WrongSettings
+from storeformat.queues.consume_queue import pack_units
 from udfs.table import schemas
 
 pytestmark = pytest.mark.spark
@@ -319,6 +320,46 @@ def test_a_repair_replaces_also_rows_whose_bytes_are_no_more(bench: Bench) -> No
     assert (report["rows"], bench.rows()) == (len(bench.expected), bench.expected)
 
 
+@pytest.mark.parametrize("to", ["first", "nothing"])
+def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str) -> None:
+    """RESTORE takes rows away and leaves the transactions: these still say that all was loaded."""
+    bench.messages(40)
+    bench.load(broker="other")
+    before = bench.spark.sql(f"DESCRIBE HISTORY delta.`{bench.table}` LIMIT 1").first()
+    assert before is not None
+    first = bench.load()
+    bench.messages(50)
+    second = bench.load()
+    version = first["version"] if to == "first" else before.version
+    reached = first["to_offset"] if to == "first" else 0
+    bench.spark.sql(f"RESTORE TABLE delta.`{bench.table}` TO VERSION AS OF {version}")
+    for _ in range(2):
+        with pytest.raises(Refused, match="restored to an older version") as refused:
+            bench.load()
+        assert (refused.value.found, refused.value.expected) == (reached, second["to_offset"])
+        bench.messages(10)
+    assert f"--repair-from {reached} " in (refused.value.advice or "")
+    with pytest.raises(Refused, match="restored"):
+        bench.load(repair_from=reached + 1)
+    bench.load(broker="other")
+    bench.load(repair_from=reached)
+    assert bench.rows() == bench.expected
+    bench.messages(10)
+    bench.load()
+    bench.load(broker="other")
+    assert bench.rows() == bench.rows("other") == bench.expected
+
+
+def test_rows_that_a_person_deleted_stay_deleted(bench: Bench) -> None:
+    bench.messages(40)
+    bench.load()
+    bench.spark.sql(f"DELETE FROM delta.`{bench.table}` WHERE commit_log_offset > {bench.expected[9]}")
+    kept = bench.expected[:10]
+    bench.messages(5)
+    assert bench.load()["rows"] == 5
+    assert bench.rows() == kept + bench.expected[-5:]
+
+
 # --- damage ------------------------------------------------------------------------------------------------------
 
 
@@ -342,6 +383,26 @@ def test_damage(bench: Bench) -> None:
     assert bench.rows() == [*bench.expected[:30], *bench.expected[31:]]
     again = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
     assert (again["rows"], again["skipped"], again["to_offset"]) == (0, True, report["to_offset"])
+
+
+def test_other_delay_levels_than_the_brokers_queues_show(bench: Bench) -> None:
+    placed = bench.log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={"DELAY": "3"})
+    queue = bench.work / "store" / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "2"
+    queue.mkdir(parents=True)
+    due = (placed.message.store_timestamp or 0) + 2_000
+    unit = pack_units([placed.offset], [placed.end - placed.offset], [due])
+    (queue / f"{0:020d}").write_bytes(unit.tobytes().ljust(2_000, b"\0"))
+    with pytest.raises(WrongSettings, match="another messageDelayLevel") as refused:
+        bench.load()
+    assert "level 3: 2,000 ms" in str(refused.value)
+    assert not Path(bench.table).exists()
+    other = bench.load(settings=(("messageDelayLevel", "1s 5s 7s"),), dry_run=True)
+    assert any("level 3: 2,000 ms" in note for note in other["notes"])
+    report = bench.load(settings=(("messageDelayLevel", "1s 2s 2s"),))
+    assert not any("messageDelayLevel" in note for note in report["notes"])
+    row = bench.spark.read.format("delta").load(bench.table).first()
+    assert row is not None
+    assert row.tags_code == due
 
 
 # --- tables --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""Bodies that producers compressed (``CompressionType``, ``MessageSysFlag``).
+
+=====================  ============================================================================================
+bits of SYSFLAG        body
+=====================  ============================================================================================
+0x001 not set          as the producer had it
+0x001, 0x000 or 0x300  zlib; clients before 5.0 set no type
+0x001, 0x100           LZ4 frames (``Lz4Compressor``)
+0x001, 0x200           Zstandard (``ZstdCompressor``)
+=====================  ============================================================================================
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import pyarrow as pa
+
+from storeformat import message as m
+
+COMPRESSION_TYPE = 0x700
+_CODECS = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
+
+
+def uncompressed(body: bytes, sys_flag: int, most: int = m.MAX_RECORD_SIZE) -> bytes | None:
+    """Returns a body as the producer had it; None where the bytes are not what the flags say, or where they would grow
+    beyond ``most``: a few bytes can ask for all memory there is.
+
+    >>> uncompressed(zlib.compress(b"order 4711"), 0x1)
+    b'order 4711'
+    """
+    if not sys_flag & m.COMPRESSED:
+        return body
+    codec = _CODECS.get(sys_flag & COMPRESSION_TYPE)
+    try:
+        if codec == "zlib":
+            stream = zlib.decompressobj()
+            plain = stream.decompress(body, most)
+            return plain if stream.eof else None
+        if codec:
+            with pa.CompressedInputStream(pa.BufferReader(body), codec) as source:
+                plain = source.read(most)
+                return plain if not source.read(1) else None
+    except (zlib.error, OSError):
+        pass
+    return None

@@ -1,0 +1,88 @@
+"""Which ``messageDelayLevel`` the broker had, as its own queues of SCHEDULE_TOPIC_XXXX show it.
+
+A unit's tags_code there is the time of delivery: STORETIMESTAMP of the record + milliseconds of the level
+(``DefaultMessageStore#computeDeliverTimestamp``). Queue n is that of level n + 1
+(``ScheduleMessageService#delayLevel2QueueId``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from storeformat.arrays import Structs
+from storeformat.log.framing import PLAIN
+from storeformat.log.segments import Segment, segment_at
+from storeformat.message import CERTIFICATE_SIZE, SCHEDULE_TOPIC
+from storeformat.queues import consume_queue
+from storeformat.record.decode import store_timestamp_at
+from storeformat.storage import files, locations
+from storeformat.store.layout import CONSUME_QUEUE, is_file_name
+
+_UNITS_A_READ = 3_200
+_UNITS_ASKED = 16
+
+
+def shown_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
+    """Returns the milliseconds of each delay level of which a queue's newest units and their records tell."""
+    shown = {}
+    for queue in files.list_directory(locations.join(root, CONSUME_QUEUE, SCHEDULE_TOPIC)) or []:
+        if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
+            delay = next(_delays(_newest_units(queue.path), segments), None)
+            if delay is not None:
+                shown[int(queue.name) + 1] = delay
+    return dict(sorted(shown.items()))
+
+
+def contradicted(shown: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
+    """Returns the levels that ``delay_millis`` does not have as they were shown."""
+    return [level for level, delay in shown.items() if tuple(delay_millis[level - 1 : level]) != (delay,)]
+
+
+def _newest_units(queue: str) -> Structs:
+    """Returns the last written units of a queue."""
+    found = [entry for entry in files.list_directory(queue) or [] if is_file_name(entry.name)]
+    for entry in sorted(found, key=lambda entry: entry.name, reverse=True):
+        with files.RangeReader(entry.path) as reader:
+            low, high = 0, -(-entry.size // consume_queue.UNIT_SIZE // _UNITS_A_READ)
+            while low < high:  # units are written front to back: the first block that is not full
+                middle = (low + high) // 2
+                units = _units(reader, entry.size, middle * _UNITS_A_READ, _UNITS_A_READ)
+                if consume_queue.written_units(units) == _UNITS_A_READ:
+                    low = middle + 1
+                else:
+                    high = middle
+            begin = max(low * _UNITS_A_READ - _UNITS_ASKED, 0)
+            units = _units(reader, entry.size, begin, _UNITS_A_READ + _UNITS_ASKED)
+        units = units[: consume_queue.written_units(units)]
+        units = units[~consume_queue.is_pre_blank(units)]
+        if len(units):
+            return units[-_UNITS_ASKED:]
+    return consume_queue.parse_units(b"")
+
+
+def _units(reader: files.RangeReader, size: int, first: int, count: int) -> Structs:
+    content = bytearray(max(min(count * consume_queue.UNIT_SIZE, size - first * consume_queue.UNIT_SIZE), 0))
+    reader.read_into(first * consume_queue.UNIT_SIZE, memoryview(content))
+    return consume_queue.parse_units(content)
+
+
+def _delays(units: Structs, segments: Sequence[Segment]) -> Iterator[int]:
+    """Yields deliver time - store time of the units whose records are in the log, the newest first."""
+    for offset, size, deliver_time in units[::-1].tolist():
+        segment = segment_at(segments, offset)
+        if segment is None or offset + max(size, CERTIFICATE_SIZE) > segment.end:
+            continue
+        with files.RangeReader(segment.path) as reader:
+            head = bytearray(CERTIFICATE_SIZE)
+            reader.read_into(offset - segment.base, memoryview(head))
+            if PLAIN.find(head, offset, len(head), offset, offset + 1) is None or _total_size(head) != size:
+                continue
+            delay = deliver_time - store_timestamp_at(reader, offset - segment.base)
+        if delay >= 0:  # the address of an extended unit is negative
+            yield delay
+
+
+def _total_size(head: bytearray) -> int:
+    return int(np.frombuffer(head, ">i4", 1)[0])
