@@ -94,3 +94,14 @@ def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VI
     for name in names:
         for statement in functions.statements(functions.sql_text("views", f"{name}.sql")):
             spark.sql(statement)
+
+
+def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIEWS) -> None:
+    """Makes ``messages`` over a table, and views over it, views of the session's current database, for tools whose
+    catalog outlives a session. ``table`` is as in SQL: a name, or delta.`/data/messages`.
+    """
+    body = "" if "body" in spark.table(table).columns else ", CAST(NULL AS BINARY) AS body"
+    spark.sql(f"CREATE OR REPLACE VIEW messages AS SELECT *{body} FROM {table}")
+    for name in names:
+        for statement in functions.statements(functions.sql_text("views", f"{name}.sql")):
+            spark.sql(statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1))

@@ -1,5 +1,5 @@
 """One record: its bytes as columns, and what it becomes.
 
-``decode`` makes columns; ``hosts``, ``message_ids`` and ``bodies`` are values in them; ``dispatch`` says which queue and
-which keys a record gets; ``light_queues`` adds the queues that its properties name.
+``decode`` makes columns; ``hosts``, ``message_ids`` and ``bodies`` are values in them; ``dispatch`` says which queue
+and which keys a record gets; ``light_queues`` adds the queues that its properties name.
 """

@@ -2,6 +2,6 @@
 
 ``layout`` has sizes and names; ``broker_rules`` what releases do; ``checkpoint``, ``topics_json`` and ``topic_config``
 are files; ``log_directories`` says where the log is, ``queue_directories`` and ``queue_store`` where the queues are;
-``store_signs`` is what a store's own files show of its settings; ``not_rebuilt`` what a rebuild leaves out; ``swap_journal``
-replaces artefacts, all or nothing.
+``store_signs`` is what a store's own files show of its settings, ``delay_levels`` what its queues show of one;
+``not_rebuilt`` what a rebuild leaves out; ``swap_journal`` replaces artefacts, all or nothing.
 """

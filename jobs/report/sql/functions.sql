@@ -1,5 +1,6 @@
 -- Functions that read what a broker encodes. A NULL argument gives NULL, and so does a value of another form.
--- `jobs.functions.register(spark)` runs this file; functions with a leading underscore are those of udfs/scalar.py.
+-- `jobs.report.functions.register(spark)` runs this file; functions with a leading underscore are those of
+-- udfs/functions/scalar.py.
 -- DESCRIBE FUNCTION EXTENDED rmq_uniq_key_time; shows what stands here.
 
 CREATE OR REPLACE TEMPORARY FUNCTION rmq_java_hash(text STRING COMMENT 'any text')
@@ -101,6 +102,18 @@ CREATE OR REPLACE TEMPORARY FUNCTION rmq_delay_level(properties MAP<STRING, STRI
 RETURNS INT
 COMMENT 'The delay level that the producer asked for; NULL for a message without one.'
 RETURN try_cast(properties['DELAY'] AS INT);
+
+CREATE OR REPLACE TEMPORARY FUNCTION rmq_real_topic(topic STRING, properties MAP<STRING, STRING>)
+RETURNS STRING
+COMMENT 'The producer''s topic of a message that waits, is tried again, or is dead; NULL for one in its own topic.'
+RETURN nullif(
+  CASE WHEN startswith(topic, '%DLQ%') THEN coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC'])
+       WHEN startswith(topic, '%RETRY%') THEN properties['RETRY_TOPIC']
+       -- A delayed message of a retry has the retry topic there.
+       WHEN startswith(properties['REAL_TOPIC'], '%RETRY%')
+            THEN coalesce(properties['RETRY_TOPIC'], properties['REAL_TOPIC'])
+       ELSE properties['REAL_TOPIC'] END,
+  topic);
 
 CREATE OR REPLACE TEMPORARY FUNCTION rmq_uncompressed_body(body BINARY, sys_flag INT)
 RETURNS BINARY

@@ -224,6 +224,25 @@ def test_a_timer_that_stores_a_message_again_or_is_told_to_forget_it(catalog: Sp
     assert (accuracy.scheduled, accuracy.delivered, accuracy.waiting, accuracy.overdue) == (5, 2, 0, 1)
 
 
+def test_views_that_outlive_a_session(spark: SparkSession, rows: list[Row], tmp_path: Path) -> None:
+    """For tools that know a catalog and no Python."""
+    table = pa.Table.from_pylist([row for row in rows if row["broker"] == STORES[0]], schema=schemas.MESSAGES)
+    path = str(tmp_path / "messages")
+    spark.createDataFrame(table, schemas.to_spark(schemas.MESSAGES)).write.format("delta").save(path)
+    spark.sql("CREATE DATABASE lasting")
+    try:
+        one = spark.newSession()
+        one.sql("USE lasting")
+        one.sql(f"CREATE TABLE stored USING DELTA LOCATION '{path}'")
+        views.create_permanent(one, "stored")
+        other = spark.newSession()
+        made = {row.viewName for row in other.sql("SHOW VIEWS IN lasting").collect() if not row.isTemporary}
+        assert made == {"messages", *views.VIEWS}
+        assert other.sql("SELECT sum(messages) FROM lasting.storage_by_topic").first()[0] == table.num_rows  # type: ignore[index]
+    finally:
+        spark.sql("DROP DATABASE lasting CASCADE")
+
+
 def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:
     views.register(catalog, catalog.table("messages"), views.TRACE_VIEWS)
     names = functions.register(catalog)
@@ -236,6 +255,20 @@ def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:
     described = [row.function_desc for row in catalog.sql("DESCRIBE FUNCTION EXTENDED rmq_uniq_key_time").collect()]
     assert any("When a client made a unique key." in line for line in described)
     assert any(line.split()[-4:-1] == ["DEFAULT", "0", "'time"] or "DEFAULT 0" in line for line in described)
+    real = {
+        ("orders", "{}"): None,
+        ("orders", "{'REAL_TOPIC': 'orders', 'DELAY': '3'}"): None,
+        ("SCHEDULE_TOPIC_XXXX", "{'REAL_TOPIC': 'orders'}"): "orders",
+        ("SCHEDULE_TOPIC_XXXX", "{'REAL_TOPIC': '%RETRY%g', 'RETRY_TOPIC': 'orders'}"): "orders",
+        ("RMQ_SYS_TRANS_HALF_TOPIC", "{'REAL_TOPIC': 'orders'}"): "orders",
+        ("%RETRY%g", "{'REAL_TOPIC': '%RETRY%g', 'RETRY_TOPIC': 'orders'}"): "orders",
+        ("%DLQ%g", "{'RETRY_TOPIC': 'orders'}"): "orders",
+        ("%DLQ%g", "{'RETRY_TOPIC': 'other', 'DLQ_ORIGIN_TOPIC': 'orders'}"): "orders",
+        ("%DLQ%g", "{}"): None,
+    }
+    for (topic, properties), expected in real.items():
+        given = f"rmq_real_topic('{topic}', from_json(\"{properties}\", 'map<string, string>'))"
+        assert catalog.sql(f"SELECT {given}").first()[0] == expected
     wrong = catalog.sql(
         """
         SELECT count_if(rmq_tags_code(tags) <> tags_code AND topic <> 'SCHEDULE_TOPIC_XXXX') AS tags,
