@@ -1,0 +1,229 @@
+"""Mutation testing with mutmut, module by module: which small mistakes do the tests not notice?
+
+Each module has a workplace ``target/mutants/MODULE``, where mutmut keeps what it knows: a call that is cut short, by
+Ctrl-C or ``--minutes``, goes on there, and a module that did not change costs nothing. A module is tested by the tests
+of its name first; what survives these is tried again with all quick tests of its folder.
+
+=========  ===========================================================================================================
+killed     a test failed, or the mutant did not end
+survived   all tests passed, or none reaches the mutant
+open       not tried yet
+=========  ===========================================================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("storeformat", "udfs", "jobs")
+LINKED = (*PACKAGES, "tests", "conf", "notebooks", "README.md", "spark-submit.sh")
+SECTION = "[tool.mutmut]\n"
+SURVIVED = frozenset({0, 5, 33})
+"""Exit codes that mutmut keeps for: all tests passed, pytest found none, no test reaches the function."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What became of the mutants of one module."""
+
+    module: str
+    killed: int
+    survivors: tuple[str, ...]
+    open: int
+
+    @property
+    def text(self) -> str:
+        tried = self.killed + len(self.survivors)
+        share = f"{self.killed / tried:.1%}" if tried else "-"
+        rest = f", {self.open} open" if self.open else ""
+        return f"{self.module:<50} {self.killed:>5} of {tried:>5} killed  {share:>6}{rest}"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where mutmut works on one module."""
+
+    module: str
+
+    @property
+    def directory(self) -> Path:
+        return ROOT / "target" / "mutants" / self.module.removesuffix(".py").replace("/", ".")
+
+    @property
+    def folder(self) -> str:
+        """The tests of the folder that the module is in."""
+        return f"tests/{Path(self.module).parent.as_posix()}"
+
+    @property
+    def by_name(self) -> list[str]:
+        """The tests of the module's name: ``test_x.py`` and, of its parts, ``test_x_*.py``."""
+        folder, stem = ROOT / self.folder, Path(self.module).stem
+        found = [*folder.glob(f"test_{stem}.py"), *folder.glob(f"test_{stem}_*.py")]
+        return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+    def prepare(self, tests: Sequence[str]) -> None:
+        """Makes the directory, and a pyproject.toml with this module and these tests in it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name in LINKED:
+            link = self.directory / name
+            if not link.is_symlink():
+                link.symlink_to(ROOT / name)
+        settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        chosen = f"source_paths = {json.dumps([self.module])}\n"
+        chosen += f"pytest_add_cli_args_test_selection = {json.dumps(list(tests))}\n"
+        assert SECTION in settings
+        text = settings.replace(SECTION, SECTION + chosen)
+        (self.directory / "pyproject.toml").write_text(text, encoding="utf-8")
+
+    def run(self, names: Iterable[str], deadline: float, children: int) -> bool:
+        """Lets mutmut try these mutants, or all that are open; returns whether it ended by itself."""
+        command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(children), *names]
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        with (self.directory / "mutmut.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, cwd=self.directory, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                process.wait(timeout=max(deadline - time.monotonic(), 1))
+            except (subprocess.TimeoutExpired, KeyboardInterrupt) as end:
+                os.killpg(process.pid, signal.SIGINT)
+                try:
+                    process.wait(timeout=20)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                if isinstance(end, KeyboardInterrupt):
+                    raise
+                return False
+        return True
+
+    def score(self) -> Score:
+        """Returns what is known so far."""
+        found = self.directory / "mutants" / f"{self.module}.meta"
+        codes = json.loads(found.read_text())["exit_code_by_key"] if found.is_file() else {}
+        survivors = tuple(name for name, code in codes.items() if code in SURVIVED)
+        waiting = sum(code is None for code in codes.values())
+        return Score(self.module, len(codes) - len(survivors) - waiting, survivors, waiting)
+
+    def diff(self, name: str) -> str:
+        """Returns a mutant as a diff."""
+        shown = subprocess.run(
+            [sys.executable, "-m", "mutmut", "show", name],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return shown.stdout.strip() or f"# {name}: {shown.stderr.strip()}"
+
+
+def try_module(module: str, deadline: float, children: int) -> Score:
+    """Returns the score of a module after as much of the work as there is time for."""
+    place = Workplace(module)
+    if not (ROOT / place.folder).is_dir():
+        return Score(module, 0, (), 0)
+    tests = place.by_name or [place.folder]
+    place.prepare(tests)
+    ended = place.run((), deadline, children)
+    score = place.score()
+    log = place.directory / "mutmut.log"
+    if ended and not (score.killed or score.survivors or score.open) and b"Traceback" in log.read_bytes():
+        sys.exit(f"mutmut could not work on {module}: see {log}")
+    again = place.directory / "tried-again"
+    known = again.read_text().split() if again.is_file() else []
+    left = [name for name in score.survivors if name not in known]
+    if ended and left and tests != [place.folder] and time.monotonic() < deadline:
+        place.prepare([place.folder])
+        if place.run(left, deadline, children):
+            again.write_text("\n".join(place.score().survivors))
+    return place.score()
+
+
+def modules_of(words: Iterable[str]) -> list[str]:
+    """Returns the modules that words name: files or folders of the packages."""
+    found = []
+    for word in words:
+        path = (ROOT / word).resolve()
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        found += [file.relative_to(ROOT).as_posix() for file in files]
+    return [name for name in dict.fromkeys(found) if is_mutated(name)]
+
+
+def is_mutated(name: str) -> bool:
+    """Returns whether a file is a module of ours that holds more than a docstring."""
+    path = ROOT / name
+    return (
+        name.startswith(tuple(f"{package}/" for package in PACKAGES))
+        and path.suffix == ".py"
+        and path.is_file()
+        and path.name not in {"__init__.py", "__main__.py"}
+    )
+
+
+def changed_since(commit: str) -> list[str]:
+    """Returns the modules that differ from a commit, in commits or in the working tree."""
+    listed = subprocess.run(
+        ["git", "diff", "--name-only", "--diff-filter=d", "--merge-base", commit, "--", *PACKAGES],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return modules_of(listed.stdout.split())
+
+
+def main() -> int:
+    """Tries the mutants that the command line asks for; exit code 1 where some survive or are open."""
+    parser = argparse.ArgumentParser(
+        prog=".ci/mutants", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="a file or a folder, such as storeformat/queues")
+    parser.add_argument("--since", metavar="COMMIT", help="the modules that differ from it")
+    parser.add_argument("--all", action="store_true", help="all modules")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin nothing new after so long (default: 60)")
+    parser.add_argument("--children", type=int, default=2, help="mutants at the same time (default: 2)")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--quiet", action="store_true", help="scores alone, no diffs")
+    asked = parser.parse_args()
+    words = [*asked.modules, *(PACKAGES if asked.all else ())]
+    modules = modules_of(words) + (changed_since(asked.since) if asked.since else [])
+    if not modules:
+        print("no module to try: name one, or --since COMMIT, or --all", file=sys.stderr)
+        return 0 if asked.since else 64
+    deadline = time.monotonic() + 60 * asked.minutes
+    scores = []
+    for module in dict.fromkeys(modules):
+        if asked.fresh:
+            shutil.rmtree(Workplace(module).directory, ignore_errors=True)
+        score = (
+            try_module(module, deadline, asked.children) if time.monotonic() < deadline else Workplace(module).score()
+        )
+        scores.append(score)
+        print(score.text, flush=True)
+        for name in () if asked.quiet else score.survivors:
+            print(Workplace(module).diff(name), end="\n\n", flush=True)
+    totals(scores)
+    return 1 if any(score.survivors or score.open for score in scores) else 0
+
+
+def totals(scores: Sequence[Score]) -> None:
+    """Prints a line for each folder."""
+    folders: dict[str, list[Score]] = {}
+    for score in scores:
+        folders.setdefault(Path(score.module).parent.as_posix(), []).append(score)
+    print()
+    for folder, inside in folders.items():
+        whole = tuple(name for score in inside for name in score.survivors)
+        print(Score(folder, sum(s.killed for s in inside), whole, sum(s.open for s in inside)).text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
