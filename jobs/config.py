@@ -93,6 +93,17 @@ class RestoreOptions(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreflightOptions(JobOptions):
+    """``preflight``; without ``broker_version`` the rules are those of the release that the store shows."""
+
+    store: str
+    broker_conf: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    broker_version: str | None = None
+    metrics: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerifyOptions(LogOptions):
     """``verify``."""
 

@@ -188,6 +188,22 @@ def add_restore(parser: Parser) -> None:
     add_dry_run_argument(parser)
 
 
+def add_preflight(parser: Parser) -> None:
+    parser.add_argument(
+        "--store", type=path, required=True, metavar="ROOT", help="the broker's storePathRootDir, a local path"
+    )
+    parser.add_argument(
+        "--broker-conf", type=path, metavar="FILE", help="the broker.conf with which the broker will be started"
+    )
+    parser.add_argument(
+        "--set", dest="settings", type=setting, action=Gather, metavar="NAME=VALUE", help="a setting, before the file's"
+    )
+    parser.add_argument(
+        "--broker-version", choices=VERSIONS, help="the release that will be started (default: what the store shows)"
+    )
+    parser.add_argument("--metrics", type=path, metavar="FILE", help="write the answer in Prometheus' text format, too")
+
+
 def add_verify(parser: Parser) -> None:
     add_log_arguments(parser)
     add_topic_argument(parser)

@@ -64,6 +64,12 @@ JOBS = {
     "restore": Job(
         "jobs.publish.restore", "the way back from a publish", config.RestoreOptions, job_arguments.add_restore
     ),
+    "preflight": Job(
+        "jobs.preflight.preflight",
+        "say whether a broker may be started on a store, and what its start would lose",
+        config.PreflightOptions,
+        job_arguments.add_preflight,
+    ),
     "verify": Job(
         "jobs.verify.verify",
         "compare consume queues, index and checkpoint with the log",

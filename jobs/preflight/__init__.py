@@ -1,0 +1,1 @@
+"""``preflight``: one answer before a broker is started. The rules are those of ``jobs.safety``."""

@@ -1,0 +1,54 @@
+"""``preflight``: may a broker be started on this store? One line with the answer, then a reason a line, with its cure.
+
+It reads ends of queues, configuration, checkpoint and the last part of the log, and starts no Spark: a line in
+systemd's ``ExecStartPre`` can wait for it. Exit code 0 is safe, with or without notes, 1 is not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from jobs.config import PreflightOptions
+from jobs.preflight import metrics
+from jobs.reporting import Report, Reporter
+from jobs.safety.answer import judge
+from jobs.safety.evidence import Evidence, gather
+from jobs.safety.reason import Answer
+from jobs.safety.start_settings import read_settings
+
+_UNSAFE = 1
+
+
+def run(options: PreflightOptions, reporter: Reporter) -> Report:
+    """Returns the answer for one store."""
+    begun = time.monotonic()
+    os.environ.setdefault("ROCKETMQ_STORE_SPARK_KERNELS", "numpy")  # to load compiled ones takes longer than the work
+    settings = read_settings(options.broker_conf, options.settings)
+    if not settings.told:
+        reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
+    evidence = gather(options.store, settings, options.broker_version)
+    answer = judge(evidence)
+    seconds = round(time.monotonic() - begun, 3)
+    if options.metrics is not None:
+        metrics.write(options.metrics, evidence.root, answer, seconds)
+    return report_of(evidence, answer, seconds)
+
+
+def report_of(evidence: Evidence, answer: Answer, seconds: float) -> Report:
+    """Returns the report of an answer; its text is the answer's lines."""
+    return Report(
+        "preflight",
+        "ok" if answer.safe else "differences",
+        exit_code=0 if answer.safe else _UNSAFE,
+        text="\n".join(answer.lines()),
+        **answer.facts(),
+        store=evidence.root,
+        log_begin=evidence.log.begin,
+        log_end=evidence.tail.end,
+        log_read_from=evidence.tail.begin,
+        queues=len(evidence.queues),
+        after_crash=evidence.after_crash,
+        broker_version=evidence.rules.version,
+        seconds=seconds,
+    )

@@ -1,0 +1,44 @@
+"""The answer for a store: all rules, in the order in which a start would meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from jobs.safety import configuration, files_and_space, offsets, queues_and_log, retention, timers_and_epochs
+from jobs.safety.evidence import Evidence, gather
+from jobs.safety.reason import Answer, Reason, answer_of
+from jobs.safety.start_settings import StartSettings
+
+Rule = Callable[[Evidence], Iterator[Reason]]
+RULES: tuple[Rule, ...] = (
+    files_and_space.store_in_use,
+    files_and_space.log_files,
+    files_and_space.not_the_brokers,
+    configuration.store_type,
+    configuration.config_files,
+    queues_and_log.log_missing,
+    queues_and_log.log_damaged,
+    queues_and_log.queue_files,
+    queues_and_log.messages_not_served,
+    offsets.committed_beyond_queue,
+    offsets.delay_offsets_beyond_queue,
+    retention.messages_deleted,
+    timers_and_epochs.timer_state,
+    timers_and_epochs.epoch_file,
+    files_and_space.free_space,
+    configuration.topics_not_configured,
+    configuration.queues_fewer_than_configured,
+    queues_and_log.units_beyond_log,
+    queues_and_log.torn_tail,
+    offsets.committed_before_queue,
+)
+
+
+def judge(evidence: Evidence) -> Answer:
+    """Returns the answer for what was gathered."""
+    return answer_of([reason for rule in RULES for reason in rule(evidence)])
+
+
+def safe_to_start(root: str, settings: StartSettings, version: str | None = None) -> Answer:
+    """Returns whether a broker with these settings may be started on a store."""
+    return judge(gather(root, settings, version))

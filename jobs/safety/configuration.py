@@ -1,0 +1,200 @@
+"""Rules on the files of ``config/``: torn, empty and lost ones, and the storeType against what is in databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.safety.evidence import Evidence
+from jobs.safety.reason import Reason
+from storeformat.store.config_files import ConfigFile, Content
+
+_ALWAYS_THERE = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
+"""What every broker writes within seconds of its first start."""
+_WITHOUT = {
+    "topics.json": "no client finds its topics, their messages are not served",
+    "consumerOffset.json": "every group begins anew: it reads messages again, or skips those it has not read",
+    "subscriptionGroup.json": "groups have to be made again; retries and switches of theirs are forgotten",
+    "delayOffset.json": "every delayed message that is still in the log is delivered again",
+    "consumerFilter.json": "SQL92 filters are unknown until their consumers are back",
+    "consumerOrderInfo.json": "what ordered POP consumers hold is delivered again",
+    "timermetrics": "counts of waiting timer messages begin at 0",
+}
+_HARMLESS = frozenset({"consumerFilter.json", "timermetrics"})
+_OLDER_MS = 60_000
+
+
+def config_files(evidence: Evidence) -> Iterator[Reason]:
+    """Yields files of ``config/`` that a broker does not take as they are: it reads ``.bak``, nothing, or does not
+    start.
+
+    Mirrors ConfigManager#load and #loadBak (4.9.8 to 5.5.0) and BrokerController#initialize, which ends where one of
+    them returns false.
+    """
+    if evidence.rocksdb_queues:
+        return
+    lost = [name for name in _ALWAYS_THERE if evidence.configs[name].is_absent]
+    if len(lost) == len(_ALWAYS_THERE):
+        if evidence.log.segments:
+            yield Reason(
+                "config_absent",
+                f"{evidence.place('config')} holds no topics, groups and offsets: the broker starts with none",
+                found="none of " + ", ".join(_ALWAYS_THERE),
+                cure="put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
+                unsafe=False,
+            )
+        lost = []
+    for name, config in evidence.configs.items():
+        if name in lost:
+            yield _nothing(evidence, config, "absent, and so is its .bak")
+        elif not config.is_absent:
+            yield from _judged(evidence, config)
+
+
+def _judged(evidence: Evidence, config: ConfigFile) -> Iterator[Reason]:
+    main, backup = config.main, config.backup
+    if config.ends_the_start:
+        yield Reason(
+            "config_torn",
+            f"{config.name} is {main.content.value} and its .bak torn: the broker does not start",
+            found=f"{main.content.value}, .bak torn ({backup.why})",
+            expected="JSON",
+            cure=f"put a sound copy in place, or move {backup.path} away: then {_WITHOUT[config.name]}",
+        )
+    elif config.taken is backup:
+        age = max(main.modified_ms - backup.modified_ms, 0) if main.modified_ms else 0
+        yield Reason(
+            "config_backup",
+            f"{config.name} is {main.content.value}: the broker takes its .bak"
+            + (f", {age // 1000} s older" if age >= 1000 else ""),
+            found=main.content.value,
+            expected="JSON",
+            cure=f"nothing, if {backup.path} is as new as what was lost",
+            unsafe=False,
+        )
+    elif config.taken is None:
+        why = f" ({main.why})" if main.why else ""
+        yield _nothing(evidence, config, f"{main.content.value}{why}, and its .bak {backup.content.value}")
+
+
+def _nothing(evidence: Evidence, config: ConfigFile, found: str) -> Reason:
+    cure = f"put a sound {config.name} into {evidence.place('config')}: an older copy, or a replica's"
+    if config.name == "topics.json":
+        cure += "; rebuild --topics-json makes one from the log"
+    return Reason(
+        "config_lost",
+        f"{config.name} is {found}: the broker starts without; {_WITHOUT[config.name]}",
+        found=found,
+        expected="JSON",
+        cure=cure,
+        unsafe=config.name not in _HARMLESS and bool(evidence.log.segments),
+    )
+
+
+def topics_not_configured(evidence: Evidence) -> Iterator[Reason]:
+    """Yields topics that have queues and no configuration: their messages are kept and reach no client.
+
+    Mirrors TopicConfigManager#load and PullMessageProcessor, which answers TOPIC_NOT_EXIST (4.9.8 to 5.5.0).
+    """
+    topics = evidence.configs["topics.json"].value
+    if topics is None or evidence.rocksdb_queues:
+        return
+    lacking = sorted({topic for topic, _ in evidence.queues if topic not in topics and not _is_the_brokers(topic)})
+    if lacking:
+        shown = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
+        yield Reason(
+            "topics_not_configured",
+            f"{len(lacking)} topics have queues and are not in topics.json: {shown}; no client finds them",
+            found=lacking,
+            cure="rebuild --topics-json adds them; publish puts the file in place",
+            unsafe=False,
+        )
+
+
+def _is_the_brokers(topic: str) -> bool:
+    return topic in _MADE_BY_BROKER or topic.startswith(("rmq_sys_", "RMQ_SYS_", "%LMQ%"))
+
+
+_MADE_BY_BROKER = frozenset(
+    ("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
+     "TRANS_CHECK_MAX_TIME_TOPIC")
+)  # fmt: skip
+
+
+def queues_fewer_than_configured(evidence: Evidence) -> Iterator[Reason]:
+    """Yields topics of which some queues have messages and others, which topics.json says to exist, no files.
+
+    Mirrors ConsumeQueueStore#findOrCreateConsumeQueue (4.9.8 to 5.5.0): the first message makes a queue that begins at
+    0. A queue that never had a message looks the same, so this alone is no loss.
+    """
+    topics = evidence.configs["topics.json"].value
+    if topics is None or evidence.rocksdb_queues:
+        return
+    lacking = []
+    for topic, queues in sorted(topics.items()):
+        there = {queue_id for name, queue_id in evidence.queues if name == topic}
+        missing = sorted(set(range(queues.write)) - there)
+        if there and missing and not _is_the_brokers(topic) and queues.write <= 1024:
+            lacking += [f"{topic}:{queue_id}" for queue_id in missing]
+    if lacking:
+        shown = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
+        yield Reason(
+            "queues_fewer_than_configured",
+            f"{len(lacking)} queues of topics with messages have no files: {shown}; if they had messages, those are "
+            "not served and the queues begin again at 0",
+            found=lacking[:1000],
+            cure="verify compares all queues with the log",
+            unsafe=False,
+        )
+
+
+def store_type(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a storeType that does not go with the queues that are there.
+
+    Mirrors MessageStoreConfig#isEnableRocksDBStore and BrokerController#initializeMessageStore (5.2.0 to 5.5.0): with
+    defaultRocksDB queues, topics, groups and offsets are read from databases alone, else from files alone; and
+    RocksDBConsumeQueueStore of 5.5.0, which does not start where the other path of useSeparateStorePathForRocksdbCQ
+    holds a database.
+    """
+    databases = evidence.rocksdb
+    has_database = databases.queues or databases.queues_apart
+    files_there = any(queue.end_offset >= 0 for queue in evidence.queues.values())
+    if evidence.rocksdb_queues:
+        if evidence.log.segments and not has_database:
+            yield _no_database(evidence)
+        apart = evidence.settings.flag("useSeparateStorePathForRocksdbCQ", default=False)
+        if databases.queues_apart if not apart else databases.queues:
+            yield Reason(
+                "store_type",
+                "queues lie in the database of the other path: with these settings the broker does not start",
+                found="consumequeue_rocksdb/" if not apart else "consumequeue/CURRENT",
+                expected=f"useSeparateStorePathForRocksdbCQ={str(not apart).lower()}",
+                cure=f"set useSeparateStorePathForRocksdbCQ={str(not apart).lower()} in broker.conf",
+            )
+    elif (has_database and not files_there) or (databases.configuration and _has_no_json(evidence)):
+        found = [*(["consume queues"] if has_database else []), *databases.configuration]
+        yield Reason(
+            "store_type",
+            f"{', '.join(found)} are in RocksDB, but storeType says files: the broker would see none of it, and new "
+            "messages would begin at queue offset 0",
+            found=evidence.settings.text("storeType", "default"),
+            expected="defaultRocksDB",
+            cure="set storeType=defaultRocksDB in broker.conf; or, to change to files: rebuild and publish first",
+        )
+
+
+def _has_no_json(evidence: Evidence) -> bool:
+    return all(evidence.configs[name].main.content is not Content.SOUND for name in _ALWAYS_THERE)
+
+
+def _no_database(evidence: Evidence) -> Reason:
+    count, files_there = len(evidence.log.segments), len(evidence.queues)
+    return Reason(
+        "store_type",
+        f"storeType is defaultRocksDB and there is no database of queues: the broker reads them again from the last "
+        f"ten of {count} segments at most (5.4.0 and later; up to 5.3.3 not at all, or from all of them)"
+        + (f"; the {files_there} queues in files are not looked at" if files_there else ""),
+        found="no database",
+        expected="consumequeue/CURRENT",
+        cure="put the databases back (consumequeue/, config/), or set storeType=default and publish a rebuild",
+        unsafe=count > 10 or not evidence.rules.bounded_recovery,
+    )

@@ -1,0 +1,138 @@
+"""What lies in a store and what its broker.conf says: everything that the rules judge, read once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from jobs.safety.log_files import LogFiles, read_log_files
+from jobs.safety.log_tail import LogTail, read_tail
+from jobs.safety.recovery import Redispatch, redispatch
+from jobs.safety.start_settings import StartSettings
+from storeformat.errors import MissingInput, NotAStore
+from storeformat.log import dledger
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import durable, files, local_status, locations
+from storeformat.storage.local_status import FileStatus
+from storeformat.store import checkpoint
+from storeformat.store.broker_rules import BrokerRules, ReleaseSigns, guess_version, rules_of
+from storeformat.store.checkpoint import StoreCheckpoint
+from storeformat.store.config_files import DECODERS, ConfigFile, read_config
+from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, LOCK, ROCKSDB_QUEUES, ROCKSDB_STORE
+from storeformat.store.not_rebuilt import holds_pairs
+from storeformat.store.queue_ends import QueueEnd, queue_ends
+from storeformat.store.timer_files import TimerFiles, read_timer_files
+
+
+@dataclass(frozen=True)
+class RocksDb:
+    """Which databases of a store hold something: queues in ``consumequeue/`` or on a path of their own, and the
+    configuration.
+    """
+
+    queues: bool = False
+    queues_apart: bool = False
+    configuration: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A store as the rules see it. ``now_ms`` is the time of the check; ``live`` says that its lock is held."""
+
+    root: str
+    settings: StartSettings
+    rules: BrokerRules
+    log: LogFiles
+    tail: LogTail
+    queues: Mapping[tuple[str, int], QueueEnd]
+    configs: Mapping[str, ConfigFile]
+    timers: TimerFiles
+    rocksdb: RocksDb
+    checkpoint: StoreCheckpoint | None
+    redispatch: Redispatch
+    after_crash: bool = False
+    live: bool = False
+    now_ms: int = 0
+
+    @property
+    def rocksdb_queues(self) -> bool:
+        """Whether broker.conf puts queues into RocksDB (MessageStoreConfig#isEnableRocksDBStore)."""
+        return self.settings.text("storeType", "default").lower() == "defaultrocksdb"
+
+    @cached_property
+    def furthest_unit(self) -> int:
+        return max((queue.end_offset for queue in self.queues.values() if not queue.ends_in_pre_blank), default=-1)
+
+    @property
+    def owner(self) -> FileStatus | None:
+        """The directory of the log: its owner is the broker's user."""
+        return local_status.status_of(self.log.directories[0])
+
+    def place(self, *parts: str) -> str:
+        return locations.join(self.root, *parts)
+
+
+def gather(root: str, settings: StartSettings, version: str | None = None, now_ms: int | None = None) -> Evidence:
+    """Returns the evidence of a store; raises MissingInput and NotAStore where there is none."""
+    root = locations.absolute(root)
+    if not locations.is_local(root):
+        raise NotAStore("a broker starts on a local disk; this is none", path=root)
+    if not files.exists(root):
+        raise MissingInput("there is no such store", path=root)
+    log = read_log_files(root, settings)
+    if all(local_status.status_of(path) is None for path in log.directories):
+        raise MissingInput(
+            "there is no commit log", path=log.directories[0], advice="--store must be the broker's storePathRootDir"
+        )
+    page = _checkpoint(root)
+    rules = rules_of(version or guess_version(_signs(root, page))[0])
+    queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends(root)}
+    furthest = max((queue.end_offset for queue in queues.values() if not queue.ends_in_pre_blank), default=-1)
+    after_crash = files.exists(locations.join(root, ABORT))
+    again = redispatch(log.segments, page or StoreCheckpoint(), rules, settings, furthest, after_crash=after_crash)
+    segments = log.segments
+    if log.of_group:
+        segments = tuple(replace(segment, framing=dledger.ENTRIES) for segment in segments)
+    return Evidence(
+        root=root,
+        settings=settings,
+        rules=rules,
+        log=log,
+        tail=read_tail(segments, furthest, DecodeRules(split_parser=rules.split_parser, as_broker=True)),
+        queues=queues,
+        configs={name: read_config(root, name) for name in DECODERS},
+        timers=read_timer_files(root),
+        rocksdb=RocksDb(
+            holds_pairs(locations.join(root, CONSUME_QUEUE)),
+            holds_pairs(locations.join(root, ROCKSDB_QUEUES)),
+            tuple(name for name in _DATABASES if holds_pairs(locations.join(root, "config", name))),
+        ),
+        checkpoint=page,
+        redispatch=again,
+        after_crash=after_crash,
+        live=durable.is_live(locations.join(root, LOCK)),
+        now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
+    )
+
+
+_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
+
+
+def _checkpoint(root: str) -> StoreCheckpoint | None:
+    path = locations.join(root, CHECKPOINT)
+    size = files.size_of(path)
+    if not size:
+        return None
+    if size > 1 << 20:
+        raise NotAStore("this is no checkpoint", path=path, found=size, expected=f"{checkpoint.PAGE_SIZE} bytes")
+    return checkpoint.parse_checkpoint(files.read_bytes(path))
+
+
+def _signs(root: str, page: StoreCheckpoint | None) -> ReleaseSigns:
+    """Returns what a store shows of the release that wrote it, without a look into index files."""
+    tail: tuple[int, ...] = ()
+    if page is not None and checkpoint.is_plausible(page.to_bytes()):
+        tail = (page.master_flushed_offset, page.confirm_phy_offset, page.logics_physical_offset)
+    return ReleaseSigns(files.exists(locations.join(root, ROCKSDB_STORE)), tail)

@@ -1,0 +1,150 @@
+"""Rules on files as such: those that end a start, those that the broker's user cannot open, and space for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.safety.evidence import Evidence
+from jobs.safety.reason import Reason
+from storeformat.storage import local_status
+from storeformat.storage.local_status import FileStatus
+from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK
+
+_STOPS_WRITES = 90
+"""Percent in use from which on a broker takes no message (diskSpaceWarningLevelRatio)."""
+
+
+def store_in_use(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a store whose lock is held.
+
+    Mirrors DefaultMessageStore#start, "Lock failed, MQ already started" (4.2.0 to 5.5.0).
+    """
+    if evidence.live:
+        yield Reason(
+            "store_in_use",
+            f"a process holds {evidence.place(LOCK)}: a broker runs on this store, a second one does not start",
+            found="held",
+            expected="free",
+            cure="stop that broker first",
+        )
+
+
+def log_files(evidence: Evidence) -> Iterator[Reason]:
+    """Yields every file of the log that ends a start: stray ones, wrong lengths, directories, gaps.
+
+    Mirrors MappedFileQueue#load and #doLoad: another length ends the start, 4.9.2 apart; so does a name that is no
+    number. From 5.1.0 on directories are passed over, from 5.1.3 on an empty last file is deleted.
+    """
+    log = evidence.log
+    for file in log.stray:
+        yield Reason(
+            "stray_file",
+            f"{file.path} is no segment: the broker does not start",
+            found=file.name,
+            expected="20 digits",
+            cure=f"mv {file.path} {evidence.root}/..",
+        )
+    for file in log.wrong_size:
+        yield Reason(
+            "segment_size",
+            f"{file.path} has {file.size} bytes: the broker does not start",
+            found=file.size,
+            expected=log.size,
+            cure="set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
+        )
+    if (empty := log.empty_last) is not None:
+        kept = not evidence.rules.search_by_store_time
+        yield Reason(
+            "segment_size",
+            f"{empty.path} has no bytes: the broker "
+            + ("does not start" if kept else "deletes it (5.1.3 and later; 5.1.1 and 5.1.2 do not start)"),
+            found=0,
+            expected=log.size,
+            cure=f"rm {empty.path}",
+            unsafe=kept,
+        )
+    if log.folders and not evidence.rules.search_min_offset:
+        for folder in log.folders:
+            yield Reason(
+                "stray_file",
+                f"{folder.path} is a directory in the log: a broker before 5.1.0 does not start",
+                found=folder.name,
+                expected="segments",
+                cure=f"mv {folder.path} {evidence.root}/..",
+            )
+    for before, after in log.gaps:
+        if before.size == log.size and after.size in (log.size, 0):
+            yield Reason(
+                "segment_missing",
+                f"a segment is missing between {before.path} and {after.name}: what it held is not served, and the "
+                "broker finds wrong segments for offsets behind it",
+                found=int(after.name),
+                expected=int(before.name) + log.size,
+                cure="put the segment back, or rebuild --on-damage salvage",
+            )
+
+
+def not_the_brokers(evidence: Evidence) -> Iterator[Reason]:
+    """Yields files that the user who owns the log may not open for writing: a lock that root made is enough.
+
+    Mirrors DefaultMessageStore's RandomAccessFile of ``lock``, DefaultMappedFile#init, StoreCheckpoint and
+    ConfigManager#persist, which all open for reading and writing (4.9.8 to 5.5.0).
+    """
+    owner = evidence.owner
+    if owner is None or owner.owner == 0:
+        return
+    shut = [file for file in _opened_files(evidence) if not file.may_write(owner.owner, owner.group)]
+    if shut:
+        yield Reason(
+            "files_not_writable",
+            f"the user {owner.owner}, who owns the log, may not write {len(shut)} files or directories: "
+            + ", ".join(file.path for file in shut[:3])
+            + (" ..." if len(shut) > 3 else "")
+            + "; the broker does not start, or fails at its first write",
+            found=[file.path for file in shut[:100]],
+            expected=f"owner {owner.owner}:{owner.group}",
+            cure=f"chown -R {owner.owner}:{owner.group} {evidence.root}",
+        )
+
+
+def _opened_files(evidence: Evidence) -> Iterator[FileStatus]:
+    for name in ("", LOCK, CHECKPOINT, ABORT, "config", INDEX, "consumequeue"):
+        status = local_status.status_of(evidence.place(name) if name else evidence.root)
+        if status is not None:
+            yield status
+    yield from evidence.log.files
+    for name in ("config", INDEX):
+        yield from (entry for entry in local_status.statuses_in(evidence.place(name)) if not entry.is_directory)
+    for queue in evidence.queues.values():
+        yield from queue.files
+
+
+def free_space(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a disk without room for the next segment, or so full that the broker takes no message.
+
+    Mirrors AllocateMappedFileService, DefaultMappedFile#init (a sparse file: writes into its map end the process where
+    the disk is full) and CleanCommitLogService#isSpaceToDelete (4.9.8 to 5.5.0).
+    """
+    if not evidence.log.segments:
+        return
+    directory = evidence.log.directories[0]
+    space = local_status.space_of(directory)
+    if space.available < evidence.log.size:
+        yield Reason(
+            "free_space",
+            f"{directory} has {space.available:,} bytes free and the next segment needs {evidence.log.size:,}: the "
+            "broker ends, or loses messages, when it writes there",
+            found=space.available,
+            expected=evidence.log.size,
+            cure="free some space, or add a path to storePathCommitLog",
+        )
+    elif space.used_percent > _STOPS_WRITES:
+        yield Reason(
+            "free_space",
+            f"the disk of {directory} is {space.used_percent} % full: the broker takes no new message above "
+            f"{_STOPS_WRITES} %",
+            found=space.used_percent,
+            expected=f"at most {_STOPS_WRITES}",
+            cure="free some space",
+            unsafe=False,
+        )

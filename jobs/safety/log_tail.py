@@ -1,0 +1,166 @@
+"""The last part of a log, read and checked as recovery does: its records, where it ends, and why.
+
+At most ``READ_AT_MOST`` bytes are read, from the head of a segment or, in a longer one, from a certified record on. So
+a check of the start takes a second whatever the log's length; what lies before is ``verify``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from storeformat.arrays import Int64s
+from storeformat.errors import RecordDefect
+from storeformat.log.block_window import BlockWindow, search_certificate
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Segment
+from storeformat.message import MAX_HEAD_SIZE
+from storeformat.record.decode import DecodeRules, RecordBlock, store_timestamp_at
+from storeformat.record.dispatch import dispatched
+from storeformat.storage.files import RangeReader
+
+READ_AT_MOST = 128 << 20
+_LAST_ZEROS = 16 << 20
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """Records that go to a queue, one a row: ``offsets``, ``ends`` (behind them), ``queue_offsets``, and ``key_of``
+    into ``keys`` (topic, queue id). ``begin`` and ``end`` are the part of the log that was read; ``defect`` says why it
+    ended, ``goes_on_at`` where the first younger record lies behind the place where it broke.
+    """
+
+    begin: int = 0
+    end: int = 0
+    offsets: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    ends: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    queue_offsets: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    key_of: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    keys: tuple[tuple[str, int], ...] = ()
+    defect: RecordDefect = RecordDefect.UNWRITTEN
+    goes_on_at: int | None = None
+    last_store_timestamp: int = 0
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether it ends with bytes that are no record, and nothing younger comes after them."""
+        return self.defect not in (RecordDefect.OK, RecordDefect.UNWRITTEN) and self.goes_on_at is None
+
+
+class _Rows:
+    """Gathers the rows of a tail, block by block."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
+        self.numbers: dict[tuple[str, int], int] = {}
+        self.time = 0
+
+    def add(self, block: RecordBlock) -> None:
+        self.time = int(block.heads.store_timestamp[-1])
+        rows = np.flatnonzero(dispatched(block))
+        heads = block.heads
+        queue_ids = heads.queue_id[rows].astype(np.int64)
+        combined = block.topic_codes[rows].astype(np.int64) << 32 | queue_ids
+        unique, inverse = np.unique(combined, return_inverse=True)
+        names = [block.topics[int(code) >> 32].decode("utf-8", "replace") for code in unique]
+        own = [
+            self.numbers.setdefault((name, int(code) & 0xFFFFFFFF), len(self.numbers))
+            for name, code in zip(names, unique, strict=True)
+        ]
+        offsets = block.offsets[rows]
+        keys = np.array(own, np.int64)[inverse] if own else np.zeros(0, np.int64)
+        self.parts.append((offsets, offsets + heads.total_size[rows], heads.queue_offset[rows], keys))
+
+    def columns(self) -> tuple[Int64s, ...]:
+        if not self.parts:
+            return tuple(np.zeros(0, np.int64) for _ in range(4))
+        return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
+
+
+def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRules) -> LogTail:
+    """Returns the tail of a log; ``furthest_unit`` is where the furthest consume queue ends, -1 without any."""
+    written = [segment for segment in segments if any(_head(segment))]
+    if not written:
+        return LogTail(end=segments[0].base if segments else 0)
+    at, start = _start(segments, written[-1], furthest_unit)
+    rows, position, defect = _Rows(), start, RecordDefect.OK
+    for segment in segments[at:]:
+        with RangeReader(segment.path) as reader:
+            if furthest_unit <= segment.base and rows.time and _begins_older(reader, segment, rows.time):
+                break  # a leftover: the file was used before, or the log was cut at its end
+            walk = chain_from(BlockWindow(reader, segment), max(start, segment.base), rules)
+            for block in walk:
+                rows.add(block)
+        position, defect = walk.position, walk.defect
+        if walk.ended != ChainEnd.BLANK:
+            break
+        position, defect = segment.end, RecordDefect.OK
+    goes_on = _younger_record(segments, position, furthest_unit, rows.time, defect)
+    offsets, ends, queue_offsets, key_of = rows.columns()
+    return LogTail(
+        start, position, offsets, ends, queue_offsets, key_of, tuple(rows.numbers), defect, goes_on, rows.time
+    )
+
+
+def _start(segments: Sequence[Segment], last: Segment, furthest_unit: int) -> tuple[int, int]:
+    """Returns the number of the first segment to read, and where in it a record is known to begin."""
+    at = list(segments).index(last)
+    if last.size > READ_AT_MOST:
+        known = furthest_unit if last.base < furthest_unit <= last.end else last.base
+        wanted = max(known - READ_AT_MOST, last.base)
+        if wanted > last.base:
+            with RangeReader(last.path) as reader:
+                found = search_certificate(BlockWindow(reader, last), wanted, known, last.end).first
+            return at, last.base if found is None else found
+        return at, last.base
+    count = max(READ_AT_MOST // last.size, 1)
+    first = max(at - count + 1, 0)
+    return first, segments[first].base
+
+
+def _begins_older(reader: RangeReader, segment: Segment, last_time: int) -> bool:
+    """Returns whether a segment begins with a record that is older than the one before the segment."""
+    if segment.size < MAX_HEAD_SIZE:
+        return False
+    found = search_certificate(BlockWindow(reader, segment), segment.base, segment.base + 1, segment.end).first
+    return found is not None and store_timestamp_at(reader, 0) < last_time
+
+
+def _head(segment: Segment) -> bytes:
+    head = bytearray(min(8, segment.size))
+    with RangeReader(segment.path) as reader:
+        reader.read_into(0, memoryview(head))
+    return bytes(head)
+
+
+def _younger_record(
+    segments: Sequence[Segment], position: int, furthest_unit: int, last_time: int, defect: RecordDefect
+) -> int | None:
+    """Returns where the log goes on behind the place where its chain broke: the first certified record that is not
+    older than the last one before. Older ones are leftovers that a truncation leaves.
+
+    Behind zeros it is searched only where a queue points there, and a little way on.
+    """
+    for segment in segments:
+        if segment.end <= position:
+            continue
+        begin = max(position + 1, segment.base) if segment.base <= position else segment.base
+        stop = segment.end
+        if defect == RecordDefect.UNWRITTEN and segment.base <= position:
+            stop = min(max(furthest_unit, position + _LAST_ZEROS), segment.end)
+        elif segment.base > position:
+            stop = segment.base + 1
+        with RangeReader(segment.path) as reader:
+            window = BlockWindow(reader, segment)
+            found = search_certificate(window, begin, stop, segment.end).first
+            while found is not None:
+                if (
+                    found + MAX_HEAD_SIZE <= segment.end
+                    and store_timestamp_at(reader, found - segment.base) >= last_time
+                ):
+                    return found
+                found = search_certificate(window, found + 1, stop, segment.end).first
+    return None

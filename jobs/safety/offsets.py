@@ -1,0 +1,112 @@
+"""Rules on offsets that lie outside of their queues: those that groups committed, and those of delay levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jobs.safety.evidence import Evidence
+from jobs.safety.reason import Reason
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.store import queue_ends
+from storeformat.store.queue_ends import QueueEnd
+
+_MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
+
+
+def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
+    """Returns the queue offset behind a queue's last message once recovery is over: units that point behind the log's
+    end are cut, records that are dispatched again are added.
+    """
+    queue, tail = evidence.queues.get(key), evidence.tail
+    end = 0 if queue is None else queue.end
+    if queue is not None and tail.end and queue.end_offset > tail.end and not queue.ends_in_pre_blank:
+        end = min(end, queue_ends.offset_at(queue, tail.end))
+    if key in tail.keys:
+        rows = np.flatnonzero(tail.key_of == tail.keys.index(key))
+        again = [row for row in rows[-1:].tolist() if evidence.redispatch.covers(int(tail.offsets[row]))]
+        end = max([end, *(int(tail.queue_offsets[row]) + 1 for row in again)])
+    return end
+
+
+def committed_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
+    """Yields groups whose committed offset lies behind the end of its queue: new messages get lower offsets, and the
+    group skips them until the queue has caught up.
+
+    Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
+    OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
+    """
+    if evidence.rocksdb_queues:
+        return
+    topics = evidence.configs["topics.json"].value
+    for (topic, group), offsets in sorted((evidence.configs["consumerOffset.json"].value or {}).items()):
+        for queue_id, committed in sorted(offsets.items()):
+            end = end_after_start(evidence, (topic, queue_id))
+            if committed <= end:
+                continue
+            deleted = topics is not None and topic not in topics and not topic.startswith(_MADE_WITHOUT_QUEUES)
+            yield Reason(
+                "committed_beyond_queue",
+                f"group {group} has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it "
+                f"would skip the next {committed - end} messages"
+                + (", but the topic is not configured" if deleted else ""),
+                found=committed,
+                expected=f"at most {end}",
+                cure=f'in {evidence.place("config", "consumerOffset.json")}, "{topic}@{group}", set '
+                f"{queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
+                unsafe=not deleted,
+            )
+
+
+def committed_before_queue(evidence: Evidence) -> Iterator[Reason]:
+    """Yields groups whose committed offset lies before the first message of its queue: what lies between is gone.
+
+    Mirrors DefaultMessageStore#getMessage with OFFSET_TOO_SMALL (4.9.8 to 5.5.0): the group goes on at the first one.
+    """
+    if evidence.rocksdb_queues:
+        return
+    begins: dict[tuple[str, int], int] = {}
+    for (topic, group), offsets in sorted((evidence.configs["consumerOffset.json"].value or {}).items()):
+        for queue_id, committed in sorted(offsets.items()):
+            queue = evidence.queues.get((topic, queue_id))
+            if queue is None or committed >= queue.end:
+                continue
+            begin = begins.setdefault((topic, queue_id), _begin(evidence, queue))
+            if committed < begin:
+                yield Reason(
+                    "committed_before_queue",
+                    f"group {group} has committed {committed} in queue {queue_id} of {topic}, which begins at {begin}: "
+                    f"the {begin - committed} messages between are not in the log any more",
+                    found=committed,
+                    expected=f"at least {begin}",
+                    unsafe=False,
+                )
+
+
+def _begin(evidence: Evidence, queue: QueueEnd) -> int:
+    """Returns the queue offset of the first message that the log holds."""
+    return max(queue.begin, queue_ends.offset_at(queue, evidence.log.begin)) if evidence.log.begin else queue.begin
+
+
+def delay_offsets_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
+    """Yields delay levels whose offset lies behind the end of their queue.
+
+    Mirrors ScheduleMessageService#correctDelayOffset (4.9.2 to 5.5.0), which sets it to the end; releases before let
+    the level skip messages. Level n has queue n - 1.
+    """
+    if evidence.rocksdb_queues:
+        return
+    corrected = not evidence.rules.split_parser
+    for level, offset in sorted((evidence.configs["delayOffset.json"].value or {}).items()):
+        end = end_after_start(evidence, (SCHEDULE_TOPIC, level - 1))
+        if offset > end:
+            then = "the broker sets it back" if corrected else f"the level would skip the next {offset - end} messages"
+            yield Reason(
+                "delay_offset_beyond_queue",
+                f"delay level {level} stands at {offset}, its queue ends at {end}: {then}",
+                found=offset,
+                expected=f"at most {end}",
+                cure=f"in {evidence.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{end}",
+                unsafe=not corrected,
+            )

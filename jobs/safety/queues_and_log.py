@@ -1,0 +1,235 @@
+"""Rules on queues against the log: what is not served, what a recovery cuts, and how the log ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jobs.safety.evidence import Evidence
+from jobs.safety.reason import Reason
+from storeformat.arrays import Bools, Int64s
+
+_VERIFY = "rebuild and publish before the start; verify names every message"
+
+
+def log_missing(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a log without segments beside queues that have messages: the broker deletes those.
+
+    Mirrors CommitLog#recoverNormally and #recoverAbnormally, "The commitlog files are deleted" (4.9.8 to 5.5.0).
+    """
+    count = sum(queue.end_offset >= 0 for queue in evidence.queues.values())
+    if not evidence.log.files and count:
+        yield Reason(
+            "log_missing",
+            f"the log has no segment and {count} queues have messages: the broker deletes the queues and begins at 0",
+            found=0,
+            expected="segments in " + ", ".join(evidence.log.directories),
+            cure="put the segments back, or storePathCommitLog right",
+        )
+
+
+def messages_not_served(evidence: Evidence) -> Iterator[Reason]:
+    """Yields messages at the end of the log that are in no queue, and which the release's recovery does not put there.
+
+    Mirrors CommitLog#recoverNormally and #recoverAbnormally, DefaultMessageStore#start (4.9.8 to 5.5.0); see
+    ``recovery`` for what each release makes good. From then on the queues reach the log's end, and no later start
+    looks back.
+    """
+    tail = evidence.tail
+    if evidence.rocksdb_queues or evidence.log.of_group or not len(tail.offsets):
+        return
+    not_served = _beyond_queues(evidence) & ~_dispatched_again(evidence)
+    certain, doubtful = _by_certainty(evidence, not_served)
+    everything = evidence.furthest_unit < tail.begin and not evidence.redispatch.covers(evidence.log.begin)
+    at_least = "at least " if everything and tail.begin > evidence.log.begin else ""
+    for rows, unsafe in ((certain, True), (doubtful, False)):
+        if not rows.size:
+            continue
+        first = int(tail.offsets[rows[0]])
+        names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
+        shown = ", ".join(f"{topic}:{queue_id}" for topic, queue_id in names[:5])
+        shown += f" and {len(names) - 5} more" if len(names) > 5 else ""
+        start = "a start after a crash" if evidence.after_crash else "a start after a clean stop"
+        yield Reason(
+            "messages_not_served",
+            f"{at_least if unsafe else ''}{rows.size:,} messages from offset {first} on are in no queue ({shown}), and "
+            f"{start} does not put them there ({_what_is_done(evidence)})"
+            + ("" if unsafe else "; their topics may have been deleted"),
+            found=int(rows.size),
+            expected=0,
+            cure=_VERIFY,
+            unsafe=unsafe,
+        )
+
+
+def _what_is_done(evidence: Evidence) -> str:
+    again = evidence.redispatch
+    if again.begin >= evidence.tail.end:
+        return "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
+    return f"it dispatches from offset {again.begin} on" + (", but the first record" if again.skipped else "")
+
+
+def _beyond_queues(evidence: Evidence) -> Bools:
+    """Returns the records of the tail that end behind the last unit of their queue."""
+    tail = evidence.tail
+    ends = [evidence.queues[key].end_offset if key in evidence.queues else -1 for key in tail.keys]
+    return np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
+
+
+def _dispatched_again(evidence: Evidence) -> Bools:
+    tail, again = evidence.tail, evidence.redispatch
+    covered = tail.offsets >= again.begin
+    return covered if again.skipped is None else covered & (tail.offsets != again.skipped)
+
+
+def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s]:
+    """Returns the rows of messages that a topic's deletion does not explain, and of those that it may.
+
+    A queue without files may be that of a deleted topic, of which the log keeps its messages: then the topic is not
+    configured, or its queues have begun anew behind them.
+    """
+    tail = evidence.tail
+    topics = evidence.configs["topics.json"].value
+    births: dict[str, int] = {}
+    for row in np.flatnonzero(tail.queue_offsets == 0).tolist():
+        births[tail.keys[int(tail.key_of[row])][0]] = int(tail.offsets[row])
+    certain = np.zeros(len(tail.keys), np.bool_)
+    anew = np.zeros(len(tail.keys), np.int64)
+    served = {topic for topic, _ in evidence.queues}
+    for number, key in enumerate(tail.keys):
+        configured = key[0] in topics if topics is not None else key[0] in served or not served
+        certain[number] = key in evidence.queues or configured
+        anew[number] = -1 if key in evidence.queues else births.get(key[0], -1)
+    older_life = tail.offsets < anew[tail.key_of]
+    sure = certain[tail.key_of] & ~older_life
+    return np.flatnonzero(not_served & sure), np.flatnonzero(not_served & ~sure)
+
+
+def units_beyond_log(evidence: Evidence) -> Iterator[Reason]:
+    """Yields queues that reach behind the end of the log: the broker cuts them there.
+
+    Mirrors ConsumeQueue#truncateDirtyLogicFiles (4.9.8 to 5.5.0). What those units were of is not in the log: a tail
+    that never reached the disk, or a copy that is shorter.
+    """
+    end = evidence.tail.end
+    if evidence.rocksdb_queues or evidence.log.of_group or not end or evidence.tail.goes_on_at is not None:
+        return
+    beyond = [queue for queue in evidence.queues.values() if queue.end_offset > end and not queue.ends_in_pre_blank]
+    if beyond:
+        furthest = max(queue.end_offset for queue in beyond)
+        yield Reason(
+            "units_beyond_log",
+            f"the log ends at offset {end}, {len(beyond)} queues have units up to {furthest}: the broker cuts those "
+            f"{furthest - end} bytes off the queues",
+            found=furthest,
+            expected=f"at most {end}",
+            cure="nothing, if the log's tail is lost; else put the missing segment back first",
+            unsafe=False,
+        )
+
+
+def log_damaged(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a log that breaks and goes on behind the break: recovery cuts it at the break.
+
+    Mirrors CommitLog#recoverNormally and MappedFileQueue#truncateDirtyFiles (4.9.8 to 5.5.0), which delete every
+    segment after the one where the first bytes are that are no record.
+    """
+    tail = evidence.tail
+    if tail.goes_on_at is None:
+        return
+    last = evidence.log.segments[-1].end
+    yield Reason(
+        "log_damaged",
+        f"the log is damaged at offset {tail.end} ({tail.defect.name}) and goes on at {tail.goes_on_at}: the broker "
+        f"cuts it at {tail.end} and deletes what follows, up to {last - tail.end:,} bytes",
+        found=tail.defect.name,
+        expected="a record",
+        cure="do not start; rebuild --on-damage salvage --repair-log DIR2, then put the repaired segments in place",
+    )
+
+
+def torn_tail(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a log that ends in bytes that are no record, with nothing after them: an append that was cut short.
+
+    Mirrors CommitLog#recoverAbnormally (4.9.8 to 5.5.0), which cuts them off: one message that was not acknowledged, or
+    not flushed.
+    """
+    tail = evidence.tail
+    if tail.is_torn and evidence.log.segments:
+        yield Reason(
+            "torn_tail",
+            f"the log ends at offset {tail.end} with bytes that are no record ({tail.defect.name}): the broker cuts "
+            "them off; that is one message at most that was being written",
+            found=tail.defect.name,
+            expected="a record, or zeros",
+            unsafe=False,
+        )
+
+
+def queue_files(evidence: Evidence) -> Iterator[Reason]:
+    """Yields queues whose files a broker does not load, or cuts.
+
+    Mirrors MappedFileQueue#doLoad: a stray file or one of another length ends the start (4.5.1 to 5.5.0, but 4.9.2);
+    ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
+    last file without a unit counts as one message, or ends the start (5.0.0 to 5.4.0).
+    """
+    sizes = {
+        batch: _common_size(
+            [file.size for queue in evidence.queues.values() if queue.batch == batch for file in queue.files]
+        )
+        for batch in (False, True)
+    }
+    for (topic, queue_id), queue in sorted(evidence.queues.items()):
+        name = f"queue {queue_id} of {topic}"
+        size = _queue_file_size(evidence, batch=queue.batch) or sizes[queue.batch]
+        wrong = [file for file in queue.files if file.size != size]
+        for file in (*queue.stray, *wrong):
+            yield Reason(
+                "queue_files",
+                f"{file.path} is no file of a queue"
+                if file in queue.stray
+                else f"{file.path} has the wrong length: the broker does not start",
+                found=file.size,
+                expected=f"{size} bytes, 20 digits as name",
+                cure=f"mv {file.path} elsewhere; rebuild makes the queue again",
+            )
+        if wrong:
+            continue
+        if queue.lost_units:
+            yield Reason(
+                "queue_files",
+                f"{name} has an unfinished file before its last one: the broker deletes the files after it, "
+                f"{queue.lost_units:,} messages are not served",
+                found=queue.lost_units,
+                expected=0,
+                cure=_VERIFY,
+            )
+        elif queue.empty_last:
+            yield Reason(
+                "queue_files",
+                f"{name} has a last file without a message: up to 5.4.0 the broker does not start, or the next message "
+                "gets a queue offset that is one too high",
+                found=queue.files[-1].path,
+                cure=f"rm {queue.files[-1].path}",
+            )
+        elif queue.ends_in_pre_blank:
+            yield Reason(
+                "queue_files",
+                f"{name} holds fillers alone: it takes no new message, and up to 4.9.8 no queue does",
+                found=queue.end,
+                cure=_VERIFY,
+            )
+
+
+def _common_size(sizes: list[int]) -> int:
+    return max(set(sizes), key=sizes.count) if sizes else 0
+
+
+def _queue_file_size(evidence: Evidence, *, batch: bool) -> int:
+    """Returns the length that broker.conf gives to queue files, 0 where it gives none."""
+    if not evidence.settings.told:
+        return 0
+    if batch:
+        return evidence.settings.number("mapperFileSizeBatchConsumeQueue", 300_000 * 46)
+    return -(-evidence.settings.number("mappedFileSizeConsumeQueue", 300_000 * 20) // 20) * 20

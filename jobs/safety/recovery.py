@@ -1,0 +1,94 @@
+"""What the recovery of a release dispatches again: the part of the log whose messages reach their queues by themselves.
+
+===============  =========================================================  ==========================================
+release          after a clean stop                                         after a crash (``abort``)
+===============  =========================================================  ==========================================
+4.5.1 to 4.9.8   from where the furthest queue ends                         from the segment that the checkpoint shows
+5.0.0 to 5.3.1   nothing                                                    the same
+5.3.2, 5.3.3     what lies behind where the furthest queue ends, but not    the same
+                 the first record there
+5.4.0 and later  the same, from the tenth-last segment on at most           the same, from the tenth-last on at most
+===============  =========================================================  ==========================================
+
+Mirrors CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover, DefaultMessageStore#start (4.9.8 to
+5.5.0), ConsumeQueueStore#isMappedFileMatchedRecover (5.5.0) and #doRecheckReputOffsetFromCq (5.0.0). A name of rules
+covers several releases: what the worst of them does is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs.safety.start_settings import StartSettings
+from storeformat.log.segments import Segment
+from storeformat.message import MAX_HEAD_SIZE
+from storeformat.record.decode import store_timestamp_at
+from storeformat.storage.files import RangeReader
+from storeformat.store.broker_rules import BrokerRules
+from storeformat.store.checkpoint import StoreCheckpoint
+
+NEVER = (1 << 63) - 1
+_MARGIN_MS = 3000
+_MOST_SEGMENTS = 10
+
+
+@dataclass(frozen=True)
+class Redispatch:
+    """Records from ``begin`` on are dispatched again, but not one that begins exactly at ``skipped``."""
+
+    begin: int = NEVER
+    skipped: int | None = None
+
+    def covers(self, offset: int) -> bool:
+        return offset >= self.begin and offset != self.skipped
+
+
+def redispatch(
+    segments: Sequence[Segment],
+    page: StoreCheckpoint,
+    rules: BrokerRules,
+    settings: StartSettings,
+    furthest_unit: int,
+    *,
+    after_crash: bool,
+) -> Redispatch:
+    """Returns what the next start dispatches again; ``furthest_unit`` is where the furthest queue ends, -1 for none."""
+    if not segments:
+        return Redispatch()
+    first = segments[0].base
+    if rules.bounded_recovery:
+        most = settings.number("commitLogRecoverMaxNum", _MOST_SEGMENTS)
+        first = segments[max(len(segments) - (most if most > 0 else _MOST_SEGMENTS), 0)].base
+    if after_crash:
+        return Redispatch(_matched(segments, page, rules, settings, first))
+    if not rules.search_min_offset or settings.flag("recheckReputOffsetFromCq", default=False):
+        return Redispatch(max(furthest_unit, segments[0].base))
+    if rules.bounded_recovery:
+        return Redispatch(max(furthest_unit, first), furthest_unit if furthest_unit >= 0 else None)
+    return Redispatch()
+
+
+def _matched(
+    segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, settings: StartSettings, first: int
+) -> int:
+    """Returns the base of the segment in which recovery after a crash begins."""
+    limit = max(min(page.physic_msg_timestamp, page.logics_msg_timestamp) - _MARGIN_MS, 0)
+    if settings.flag("messageIndexSafe", default=False):
+        limit = min(limit, page.index_msg_timestamp)
+    by_offset = rules.checkpoint_queue_offset and page.logics_physical_offset > 0  # 5.5.0
+    for segment in reversed(segments):
+        if segment.base <= first:
+            break
+        with RangeReader(segment.path) as reader:
+            head = bytearray(8)
+            reader.read_into(0, memoryview(head))
+            time = store_timestamp_at(reader, 0) if any(head) and segment.size > MAX_HEAD_SIZE else 0
+        if not time:
+            continue
+        if by_offset and segment.base <= page.logics_physical_offset:
+            return segment.base
+        later = rules.checkpoint_queue_offset and not by_offset and time <= page.logics_msg_timestamp
+        if later or (time <= limit and not by_offset):
+            return segment.base
+    return first

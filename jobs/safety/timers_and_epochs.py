@@ -1,0 +1,130 @@
+"""Rules on timer state and on the history of a controller's group."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from jobs.safety.evidence import Evidence
+from jobs.safety.reason import Reason
+from storeformat.errors import NotAStore
+from storeformat.storage import files
+from storeformat.store.timer_files import LOG, TIMER_CHECK, TIMER_TOPIC, WHEEL, WHEEL_SIZE
+
+_EPOCHS = "epochFileCheckpoint"
+_LARGEST_EPOCHS = 16 << 20
+_DEFAULT_LOG_SIZE = 100 << 20
+_FILES_REVISED = 2
+"""Files of the timer log, from its end, whose entries recovery puts back into the wheel."""
+
+
+def timer_state(evidence: Evidence) -> Iterator[Reason]:
+    """Yields combinations of timer wheel, timer log and ``timercheck`` with which waiting messages are never delivered,
+    delivered twice, or the broker does not start.
+
+    Mirrors TimerWheel's constructor, TimerLog#load and TimerMessageStore#recover, #recoverAndRevise and
+    #reviseQueueOffset (5.0.0 to 5.5.0). What ``timercheck`` calls queued is looked for in wheel and log alone; without
+    it, or with a 0 in it, everything that the timer queue has is queued again.
+    """
+    timers = evidence.timers
+    if not evidence.settings.flag("timerWheelEnable", default=True):
+        return
+    if timers.wheel_size not in (None, 0, WHEEL_SIZE):
+        yield Reason(
+            "timer_wheel_size",
+            f"{WHEEL} has {timers.wheel_size} bytes: the broker does not start",
+            found=timers.wheel_size,
+            expected=WHEEL_SIZE,
+            cure=f"mv {evidence.place(WHEEL)} {evidence.place('config', TIMER_CHECK)} elsewhere: all waiting messages "
+            "are queued again",
+        )
+        return
+    log_size = evidence.settings.number("mappedFileSizeTimerLog", _DEFAULT_LOG_SIZE)
+    wrong = [size for size in timers.log_sizes if size != log_size]
+    if wrong and evidence.settings.told:
+        yield Reason(
+            "timer_log_size",
+            f"{LOG}/ has a file of {wrong[0]} bytes: the broker does not start",
+            found=wrong[0],
+            expected=log_size,
+            cure="set mappedFileSizeTimerLog right, or move the file away with timercheck",
+        )
+    queue = evidence.queues.get((TIMER_TOPIC, 0))
+    waiting = 0 if queue is None else queue.end - queue.begin
+    if queue is None or not waiting:
+        return
+    has_wheel, has_log = bool(timers.wheel_size), bool(timers.log_sizes)
+    queued = 0 if timers.check is None else max(min(timers.check.queued_up_to, queue.end) - queue.begin, 0)
+    if queued and not (has_wheel and has_log):
+        lost = " and ".join(name for name, there in ((WHEEL, has_wheel), (f"{LOG}/", has_log)) if not there)
+        healed = has_log and len(timers.log_sizes) <= _FILES_REVISED
+        yield Reason(
+            "timer_state_lost",
+            f"{lost} lost, but timercheck says that {queued} messages of {TIMER_TOPIC} are queued in it: those of them "
+            + ("are found in the timer log" if healed else "that still wait are never delivered"),
+            found=f"no {lost}",
+            expected="wheel, log and timercheck of one time",
+            cure=f"mv {evidence.place('config', TIMER_CHECK)} elsewhere: all are queued again, those delivered before "
+            "a second time",
+            unsafe=not healed,
+        )
+    elif not queued and (timers.check is None or has_wheel or has_log):
+        yield Reason(
+            "timer_state_lost",
+            f"timercheck is absent or says nothing: {waiting} messages of {TIMER_TOPIC} are queued again, those "
+            "delivered before come a second time",
+            found="no timercheck",
+            expected="wheel, log and timercheck of one time",
+            unsafe=False,
+        )
+
+
+def epoch_file(evidence: Evidence) -> Iterator[Reason]:
+    """Yields an epoch file that a broker of a controller's group cannot read.
+
+    Mirrors CheckpointFile#read (5.0.0 to 5.5.0): number of lines, CRC32 of the lines (0: not checked), the lines
+    ``epoch-offset``. Where it does not fit the ``.bak`` is read; where neither does, AutoSwitchHAService begins without
+    a history, and the member cuts its log where no epoch of its master's fits. A line that is no number ends the start.
+    """
+    if not evidence.settings.flag("enableControllerMode", default=False):
+        return
+    path = evidence.settings.text("storePathEpochFile", evidence.place(_EPOCHS))
+    main, backup = _epochs(path), _epochs(path + ".bak")
+    if main == "sound":
+        return
+    if backup == "sound":
+        yield Reason(
+            "epoch_file",
+            f"{_EPOCHS} is {main}: the broker takes its .bak, which may lack the last epoch",
+            found=main,
+            unsafe=False,
+        )
+    elif evidence.log.segments:
+        torn = "torn" in (main, backup)
+        yield Reason(
+            "epoch_file",
+            f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history, and cuts its log to "
+            "that of the master",
+            found=main,
+            expected="epochs with the right CRC32",
+            cure="let another member lead; or put a sound copy in place",
+            unsafe=torn,
+        )
+
+
+def _epochs(path: str) -> str:
+    """Returns ``absent``, ``torn`` or ``sound``."""
+    size = files.size_of(path)
+    if size is None:
+        return "absent"
+    if size > _LARGEST_EPOCHS:
+        raise NotAStore("this is no epoch file", path=path, found=size, expected=f"at most {_LARGEST_EPOCHS} bytes")
+    lines = files.read_bytes(path).decode("utf-8", "replace").splitlines()
+    try:
+        count, crc = int(lines[0]), int(lines[1])
+        entries = [tuple(map(int, line.split("-"))) for line in lines[2:]]
+    except (ValueError, IndexError):
+        return "torn"
+    text = "".join(f"{line}\n" for line in lines[2:])
+    fits = len(entries) == count and all(len(entry) == 2 for entry in entries)
+    return "sound" if fits and crc in (0, zlib.crc32(text.encode()) & 0x7FFFFFFF) else "torn"

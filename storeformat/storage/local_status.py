@@ -1,0 +1,101 @@
+"""What a local file system says of files without opening them: length, owner, mode, time of last change, free space.
+
+A broker's start depends on these: it opens its files for writing as one user, maps whole segments, and deletes by time
+of last change and by the share of the disk that is in use.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from storeformat.errors import MissingInput
+from storeformat.storage import files, locations
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """One name in a directory, links followed; ``size`` is -1 for what is no regular file, ``modified_ms`` as Java's
+    ``File#lastModified``.
+    """
+
+    name: str
+    path: str
+    size: int
+    modified_ms: int
+    owner: int
+    group: int
+    mode: int
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    def may_write(self, user: int, group: int) -> bool:
+        """Returns whether a user with this one group may read and write it; a directory must let it search, too."""
+        needed = 7 if self.is_directory else 6
+        if user == 0:
+            return True
+        shift = 6 if user == self.owner else 3 if group == self.group else 0
+        return (self.mode >> shift) & needed == needed
+
+
+@dataclass(frozen=True)
+class Space:
+    """A file system: bytes in all, free, and free for users that are not root."""
+
+    total: int
+    free: int
+    available: int
+
+    @property
+    def used_percent(self) -> int:
+        """Share in use, rounded up (UtilAll#getDiskPartitionSpaceUsedPercent)."""
+        used = self.total - self.free
+        return -(-used * 100 // max(used + self.available, 1))
+
+
+def status_of(path: str) -> FileStatus | None:
+    """Returns the status of a name, None where there is none or it leads nowhere."""
+    try:
+        return _status(locations.name_of(path), path, os.stat(locations.local_path(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise MissingInput(f"cannot be read: {files.first_line(error)}", path=path) from error
+
+
+def statuses_in(directory: str) -> list[FileStatus]:
+    """Returns the status of each name in a directory, sorted by name; none where there is no such directory. A link
+    that leads nowhere has size -1.
+    """
+    try:
+        return sorted(_scan(directory), key=lambda status: status.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise MissingInput(f"cannot be read: {files.first_line(error)}", path=directory) from error
+
+
+def _scan(directory: str) -> Iterator[FileStatus]:
+    with os.scandir(locations.local_path(directory)) as entries:
+        for entry in entries:
+            try:
+                found = entry.stat()
+            except FileNotFoundError:
+                found = entry.stat(follow_symlinks=False)
+            yield _status(entry.name, locations.join(directory, entry.name), found)
+
+
+def _status(name: str, path: str, found: os.stat_result) -> FileStatus:
+    size = found.st_size if stat.S_ISREG(found.st_mode) else -1
+    return FileStatus(name, path, size, found.st_mtime_ns // 1_000_000, found.st_uid, found.st_gid, found.st_mode)
+
+
+def space_of(path: str) -> Space:
+    """Returns the space of the file system that holds a path."""
+    with files.reading(path):
+        found = os.statvfs(locations.local_path(path))
+    return Space(found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize)

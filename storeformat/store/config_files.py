@@ -1,0 +1,189 @@
+"""The files of ``config/`` as a broker loads them: the file itself, else its ``.bak``, else nothing.
+
+=========================  =============================================================================
+file                       holds
+=========================  =============================================================================
+``topics.json``            topicConfigTable: queues and permissions of each topic
+``consumerOffset.json``    offsetTable: ``topic@group`` to queue id to committed offset
+``subscriptionGroup.json`` subscriptionGroupTable: the groups that may consume
+``delayOffset.json``       offsetTable: delay level to the next offset of its queue
+``consumerFilter.json``    filterDataByTopic: SQL92 expressions and their Bloom filters
+``consumerOrderInfo.json`` table: what ordered POP consumers hold (5.0.0)
+``timermetrics``           timingCount: waiting timer messages of each topic (5.0.0)
+=========================  =============================================================================
+
+Mirrors ConfigManager#load (4.9.8 to 5.5.0) and the ``decode`` of its subclasses. A file that is absent, of no length,
+or that ``decode`` throws at, sends the broker to ``.bak``; that one absent or empty is no failure, the broker starts
+with nothing. That one torn ends the start. From 5.4.0 on the file that was not taken is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from storeformat.errors import NotAStore
+from storeformat.storage import files, local_status, locations
+from storeformat.store import fastjson
+
+CONFIG = "config"
+BACKUP_SUFFIX = ".bak"
+LARGEST_FILE = 256 << 20
+"""Beyond this a file is none of a broker's: a hundred thousand topics take 30 MB."""
+
+_LONG = 1 << 63
+
+
+class Content(Enum):
+    """What is in a file of ``config/``."""
+
+    ABSENT = "absent"
+    EMPTY = "empty"
+    TORN = "torn"
+    SOUND = "sound"
+
+
+@dataclass(frozen=True)
+class ConfigCopy:
+    """A file of ``config/`` or its backup; ``value`` is what it holds where it is sound."""
+
+    path: str
+    content: Content
+    modified_ms: int = 0
+    value: Any = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file and its backup, and which of the two a broker takes."""
+
+    name: str
+    main: ConfigCopy
+    backup: ConfigCopy
+
+    @property
+    def taken(self) -> ConfigCopy | None:
+        """The copy that the broker reads; None where it has nothing, or does not start."""
+        return next((copy for copy in (self.main, self.backup) if copy.content is Content.SOUND), None)
+
+    @property
+    def ends_the_start(self) -> bool:
+        """Whether ``load`` returns false."""
+        return self.main.content is not Content.SOUND and self.backup.content is Content.TORN
+
+    @property
+    def is_absent(self) -> bool:
+        return self.main.content is Content.ABSENT and self.backup.content is Content.ABSENT
+
+    @property
+    def value(self) -> Any:
+        """What the broker starts with, None for nothing."""
+        return self.taken.value if self.taken else None
+
+
+def read_config(root: str, name: str) -> ConfigFile:
+    """Returns one of ``DECODERS`` of a store as its broker would load it; raises NotAStore for one of absurd length."""
+    path = locations.join(root, CONFIG, name)
+    decode = DECODERS[name]
+    return ConfigFile(name, _read(path, decode), _read(path + BACKUP_SUFFIX, decode))
+
+
+def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
+    status = local_status.status_of(path)
+    if status is None:
+        return ConfigCopy(path, Content.ABSENT)
+    if status.size > LARGEST_FILE:
+        raise NotAStore("this is no file of a broker's configuration", path=path, found=status.size,
+                        expected=f"at most {LARGEST_FILE} bytes")  # fmt: skip
+    if status.size == 0:
+        return ConfigCopy(path, Content.EMPTY, status.modified_ms)
+    try:
+        value = decode(fastjson.parse(files.read_bytes(path).decode("utf-8", "replace")))
+    except (ValueError, RecursionError) as error:
+        return ConfigCopy(path, Content.TORN, status.modified_ms, why=str(error) or type(error).__name__)
+    return ConfigCopy(path, Content.SOUND, status.modified_ms, value)
+
+
+# ------------------------------------------------------------------------------------------------------------- decoders
+Offsets = Mapping[tuple[str, str], Mapping[int, int]]
+"""Committed offsets by (topic, group), then by queue id."""
+
+
+def decode_consumer_offsets(document: Any) -> Offsets:
+    """Returns the offsets of ``consumerOffset.json``; keys that are no ``topic@group`` are left out as the broker does
+    (ConsumerOffsetManager#decode). Raises ValueError for what it cannot hold.
+    """
+    found = {}
+    for key, queues in _table(document, "offsetTable").items():
+        topic, at, group = key.partition("@")
+        offsets = {_int(queue): _int(offset) for queue, offset in _mapping(queues).items()}
+        if at and topic and group:
+            found[topic, group] = offsets
+    return found
+
+
+def decode_delay_offsets(document: Any) -> Mapping[int, int]:
+    """Returns the offset of each delay level (DelayOffsetSerializeWrapper)."""
+    return {_int(level): _int(offset) for level, offset in _table(document, "offsetTable").items()}
+
+
+@dataclass(frozen=True)
+class TopicQueues:
+    """How many queues a topic is read from and written to."""
+
+    read: int
+    write: int
+
+
+def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
+    """Returns the topics of ``topics.json`` (TopicConfigSerializeWrapper)."""
+    return {
+        topic: TopicQueues(_int(entry.get("readQueueNums", 16)), _int(entry.get("writeQueueNums", 16)))
+        for topic, entry in _table(document, "topicConfigTable").items()
+        if isinstance(entry, dict)
+    }
+
+
+def _decode_table(name: str) -> Callable[[Any], Mapping[str, Any]]:
+    return lambda document: _table(document, name)
+
+
+DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    "topics.json": decode_topics,
+    "consumerOffset.json": decode_consumer_offsets,
+    "subscriptionGroup.json": _decode_table("subscriptionGroupTable"),
+    "delayOffset.json": decode_delay_offsets,
+    "consumerFilter.json": _decode_table("filterDataByTopic"),
+    "consumerOrderInfo.json": _decode_table("table"),
+    "timermetrics": _decode_table("timingCount"),
+}
+
+
+def _table(document: Any, name: str) -> Mapping[str, Any]:
+    """Returns a table of a document. A document without it, or the word null, loads as nothing."""
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ValueError("this is no object")  # noqa: TRY004  (for the reader of the file it is one kind of error)
+    return _mapping(document.get(name))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError("this is no object")  # noqa: TRY004
+    return value
+
+
+def _int(value: Any) -> int:
+    """Returns a number as Java's Long takes it: 1.5 is 1, text of digits is a number, 2^63 is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("this is no number")  # noqa: TRY004
+    number = int(value)
+    if not -_LONG <= number < _LONG:
+        raise ValueError("a number has more than 64 bits")
+    return number

@@ -1,0 +1,55 @@
+"""The JSON that a broker reads: what fastjson accepts beyond the standard, as far as files in ``config/`` need it.
+
+========================================  ==============  ==============
+text                                      fastjson 1.2    fastjson2 2.0
+========================================  ==============  ==============
+integer keys without quotes               accepted        accepted
+strings and keys in single quotes         accepted        accepted
+a comma before a closing bracket          accepted        accepted
+comments of the form ``/* */``            accepted        accepted
+NUL bytes after the end                   accepted        accepted
+names as keys without quotes              accepted        refused
+anything else after the end               refused         refused
+cut anywhere before its last bracket      refused         refused
+NUL bytes alone                           refused         refused
+========================================  ==============  ==============
+
+Tried with the jars of 5.3.3 (1.2.83) and 5.5.0 (2.0.59). What only one of the two accepts is refused here: a broker of
+the other release would take the file for torn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_TOKEN = re.compile(
+    r"""(?P<string>"(?:[^"\\]|\\.)*")
+      | '(?P<single>(?:[^'\\]|\\.)*)'
+      | (?P<comment>/\*.*?\*/)
+      | (?P<number>-?\d+)(?P<colon>\s*:)
+      | ,(?P<close>\s*[\]}])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def parse(text: str) -> Any:
+    """Returns what a broker reads out of a text; raises ValueError where it would throw, and RecursionError for what
+    nests too deep. Integer keys become text.
+    """
+    return json.loads(_TOKEN.sub(_as_standard, text.rstrip("\0")), strict=False, parse_constant=_refuse)
+
+
+def _as_standard(found: re.Match[str]) -> str:
+    if found["single"] is not None:
+        return json.dumps(found["single"].replace("\\'", "'"))
+    if found["comment"] is not None:
+        return " "
+    if found["number"] is not None:
+        return f'"{found["number"]}"{found["colon"]}'
+    return found["close"] if found["close"] is not None else found[0]
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no value")

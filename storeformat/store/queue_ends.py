@@ -1,0 +1,182 @@
+"""Where each consume queue of a store ends, read from the ends of its files: what a broker's recovery looks at.
+
+A queue has gigabytes, its end has one unit. Files up to ``READ_WHOLE`` are read; in longer ones the end is bisected, as
+units are written front to back. A hole inside a long file is seen by a comparison with the log alone, not here.
+
+Mirrors ConsumeQueue#recover and BatchConsumeQueue#recover (4.5.1 to 5.5.0): from the third-last file on, the first unit
+that is not valid ends the queue, and files after it are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from storeformat.arrays import Structs
+from storeformat.queues import batch_consume_queue, consume_queue
+from storeformat.storage import files, local_status, locations
+from storeformat.storage.local_status import FileStatus
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
+
+READ_WHOLE = 1 << 16
+"""Bytes; a longer file is bisected."""
+PRE_BLANK_SIZE = 0x7FFFFFFF
+
+_RECOVERED_FILES = 3
+
+
+@dataclass(frozen=True)
+class QueueEnd:
+    """One queue, as its broker would find it before it reads the log.
+
+    ``begin`` and ``end`` are queue offsets, ``end_offset`` the commit-log offset behind the last unit's record (-1
+    without units). ``stray`` are files that no queue has; ``lost_units`` stand in files after the one where recovery
+    ends the queue; ``empty_last`` tells a last file without a unit.
+    """
+
+    topic: str
+    queue_id: int
+    files: tuple[FileStatus, ...]
+    batch: bool = False
+    begin: int = 0
+    end: int = 0
+    end_offset: int = -1
+    stray: tuple[FileStatus, ...] = ()
+    lost_units: int = 0
+    empty_last: bool = False
+
+    @property
+    def ends_in_pre_blank(self) -> bool:
+        return self.end_offset == PRE_BLANK_SIZE and not self.batch
+
+
+def queue_ends(root: str) -> list[QueueEnd]:
+    """Returns every queue of a store that lies in files; directories whose names are no numbers are none
+    (ConsumeQueueStore#loadConsumeQueues).
+    """
+    found = []
+    for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+        for topic in local_status.statuses_in(locations.join(root, kind)):
+            for queue in local_status.statuses_in(topic.path) if topic.is_directory else []:
+                if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
+                    found += [_queue_end(topic.name, int(queue.name), queue.path, batch=kind == BATCH_CONSUME_QUEUE)]
+    return found
+
+
+def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> QueueEnd:
+    entries = local_status.statuses_in(directory)
+    own = tuple(entry for entry in entries if is_file_name(entry.name) and not entry.is_directory)
+    stray = tuple(entry for entry in entries if not is_file_name(entry.name) and not entry.is_directory)
+    queue = QueueEnd(topic, queue_id, own, batch, stray=stray)
+    units = _unit_size(batch=batch)
+    if not own:
+        return queue
+    if not batch:
+        queue = replace(queue, begin=_first_written(own[0]))
+    last: Structs | None = None
+    recovered = own[max(len(own) - _RECOVERED_FILES, 0) :]
+    for number, file in enumerate(recovered):
+        written = _written(file, batch=batch)
+        if written:
+            last = _units(file, written - 1, 1, batch=batch)
+            queue = replace(queue, end=_offset_behind(file, written, last, batch=batch))
+        if written < file.size // units:
+            later = recovered[number + 1 :]
+            lost = sum(_written(file, batch=batch) for file in later)
+            return replace(
+                queue, end_offset=_end_offset(last), lost_units=lost, empty_last=not _written(own[-1], batch=batch)
+            )
+    return replace(queue, end_offset=_end_offset(last))
+
+
+def _unit_size(*, batch: bool) -> int:
+    return batch_consume_queue.UNIT_SIZE if batch else consume_queue.UNIT_SIZE
+
+
+def _offset_behind(file: FileStatus, written: int, last: Structs, *, batch: bool) -> int:
+    if batch:
+        return int(last["msg_base_offset"][0]) + int(last["batch_size"][0])
+    return int(file.name) // consume_queue.UNIT_SIZE + written
+
+
+def _end_offset(last: Structs | None) -> int:
+    return -1 if last is None else int(last["phy_offset"][0]) + int(last["size"][0])
+
+
+def _units(file: FileStatus, first: int, count: int, *, batch: bool) -> Structs:
+    """Returns some units of a file."""
+    size = _unit_size(batch=batch)
+    data = bytearray(count * size)
+    with files.RangeReader(file.path) as reader:
+        reader.read_into(first * size, memoryview(data))
+    return batch_consume_queue.parse_units(data) if batch else consume_queue.parse_units(data)
+
+
+def _written(file: FileStatus, *, batch: bool) -> int:
+    """Returns the number of units before the first that is not valid."""
+    count = file.size // _unit_size(batch=batch)
+    if file.size <= READ_WHOLE:
+        units = _units(file, 0, count, batch=batch)
+        return batch_consume_queue.written_units(units) if batch else consume_queue.written_units(units)
+    with files.RangeReader(file.path) as reader:
+        return _bisect(count, lambda place: _is_valid(reader, place, batch=batch))
+
+
+def _is_valid(reader: files.RangeReader, place: int, *, batch: bool) -> bool:
+    unit = _read_unit(reader, place, batch=batch)
+    return bool((batch_consume_queue if batch else consume_queue).is_valid(unit)[0])
+
+
+def _read_unit(reader: files.RangeReader, place: int, *, batch: bool) -> Structs:
+    size = _unit_size(batch=batch)
+    data = bytearray(size)
+    reader.read_into(place * size, memoryview(data))
+    return batch_consume_queue.parse_units(data) if batch else consume_queue.parse_units(data)
+
+
+def _bisect(count: int, holds: Callable[[int], bool]) -> int:
+    """Returns the first place in [0, count) for which ``holds`` is false, where it is true before and false after."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _is_below(reader: files.RangeReader, log_offset: int, place: int, *, batch: bool) -> bool:
+    unit = _read_unit(reader, place, batch=batch)
+    return int(unit["size"][0]) > 0 and 0 <= int(unit["phy_offset"][0]) < log_offset
+
+
+def _first_written(file: FileStatus) -> int:
+    """Returns the queue offset of a queue's first unit that is no filler."""
+    with files.RangeReader(file.path) as reader:
+        blanks = _bisect(
+            file.size // consume_queue.UNIT_SIZE,
+            lambda place: bool(consume_queue.is_pre_blank(_read_unit(reader, place, batch=False))[0]),
+        )
+    return int(file.name) // consume_queue.UNIT_SIZE + blanks
+
+
+def offset_at(queue: QueueEnd, log_offset: int) -> int:
+    """Returns the first queue offset whose record begins at or behind a commit-log offset, ``end`` where none does: the
+    queue's first message once the log begins there (ConsumeQueue#correctMinOffset).
+    """
+    unit_size = _unit_size(batch=queue.batch)
+    for file in queue.files:
+        count = file.size // unit_size
+        with files.RangeReader(file.path) as reader:
+            first = int(file.name) // unit_size
+            if not queue.batch:
+                count = min(count, max(queue.end - first, 0))
+            place = _bisect(count, partial(_is_below, reader, log_offset, batch=queue.batch))
+            if place < count:
+                unit = _read_unit(reader, place, batch=queue.batch)
+                if queue.batch:
+                    return int(unit["msg_base_offset"][0]) if _is_valid(reader, place, batch=True) else queue.end
+                return first + place
+    return queue.end
