@@ -6,13 +6,13 @@ import time
 
 from jobs.safety.reason import Answer
 from storeformat.errors import DependencyMissing, WriteFailed
-from storeformat.storage import files
+from storeformat.storage import files, local_files, locations
 
 
 def write(path: str, store: str, answer: Answer, seconds: float) -> None:
     """Writes the metrics of one answer into ``path``."""
     try:
-        from prometheus_client import CollectorRegistry, Gauge, write_to_textfile  # noqa: PLC0415  (with --metrics only)
+        from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  (with --metrics only)
     except ImportError as error:
         raise DependencyMissing(
             "--metrics needs the package prometheus-client", advice="./spark-submit.sh --setup installs it"
@@ -31,6 +31,6 @@ def write(path: str, store: str, answer: Answer, seconds: float) -> None:
     for reason in answer.reasons:
         reasons.labels(store, reason.rule, "unsafe" if reason.unsafe else "note").inc()
     try:
-        write_to_textfile(path, registry)
+        local_files.replace_bytes(locations.local_path(path), generate_latest(registry))
     except OSError as error:
         raise WriteFailed(f"cannot be written: {files.first_line(error)}", path=path) from error

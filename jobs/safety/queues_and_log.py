@@ -9,6 +9,7 @@ import numpy as np
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.arrays import Bools, Int64s
+from storeformat.store import queue_ends
 
 _VERIFY = "rebuild and publish before the start; verify names every message"
 
@@ -74,7 +75,13 @@ def _beyond_queues(evidence: Evidence) -> Bools:
     """Returns the records of the tail that end behind the last unit of their queue."""
     tail = evidence.tail
     ends = [evidence.queues[key].end_offset if key in evidence.queues else -1 for key in tail.keys]
-    return np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
+    beyond = np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
+    for number in np.unique(tail.key_of[beyond]).tolist():
+        queue = evidence.queues.get(tail.keys[number])
+        last = int(np.flatnonzero(tail.key_of == number)[-1])
+        if queue is not None and queue_ends.unit_at(queue, int(tail.queue_offsets[last])) == int(tail.offsets[last]):
+            beyond &= tail.key_of != number  # old units of a queue that was cut lie behind its end
+    return beyond
 
 
 def _dispatched_again(evidence: Evidence) -> Bools:
@@ -92,7 +99,8 @@ def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s
     tail = evidence.tail
     topics = evidence.configs["topics.json"].value
     births: dict[str, int] = {}
-    for row in np.flatnonzero(tail.queue_offsets == 0).tolist():
+    _, firsts = np.unique(tail.key_of, return_index=True)
+    for row in np.setdiff1d(np.flatnonzero(tail.queue_offsets == 0), firsts).tolist():
         births[tail.keys[int(tail.key_of[row])][0]] = int(tail.offsets[row])
     certain = np.zeros(len(tail.keys), np.bool_)
     anew = np.zeros(len(tail.keys), np.int64)

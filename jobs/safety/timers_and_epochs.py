@@ -68,7 +68,7 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
             "a second time",
             unsafe=not healed,
         )
-    elif not queued and (timers.check is None or has_wheel or has_log):
+    elif not queued:
         yield Reason(
             "timer_state_lost",
             f"timercheck is absent or says nothing: {waiting} messages of {TIMER_TOPIC} are queued again, those "

@@ -147,6 +147,15 @@ def _bisect(count: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
+def unit_at(queue: QueueEnd, queue_offset: int) -> int | None:
+    """Returns the commit-log offset in the unit of a queue offset, None where an ordinary queue has no such unit."""
+    for file in queue.files if not queue.batch else ():
+        place = queue_offset - int(file.name) // consume_queue.UNIT_SIZE
+        if 0 <= place < file.size // consume_queue.UNIT_SIZE:
+            return int(_units(file, place, 1, batch=False)["phy_offset"][0])
+    return None
+
+
 def _is_below(reader: files.RangeReader, log_offset: int, place: int, *, batch: bool) -> bool:
     unit = _read_unit(reader, place, batch=batch)
     return int(unit["size"][0]) > 0 and 0 <= int(unit["phy_offset"][0]) < log_offset

@@ -23,6 +23,7 @@ LEAST = {
     "rebuild": ["--store", "S", "--output", "D"],
     "publish": ["--store", "S", "--from", "D"],
     "restore": ["--store", "S"],
+    "preflight": ["--store", "S"],
     "verify": ["--store", "S"],
     "query": ["--store", "S", "id", "C0A8000900002A9F0000000000000064"],
     "inspect": ["--store", "S"],

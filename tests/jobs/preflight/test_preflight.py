@@ -1,0 +1,104 @@
+"""The command: first line, exit code, JSON, metrics, and that nothing heavy is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.store_to_start import StoreToStart, healthy_store
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreToStart:
+    store = healthy_store(tmp_path / "store")
+    (tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in store.conf.items()))
+    return store
+
+
+HEAVY = ("pyspark", "pandas", "numba", "py4j")
+SCRIPT = f"""
+import sys
+from jobs.cli import command_line
+code = command_line.main(sys.argv[1:])
+loaded = [name for name in {HEAVY!r} if name in sys.modules]
+sys.exit(f"loaded: {{loaded}}" if loaded else code)
+"""
+
+
+def preflight(store: StoreToStart, *options: str, conf: bool = True) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, which fails where something heavy was loaded."""
+    line = ["preflight", "--store", str(store.root), *options]
+    line += ["--broker-conf", str(store.root.parent / "broker.conf")] if conf else []
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, *line], check=False, capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+
+
+def test_safe(store: StoreToStart) -> None:
+    done = preflight(store)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "safe to start\n", "")
+
+
+def test_a_note(store: StoreToStart) -> None:
+    store.config("consumerFilter.json").write_text("{")
+    done = preflight(store)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0].startswith("safe to start, but ")
+    assert done.stdout.splitlines()[1].startswith("note: config_lost: consumerFilter.json is torn")
+
+
+def test_not_safe(store: StoreToStart, tmp_path: Path) -> None:
+    store.commit({"Orders@x\x1b]0;y": {0: 99}})
+    metrics = tmp_path / "preflight.prom"
+    done = preflight(store, "--json", "--metrics", str(metrics))
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["answer"], report["job"]) == (1, "not safe to start", "preflight")
+    (reason,) = report["reasons"]
+    assert (reason["rule"], reason["found"], reason["expected"]) == ("committed_beyond_queue", 99, "at most 10")
+    assert {"what", "cure"} <= set(reason)
+    lines = metrics.read_text().splitlines()
+    assert f'rocketmq_store_preflight_safe{{store="{store.root}"}} 0.0' in lines
+    name = "rocketmq_store_preflight_reasons"
+    assert f'{name}{{rule="committed_beyond_queue",severity="unsafe",store="{store.root}"}} 1.0' in lines
+    shown = preflight(store).stdout
+    assert shown.splitlines()[0] == "not safe to start"
+    assert "\x1b" not in shown
+
+
+def test_a_metrics_file_is_replaced_whole(store: StoreToStart, tmp_path: Path) -> None:
+    metrics = tmp_path / "preflight.prom"
+    metrics.write_text("old")
+    with metrics.open() as old:
+        assert preflight(store, "--metrics", str(metrics)).returncode == 0
+        assert old.read() == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(("what", "code"), [("store", 66), ("commitlog", 66), ("conf", 66), ("size", 65), ("huge", 65)])
+def test_what_cannot_be_judged(store: StoreToStart, what: str, code: int) -> None:
+    conf = store.root.parent / "broker.conf"
+    if what == "store":
+        store.root.rename(store.root.parent / "elsewhere")
+    elif what == "commitlog":
+        (store.root / "commitlog").rename(store.root / "log")
+    elif what == "conf":
+        conf.unlink()
+    elif what == "size":
+        conf.write_text("mappedFileSizeCommitLog=big\n")
+    else:
+        with store.config("topics.json").open("wb") as file:
+            file.truncate(10 << 30)
+    done = preflight(store)
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_without_a_broker_conf_sizes_are_as_shown(store: StoreToStart) -> None:
+    done = preflight(store, conf=False)
+    assert (done.returncode, done.stdout) == (0, "safe to start\n")
+    assert "--broker-conf" in done.stderr

@@ -1,0 +1,69 @@
+"""Offsets outside of their queues."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from support.store_to_start import StoreToStart, healthy_store
+
+BEYOND = "committed_beyond_queue"
+
+
+def test_a_group_at_the_end_of_its_queue_is_fine(store: StoreToStart) -> None:
+    store.commit({"Orders@readers": {0: 10, 1: 10}})
+    assert store.answer().first_line == "safe to start"
+
+
+def test_a_group_behind_the_end_would_skip_what_comes(store: StoreToStart) -> None:
+    store.commit({"Orders@readers": {0: 10, 1: 17}})
+    reason = store.only_reason(BEYOND)
+    assert (reason.found, reason.expected, reason.unsafe) == (17, "at most 10", True)
+    assert "skip the next 7 messages" in reason.what
+    assert "set 1:17 to 1:10" in reason.cure
+    store.commit({"Orders@readers": {0: 10, 1: 10}})
+    assert store.answer().safe
+
+
+def test_a_queue_that_is_not_there_ends_at_zero(store: StoreToStart) -> None:
+    shutil.rmtree(store.queue_directory("Stock", 1))
+    assert store.only_reason(BEYOND).expected == "at most 0"
+
+
+def test_a_topic_that_was_deleted_only_leaves_a_note(store: StoreToStart) -> None:
+    store.commit({"Gone@readers": {0: 3}})
+    assert not store.only_reason(BEYOND).unsafe
+
+
+def test_a_shorter_log_takes_units_from_its_queues(store: StoreToStart) -> None:
+    """The copy of a slave that lags: the queues are those of the master."""
+    cut = store.log.records[20]
+    store.log.truncate(cut.offset)
+    for path in (store.root / "commitlog").iterdir():
+        path.unlink()
+    store.log.write(store.root)
+    last = store.segment(-1)
+    data, end = last.read_bytes(), cut.offset % store.log.segment_size
+    last.write_bytes(data[:end].ljust(len(data), b"\0"))
+    assert {reason.expected for reason in store.reasons(BEYOND)} == {"at most 5"}
+    assert store.only_reason("units_beyond_log").expected == f"at most {cut.offset}"
+
+
+def test_what_recovery_dispatches_counts(tmp_path: Path) -> None:
+    store = healthy_store(tmp_path / "store", dispatched=36, version="4.9")
+    assert store.answer().first_line == "safe to start"
+
+
+def test_a_group_before_the_first_message_is_a_note(store: StoreToStart) -> None:
+    store.segment(0).unlink()
+    store.commit({"Orders@readers": {0: 0}})
+    reason = store.only_reason("committed_before_queue")
+    assert (reason.found, reason.unsafe) == (0, False)
+    assert store.answer().safe
+
+
+def test_delay_offsets_are_set_back_since_4_9_2(store: StoreToStart) -> None:
+    store.write_config("delayOffset.json", {"offsetTable": {3: 8}})
+    assert not store.only_reason("delay_offset_beyond_queue").unsafe
+    store.version = "4.8"
+    assert store.only_reason("delay_offset_beyond_queue").unsafe

@@ -1,0 +1,80 @@
+"""What each release dispatches again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.store_builder import LogBuilder
+
+from jobs.safety.recovery import NEVER, Redispatch, redispatch
+from jobs.safety.start_settings import StartSettings
+from storeformat.log.segments import Segment
+from storeformat.store.broker_rules import rules_of
+from storeformat.store.checkpoint import StoreCheckpoint
+
+SIZE = 1024
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> list[Segment]:
+    """Fifteen segments; that of number n begins at T0 + 10,000 n."""
+    log = LogBuilder(SIZE)
+    for number in range(15):
+        log.message(store_timestamp=T0 + 10_000 * number)
+        if number < 14:
+            log.blank()
+    log.write(tmp_path)
+    return [Segment(str(path), int(path.name), SIZE) for path in sorted((tmp_path / "commitlog").iterdir())]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("4.6", Redispatch(7000)), ("4.9", Redispatch(7000)), ("5.0", Redispatch(NEVER)), ("5.1", Redispatch(NEVER)),
+     ("5.3", Redispatch(NEVER)), ("5.5", Redispatch(7000, 7000))],
+)  # fmt: skip
+def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Redispatch) -> None:
+    page, settings = StoreCheckpoint(), StartSettings()
+    assert redispatch(segments, page, rules_of(version), settings, 7000, after_crash=False) == expected
+
+
+def test_ten_segments_at_most(segments: list[Segment]) -> None:
+    rules, page = rules_of("5.5"), StoreCheckpoint()
+    assert redispatch(segments, page, rules, StartSettings(), -1, after_crash=False) == Redispatch(5 * SIZE)
+    more = StartSettings({"commitLogRecoverMaxNum": "12"})
+    assert redispatch(segments, page, rules, more, -1, after_crash=True) == Redispatch(3 * SIZE)
+
+
+def test_recheck_from_queues(segments: list[Segment]) -> None:
+    settings = StartSettings({"recheckReputOffsetFromCq": "true"})
+    again = redispatch(segments, StoreCheckpoint(), rules_of("5.1"), settings, 7000, after_crash=False)
+    assert again == Redispatch(7000)
+
+
+@pytest.mark.parametrize(
+    ("version", "page", "segment"),
+    [
+        ("5.3", StoreCheckpoint(), 0),
+        ("5.3", StoreCheckpoint(T0 + 43_000, T0 + 60_000), 4),
+        ("5.3", StoreCheckpoint(T0 + 42_999, T0 + 60_000), 3),
+        ("5.5", StoreCheckpoint(), 5),
+        ("5.5", StoreCheckpoint(0, T0 + 80_000), 8),
+        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=6 * SIZE + 3), 6),
+        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=9_999_999), 14),
+    ],
+)
+def test_after_a_crash(segments: list[Segment], version: str, page: StoreCheckpoint, segment: int) -> None:
+    found = redispatch(segments, page, rules_of(version), StartSettings(), 7000, after_crash=True)
+    assert found == Redispatch(segment * SIZE)
+
+
+def test_the_index_may_hold_it_back(segments: list[Segment]) -> None:
+    page = StoreCheckpoint(T0 + 90_000, T0 + 90_000, T0 + 20_000)
+    settings = StartSettings({"messageIndexSafe": "true"})
+    assert redispatch(segments, page, rules_of("5.3"), settings, 7000, after_crash=True) == Redispatch(2 * SIZE)
+
+
+def test_what_is_covered() -> None:
+    again = Redispatch(100, 100)
+    assert [again.covers(offset) for offset in (99, 100, 101)] == [False, False, True]

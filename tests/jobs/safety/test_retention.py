@@ -1,0 +1,68 @@
+"""What the broker deletes soon after its start."""
+
+from __future__ import annotations
+
+import pytest
+from support.store_to_start import StoreToStart
+
+from storeformat.storage import local_status
+from storeformat.storage.local_status import Space
+
+RULE = "messages_deleted"
+
+
+def test_young_segments_stay(store: StoreToStart) -> None:
+    store.age(40, segments=2)
+    assert store.reasons(RULE) == []
+
+
+def test_old_segments_that_a_group_has_not_read(store: StoreToStart) -> None:
+    store.age(100, segments=1)
+    store.commit({"Orders@readers": {0: 2, 1: 9}})
+    reason = store.only_reason(RULE)
+    before = [record for record in store.log.records if record.offset < 4096]
+    unread = sum(record.message.queue == ("Orders", 0) for record in before) - 2
+    assert unread > 0
+    assert f"; {unread} messages of them" in reason.what
+    assert (reason.found, reason.unsafe) == (4096, True)
+
+
+def test_old_segments_that_all_groups_have_read(store: StoreToStart) -> None:
+    store.age(100, segments=1)
+    assert not store.only_reason(RULE).unsafe
+
+
+def test_the_last_segment_stays(store: StoreToStart) -> None:
+    count = len(list((store.root / "commitlog").iterdir()))
+    store.age(1000, segments=count)
+    assert f"{count - 1} of {count} segments" in store.only_reason(RULE).what
+
+
+def test_a_young_first_segment_shields_older_ones(store: StoreToStart) -> None:
+    store.age(1000, segments=2)
+    store.segment(0).touch()
+    assert store.reasons(RULE) == []
+
+
+def test_the_reserved_time_is_that_of_broker_conf(store: StoreToStart) -> None:
+    store.age(100, segments=1)
+    store.conf["fileReservedTime"] = "200"
+    assert store.reasons(RULE) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "settings", "deleted"),
+    [
+        (50, {}, False),
+        (86, {}, True),
+        (86, {"cleanFileForciblyEnable": "false"}, False),
+        (60, {"diskSpaceCleanForciblyRatio": "50"}, True),
+    ],
+)
+def test_a_full_disk_takes_young_ones(
+    store: StoreToStart, monkeypatch: pytest.MonkeyPatch, used: int, settings: dict[str, str], deleted: bool
+) -> None:
+    store.conf |= settings
+    store.commit({"Orders@readers": {0: 0}})
+    monkeypatch.setattr(local_status, "space_of", lambda path: Space(10**6, (100 - used) * 10**4, (100 - used) * 10**4))
+    assert [reason.unsafe for reason in store.reasons(RULE)] == [True] * deleted

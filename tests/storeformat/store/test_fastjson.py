@@ -1,0 +1,39 @@
+"""What fastjson reads. The expectations are what fastjson 1.2.83 and fastjson2 2.0.59 answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from storeformat.store import fastjson
+
+ACCEPTED = {
+    '{"offsetTable":{"t@g":{0:5,1:6\n\t\t}}}': {"offsetTable": {"t@g": {"0": 5, "1": 6}}},
+    '{"offsetTable":{"t@g":{0:5}}}\0\0\0': {"offsetTable": {"t@g": {"0": 5}}},
+    "{'offsetTable':{'t@g':{0:5}}}": {"offsetTable": {"t@g": {"0": 5}}},
+    '{"offsetTable":{"t@g":{0:5,},},}': {"offsetTable": {"t@g": {"0": 5}}},
+    '{"offsetTable":{"t@g":{"0":"5"}}}': {"offsetTable": {"t@g": {"0": "5"}}},
+    '{"offsetTable":{"t@g":{0:5}}/*c*/}': {"offsetTable": {"t@g": {"0": 5}}},
+    '{"a":{0:1},"a":{0:2}}': {"a": {"0": 2}},
+    '{"{0:5,}":"a,}/*b*/"}': {"{0:5,}": "a,}/*b*/"},
+    "null": None,
+}
+REFUSED = ("\0\0\0\0", "   ", "\n", '{"a":1}xyz', '{"a":{0:5}', "hello", '{"a":x}', '{"a":NaN}', "{a:1}")
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_accepted(text: str) -> None:
+    assert fastjson.parse(text) == ACCEPTED[text]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (json's error is one)
+        fastjson.parse(text)
+
+
+def test_no_cut_is_accepted() -> None:
+    text = '{\n\t"dataVersion":{\n\t\t"counter":5\n\t},\n\t"offsetTable":{"A@g":{0:12,1:13\n\t\t},"B@g":{0:7\n\t\t}}\n}'
+    assert fastjson.parse(text)
+    for length in range(len(text)):
+        with pytest.raises(ValueError):  # noqa: PT011
+            fastjson.parse(text[:length])

@@ -1,0 +1,135 @@
+"""A small store as a broker leaves it when it stops cleanly: log, queues, configuration; and what is said of it.
+
+Log and queues come of ``store_builder`` and ``broker_model``, ``config/`` is written here as fastjson writes it. Tests
+damage one thing each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.broker_model import dispatch
+from support.broker_settings import BrokerSettings
+from support.store_builder import LogBuilder
+
+from jobs.safety.answer import judge
+from jobs.safety.evidence import Evidence, gather
+from jobs.safety.reason import Answer, Reason
+from jobs.safety.start_settings import StartSettings
+
+SEGMENT = 4096
+QUEUE_FILE = 400
+TOPICS = ("Orders", "Stock")
+QUEUES = 2
+GROUP = "readers"
+
+
+@dataclass
+class StoreToStart:
+    """A store below ``root``. ``conf`` is its broker.conf, ``version`` the release that will be started."""
+
+    root: Path
+    log: LogBuilder
+    conf: dict[str, str] = field(default_factory=dict)
+    version: str = "5.3"
+
+    def evidence(self) -> Evidence:
+        return gather(str(self.root), StartSettings(self.conf), self.version)
+
+    def answer(self) -> Answer:
+        return judge(self.evidence())
+
+    def reasons(self, rule: str) -> list[Reason]:
+        """What one rule says."""
+        return [reason for reason in self.answer().reasons if reason.rule == rule]
+
+    def only_reason(self, rule: str) -> Reason:
+        (reason,) = self.reasons(rule)
+        return reason
+
+    # ------------------------------------------------------------------------------------------------- configuration
+    def config(self, name: str) -> Path:
+        return self.root / "config" / name
+
+    def write_config(self, name: str, document: Any) -> Path:
+        path = self.config(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(as_fastjson(document), encoding="utf-8")
+        return path
+
+    def commit(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Writes consumerOffset.json; keys are ``topic@group``."""
+        self.write_config("consumerOffset.json", {"offsetTable": offsets})
+
+    def queue_directory(self, topic: str, queue_id: int) -> Path:
+        return self.root / "consumequeue" / topic / str(queue_id)
+
+    def segment(self, number: int) -> Path:
+        return sorted((self.root / "commitlog").iterdir())[number]
+
+    def age(self, hours: float, segments: int) -> None:
+        """Makes the first segments so old."""
+        for number in range(segments):
+            then = time.time() - hours * 3600
+            os.utime(self.segment(number), (then, then))
+
+
+def as_fastjson(document: Any) -> str:
+    """JSON with bare integer keys and tabs, as fastjson's pretty form."""
+    if isinstance(document, Mapping):
+        pairs = (
+            (str(key) if isinstance(key, int) else json.dumps(key, ensure_ascii=False)) + ":" + as_fastjson(value)
+            for key, value in document.items()
+        )
+        return "{\n\t" + ",\n\t".join(pairs) + "\n}"
+    return json.dumps(document, ensure_ascii=False)
+
+
+def healthy_store(
+    root: Path, messages: int = 40, *, version: str = "5.3", dispatched: int | None = None
+) -> StoreToStart:
+    """A store of ``messages`` in two queues of two topics each, of which the group has read all but the last four.
+
+    ``dispatched`` leaves the messages from that number on out of the queues.
+    """
+    log = LogBuilder(SEGMENT)
+    for number in range(messages):
+        log.message(topic=TOPICS[number % 2], queue_id=number // 2 % QUEUES, body=bytes(60), keys=f"k{number}")
+    return finished(root, log, version, dispatched)
+
+
+def finished(root: Path, log: LogBuilder, version: str = "5.3", dispatched: int | None = None) -> StoreToStart:
+    """The store around a log: queues of what is dispatched, configuration, broker.conf."""
+    root.mkdir(parents=True, exist_ok=True)
+    log.write(root)
+    until = (
+        log.records[dispatched].offset if dispatched is not None and dispatched < len(log.records) else log.end_offset
+    )
+    settings = BrokerSettings(mapped_file_size_commit_log=SEGMENT, mapped_file_size_consume_queue=QUEUE_FILE)
+    dispatch(log.segments, settings, until=until).write(root)
+    (root / "lock").write_bytes(b"lock")
+    store = StoreToStart(
+        root,
+        log,
+        {
+            "mappedFileSizeCommitLog": str(SEGMENT),
+            "mappedFileSizeConsumeQueue": str(QUEUE_FILE),
+            "fileReservedTime": "72",
+        },
+        version,
+    )
+    entry = {"perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "topicName": ""}
+    store.write_config("topics.json", {"topicConfigTable": {topic: {**entry, "topicName": topic} for topic in TOPICS}})
+    store.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {GROUP: {"groupName": GROUP}}})
+    store.write_config("delayOffset.json", {"offsetTable": {}})
+    ends: dict[str, dict[int, int]] = {}
+    for (topic, queue_id), end in log.queue_offsets.items():
+        ends.setdefault(f"{topic}@{GROUP}", {})[queue_id] = max(end - 1, 0)
+    store.commit(ends)
+    return store
