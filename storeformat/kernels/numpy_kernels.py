@@ -323,7 +323,8 @@ def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
     if len(spans.starts) == 0:
         return np.zeros(0, np.int32), []
     encoded = gather_spans(buffer, spans).dictionary_encode()
-    return np.asarray(encoded.indices, dtype=np.int32), encoded.dictionary.to_pylist()
+    codes = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(spans.starts))
+    return codes, encoded.dictionary.to_pylist()
 
 
 def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
@@ -337,7 +338,9 @@ def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
     bounds[0::2] = spans.starts
     bounds[1::2] = spans.starts + spans.lengths
     whole = pa.BinaryArray.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(buffer)])
-    return whole.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
+    values = np.arange(0, 2 * count - 1, 2, dtype=np.int32)
+    # no pa.array and no np.asarray: pyarrow imports pandas to see whether an array is from there
+    return whole.take(pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(values)]))
 
 
 def _gather(buffer: Bytes, starts: Int64s, lengths: Int32s, pad: int) -> tuple[Bytes, Int64s]:
