@@ -31,4 +31,4 @@ def fit_session(spark: SparkSession, size: int) -> None:
 def size_of(rows: DataFrame) -> int:
     """Returns the bytes of the files that a DataFrame reads, as Spark estimates them."""
     plan = rows._jdf.queryExecution().optimizedPlan()
-    return int(plan.stats().sizeInBytes().toString())
+    return int(str(plan.stats().sizeInBytes()))

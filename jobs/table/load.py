@@ -186,9 +186,7 @@ class Load:
         if agreeing is None:
             advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
         else:
-            advice = (
-                f"log and table agree up to {agreeing}: --repair-from {agreeing} replaces what was loaded behind it"
-            )
+            advice = f"log and table agree up to {agreeing}: --repair-from {agreeing} replaces what was loaded after it"
         raise Refused(
             "the log is not the one that was loaded: it is another store's, or it was truncated and rewritten",
             path=self._store.root, offset=last["commit_log_offset"] if last else reading.end, advice=advice,

@@ -55,7 +55,7 @@ def plan_window(
     if begin < log_begin:
         if not options.allow_gap:
             raise Refused(
-                "the log begins behind the end of the last load: retention deleted records that were never loaded",
+                "the log begins after the end of the last load: retention deleted records that were never loaded",
                 found=log_begin, expected=begin, advice="--allow-gap goes on and records the gap",
             )  # fmt: skip
         return Window(log_begin, log_begin, epoch, gap=(begin, log_begin), repair=repair)

@@ -1,9 +1,12 @@
 """The Delta table ``messages``: making it, asking how far a broker was loaded, adding rows to it at most once.
 
 What was loaded is written in the table itself, in the same commit as the rows (``jobs.table.commits``). New rows come
-as files that tasks have written. Delta's own writer *replaces* what is there: rows behind the place from which on a log
-was rewritten, and every range of a table whose owner asked for more of Delta than such files have. A range that is
-replaced cannot get in twice either: Delta lets only one of two commits pass that replace a common range.
+as files that tasks have written. Delta's own writer *replaces* rows: those after the offset from which a log was
+rewritten, and every range of a table that needs more of Delta than such files have. A range that is replaced cannot get
+in twice either: of two commits that replace a common range, Delta lets only one pass.
+
+The table is partitioned by date and not clustered: delta-rs, which many readers are built on, cannot write a table with
+the features ``clustering`` and ``domainMetadata``, and OPTIMIZE of closed dates alone touches each file once.
 """
 
 from __future__ import annotations
@@ -142,7 +145,7 @@ class MessagesTable:
         return self._commit_of(what, before)
 
     def _commit_of(self, what: BrokerRows, before: int) -> Commit | None:
-        """Returns the commit with this metadata, if there is one behind the version ``before``."""
+        """Returns the commit with this metadata, if there is one after the version ``before``."""
         if self.version() == before:
             return None
         history = DeltaTable.forPath(self._spark, self.path).history(_COMMITS_LOOKED_AT)

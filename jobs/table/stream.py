@@ -56,7 +56,7 @@ class LogStreamReader(DataSourceStreamReader):
         return replace, (self._reader,)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Returns the begin of the segment in which the first wanted record lies, or the log's."""
+        """Returns the first offset of the segment in which the first wanted record lies, or of the log."""
         segments = open_store(self._options, needs_index_sizes=False).segments
         wanted = self._reader.filter.offsets[0]
         bases = [segment.base for segment in segments if segment.base <= wanted]
@@ -67,7 +67,7 @@ class LogStreamReader(DataSourceStreamReader):
         return ReadAllAvailable() if self._most_bytes is None else ReadMaxBytes(self._most_bytes)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Returns the offset behind the last whole record that the next batch is to hold."""
+        """Returns the offset after the last whole record that the next batch is to hold."""
         begin = start[OFFSET]
         store = open_store(self._options, needs_index_sizes=False)
         log_end = store.segments[-1].end
@@ -106,7 +106,7 @@ class LogStreamReader(DataSourceStreamReader):
         first, last = store.segments[0], store.segments[-1]
         if begin < first.base:
             raise Refused(
-                "the log begins behind the place that the stream has reached: retention deleted what it had not read",
+                "the log begins after the offset that the stream has reached: retention deleted what it had not read",
                 path=store.root, found=first.base, expected=begin,
                 advice="a stream with a new checkpoint begins where the log does",
             )  # fmt: skip

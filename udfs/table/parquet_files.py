@@ -3,7 +3,7 @@
 A task writes the files itself, in the table's directory, and hands back one row a file: what Delta's log has to know of
 it. So no message passes through the JVM, which takes several times as long for a row as making it does. A file belongs
 to the table from the moment on that the driver commits it (``jobs.table.messages_table``); what a killed task or load
-leaves behind belongs to nobody, and VACUUM removes it.
+leaves is in no version of the table, and VACUUM removes it.
 
 =====================  ============================================================================================
 path                   ``store_date=2026-11-21/part-<range>-<random>.<codec>.parquet``, as Spark's writer names files

@@ -160,7 +160,7 @@ def _tags(block: RecordBlock, rules: RowRules) -> pa.Array:
 
 
 def _starts(block: RecordBlock, spans: Spans) -> Int64s:
-    """Returns where values begin; absent ones at the begin of their row's properties: the spans stay ascending."""
+    """Returns where values begin; absent ones where their row's properties start: the spans stay ascending."""
     return np.where(spans.lengths >= 0, spans.starts, block.heads.properties_start)
 
 
@@ -243,7 +243,7 @@ def _utc_offsets(milliseconds: Int64s, time_zone: str) -> Int64s:
     """Returns what a time zone's clocks are ahead of UTC at these times, in milliseconds.
 
     By Python's rules: Arrow takes the changes that a zone's file lists, which end in 2037 or, where these files are
-    "slim", long ago, and does not go on by the rule behind them.
+    "slim", long ago, and does not go on by the rule after them.
     """
     zone = zoneinfo.ZoneInfo(time_zone)
 

@@ -58,7 +58,7 @@ MESSAGES_WITH_BODY = MESSAGES.append(
 
 DEFECTS = pa.schema([
     pa.field("begin_offset", pa.int64(), metadata={"comment": "Commit-log offset of the first byte"}),
-    pa.field("end_offset", pa.int64(), metadata={"comment": "Commit-log offset behind the last byte"}),
+    pa.field("end_offset", pa.int64(), metadata={"comment": "Commit-log offset after the last byte"}),
     pa.field("kind", pa.string(), metadata={"comment": "damaged, stale (of an older log) or ghost (of another place)"}),
     pa.field("reason", pa.string(), metadata={"comment": "What is wrong, with its code"}),
 ])  # fmt: skip

@@ -14,13 +14,12 @@ from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
 from jobs.spark.runner import LocalRunner
 from jobs.spark.transforms import proven_ranges
-from jobs.table import continuation, load, messages_table
+from jobs.table import load
 from jobs.table.stream import proven_partitions
 from storeformat.errors import WriteFailed
 from storeformat.record.decode import DecodeRules
 from udfs.table.datasource import LogReader
 from udfs.table.find_messages import FindMessages, Wanted
-from udfs.table.proven_ranges import ReadRanges
 from udfs.table.rows import RowRules
 
 
@@ -61,33 +60,3 @@ def test_it_says_that_the_log_has_changed(root: Path) -> None:
     (root / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
     with pytest.raises(WriteFailed, match="the log changed while it was read"):
         list(find(iter(ranges)))
-
-
-def test_rows_that_were_loaded_are_found_behind_damage(tmp_path: Path) -> None:
-    log = LogBuilder(4096)
-    while log.end_offset < 6000:
-        log.message(topic="T", body=b"a body of some bytes")
-    root, damaged = log.write(tmp_path), log.records[2]
-    segment = root / "commitlog" / f"{0:020d}"
-    content = bytearray(segment.read_bytes())
-    content[damaged.offset + 4 : damaged.offset + 8] = b"oops"
-    segment.write_bytes(content)
-    options = LoadOptions(store=str(root), on_damage="salvage", table="", cluster="", broker="")
-    store = open_store(options)
-    whole = read_log(store, options, LocalRunner())
-    rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
-    read = ReadRanges(proven_ranges(whole.scans), rules)
-    rows = [row for proven in read.ranges for batch in read.read(proven) for row in batch.to_pylist()]
-    rows.sort(key=lambda row: -row["commit_log_offset"])
-    assert len(rows) == len(log.records) - 1
-    for row in rows:
-        assert continuation.newest_row_in_log(store, [row], whole) == row
-    assert continuation.newest_row_in_log(store, rows, whole) == rows[0]
-    other = [{**row, "body_crc": 1} for row in rows]
-    assert continuation.newest_row_in_log(store, other, whole) is None
-    assert continuation.newest_row_in_log(store, [*other[:3], *rows[3:]], whole) == rows[3]
-    # Of segments that were not read again, only what the sizes lead to is sure.
-    later = read_log(store, options, LocalRunner(), begin=4096)
-    assert continuation.newest_row_in_log(store, rows, later) == rows[0]
-    first = [row for row in rows if row["commit_log_offset"] < 4096]
-    assert continuation.newest_row_in_log(store, first, later) == first[-2]

@@ -32,7 +32,7 @@ stored AS (
     FROM scheduled
 ),
 recalled AS (
-  -- The key of the message, from 5.3 on behind its topic and a plus sign.
+  -- The key of the message, from 5.3 on after its topic and a plus sign.
   SELECT DISTINCT cluster, broker, properties['REAL_TOPIC'] AS real_topic,
          CASE WHEN startswith(properties['TIMER_DEL_UNIQKEY'], concat(properties['REAL_TOPIC'], '+'))
               THEN substring(properties['TIMER_DEL_UNIQKEY'], length(properties['REAL_TOPIC']) + 2)
