@@ -15,14 +15,13 @@ from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import files, locations
-from storeformat.storage.durable import is_live
+from storeformat.storage.broker_lock import is_live
 from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN, BrokerRules, guess_version, rules_of
 from storeformat.store.layout import (
     LOCK,
     StoreLayout,
     apply_settings,
     file_name,
-    find_segments,
 )
 from storeformat.store.log_directories import (
     commit_log_directories,
@@ -32,6 +31,7 @@ from storeformat.store.log_directories import (
     with_committed,
 )
 from storeformat.store.queue_store import QUEUE_STORE_SETTINGS, rocksdb_queues
+from storeformat.store.segment_files import find_segments
 from storeformat.store.store_signs import fit_to_store, release_signs
 from storeformat.store.topic_config import find_batch_topics
 

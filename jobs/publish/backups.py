@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from jobs.rebuild.build_store import MANIFEST
+from jobs.rebuild.manifest import MANIFEST
 from jobs.reporting import Report
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import durable, files, locations
+from storeformat.storage import broker_lock, durable, files, locations, mounts
 from storeformat.store import swap_journal
 from storeformat.store.broker_rules import rules_of
-from storeformat.store.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, find_segments, is_file_name
+from storeformat.store.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.log_directories import group_directories, groups_of, with_committed
+from storeformat.store.segment_files import find_segments
 from storeformat.store.swap_journal import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
@@ -52,7 +53,7 @@ def _refuse_what_is_no_store(root: str, *, log_elsewhere: bool) -> None:
 @contextmanager
 def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
     """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
-    with durable.broker_lock(locations.join(root, LOCK), create=not dry_run):
+    with broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
         groups = (locations.join(group, DATA) for group in group_directories(root))
         refuse_mapped_log([locations.join(root, COMMIT_LOG), *groups])
         yield
@@ -63,7 +64,7 @@ def refuse_mapped_log(directories: Sequence[str]) -> None:
     lock yet.
     """
     for log in directories:
-        process = durable.mapped_by(log)
+        process = broker_lock.mapped_by(log)
         if process is not None:
             raise Refused(
                 f"the store is live: process {process} has its log mapped into memory",
@@ -108,7 +109,7 @@ def check_places(root: str, places: Sequence[Place]) -> None:
     backup = locations.join(root, swap_journal.BACKUP)
     names = [locations.join(root, place.path) for place in places if place.old]
     for path in [*names, *([backup] if durable.present(backup) else [])]:
-        if durable.lies_apart(root, path):
+        if mounts.lies_apart(root, path):
             raise Refused(
                 "this lies on a mount of its own and cannot be swapped in one step", path=path,
                 advice="unmount it, or have the broker's storePathRootDir on one file system",

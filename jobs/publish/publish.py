@@ -14,11 +14,10 @@ from typing import Any
 
 from jobs.config import PublishOptions
 from jobs.publish import backups
-from jobs.rebuild.build_store import MANIFEST
-from jobs.rebuild.manifest import Manifest, check_files, fetch, read_manifest
+from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from jobs.reporting import Report, Reporter, size_text
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import durable, files, locations, outputs
+from storeformat.storage import durable, files, locations, mounts, outputs, owners
 from storeformat.store import swap_journal
 from storeformat.store.layout import (
     ABORT,
@@ -80,7 +79,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     backups.refuse_mapped_log(log.directories)
-    if not durable.can_give_to_owner_of(log.directories[0]):
+    if not owners.can_give_to_owner_of(log.directories[0]):
         notes.append("the log belongs to another user: make sure that the broker may write to the new files")
     if remote is not None:
         _check_space(root, manifest)
@@ -92,7 +91,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
     backups.check_places(root, places)
-    if remote is None and durable.device_of(source) != durable.device_of(outputs.resolved(root)):
+    if remote is None and mounts.device_of(source) != mounts.device_of(outputs.resolved(root)):
         _check_space(root, manifest)
     number = backups.next_sequence(known)
     journal = Journal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)

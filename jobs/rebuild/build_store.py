@@ -9,9 +9,7 @@ of the written files, before a rebuild counts as done.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NoReturn
@@ -21,19 +19,18 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log
 from jobs.rebuild import planning
+from jobs.rebuild.manifest import write_manifest
 from jobs.rebuild.staging import CLAIM, Workplace
 from jobs.spark.runner import Runner
-from storeformat import __version__
-from storeformat.errors import MissingInput, Refused, TotalsDisagree, WriteFailed
+from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
 from storeformat.queues import consume_queue
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
-from storeformat.storage.extents import Content, content_of, read_back
+from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
-from storeformat.store.topic_config import TOPICS, topic_configuration
-from storeformat.store.topics_json import topics_json
+from storeformat.store.topic_config import TOPICS, topic_configuration, topics_json
 from udfs.batch_queues import BuildBatchQueueFiles
 from udfs.build import (
     BuildFiles,
@@ -47,8 +44,6 @@ from udfs.file_rows import FileRow, FileRows, batch_of
 from udfs.queue_ext import BuildExtFiles
 from udfs.scan import ScanTask
 
-MANIFEST = "manifest.json"
-MANIFEST_FORMAT = 2
 _NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256
 _UNITS_A_TASK = (32 << 20) // consume_queue.UNIT_SIZE
@@ -252,39 +247,10 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
     )
 
 
-def _manifest(options: RebuildOptions, store: OpenedStore, built_from: LogReading, rows: FileRows) -> Iterator[str]:
-    """Yields, piece by piece, what ``publish`` needs to know: which files with which content, of which range of which
-    log, made how. The files come last, one a line.
-    """
-    facts = {
-        "format": MANIFEST_FORMAT,
-        "program": "rocketmq-store-spark",
-        "version": __version__,
-        "log_begin": built_from.begin,
-        "log_end": built_from.end,
-        "messages": built_from.records,
-        "broker_version": store.rules.version,
-        "settings": {**store.layout.settings(), **store.queue_store},
-        "on_damage": options.on_damage,
-        "until_offset": options.until_offset,
-        "artefacts": list(options.only),
-        "topics": [str(item) for item in options.topics],
-        "damaged_ranges": [item.as_row() for item in built_from.damaged_places],
-    }
-    yield json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": ['
-    for number, row in enumerate(rows):
-        content = row.content
-        line = {
-            "path": row.path, "size": content.size, "data_size": content.data_size, "sha256": content.sha256.hex(),
-        }  # fmt: skip
-        yield (",\n  " if number else "\n  ") + json.dumps(line)
-    yield "\n ]\n}\n"
-
-
 def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
     """Writes the manifest, after a last look at what is there: with it the files are an output."""
     check_all_there(made, rows)
-    write_manifest(made, (text.encode() for text in _manifest(options, store, reading, rows)))
+    write_manifest(made, options, store, reading, rows)
 
 
 def check_all_there(made: str, rows: FileRows) -> None:
@@ -306,19 +272,3 @@ def _refuse_made(made: str, path: str, found: int | str, expected: int | str) ->
         "what a task wrote is not what is there", path=locations.join(made, path), found=found, expected=expected,
         advice="all machines of the cluster must see the output, and nobody else may write there",
     )  # fmt: skip
-
-
-def write_manifest(made: str, manifest: Iterable[bytes]) -> None:
-    """Writes the manifest, which comes in pieces, where none is; with it, the files are an output."""
-    path = locations.join(made, MANIFEST)
-    if files.exists(path):
-        raise Refused("another rebuild wrote here at the same time", path=path)
-    digest, size = hashlib.sha256(), 0
-    with files.FileWriter(path) as writer:
-        for piece in manifest:
-            digest.update(piece)
-            size += len(piece)
-            writer.write(piece)
-    _, stored = read_back(path, size)
-    if stored != Content(size, size, digest.digest()):
-        raise WriteFailed("the manifest is not as it was written: another rebuild writes here, too", path=path)

@@ -1,28 +1,88 @@
-"""The manifest of a rebuild: what ``publish`` may put in place, and the check that it is all there and nothing else."""
+"""The manifest of a rebuild, written and read: which files with which content, of which range of which log, made how.
+
+``manifest.json`` is written last, so a directory that has one is a finished rebuild. ``publish`` puts in place what it
+names, after a check that all of it is there and nothing else.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.config import ARTEFACTS, ROCKSDB
-from jobs.rebuild.build_store import MANIFEST, MANIFEST_FORMAT
+from jobs.config import ARTEFACTS, ROCKSDB, RebuildOptions
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
 from jobs.reporting import Reporter
-from storeformat.errors import MissingInput, Refused
+from storeformat import __version__
+from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.storage import durable, files, locations
-from storeformat.storage.extents import Content, copy
+from storeformat.storage import durable, files, local_copies, locations
+from storeformat.storage.extents import Content, copy, read_back
 from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from storeformat.store.topic_config import TOPICS
+from udfs.file_rows import FileRows
+
+MANIFEST = "manifest.json"
+FORMAT = 2
 
 QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 """What a rebuild of the queues fills: the first always, the others where the store has them."""
 
 _BLOCK = 4096
+
+
+def write_manifest(
+    directory: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows
+) -> None:
+    """Writes the manifest of a rebuild that is complete; raises Refused where there is one already."""
+    write_pieces(directory, (text.encode() for text in _pieces(options, store, reading, rows)))
+
+
+def _pieces(options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> Iterator[str]:
+    """Yields the text of a manifest, piece by piece; the files come last, one a line."""
+    facts = {
+        "format": FORMAT,
+        "program": "rocketmq-store-spark",
+        "version": __version__,
+        "log_begin": reading.begin,
+        "log_end": reading.end,
+        "messages": reading.records,
+        "broker_version": store.rules.version,
+        "settings": {**store.layout.settings(), **store.queue_store},
+        "on_damage": options.on_damage,
+        "until_offset": options.until_offset,
+        "artefacts": list(options.only),
+        "topics": [str(item) for item in options.topics],
+        "damaged_ranges": [item.as_row() for item in reading.damaged_places],
+    }
+    yield json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": ['
+    for number, row in enumerate(rows):
+        content = row.content
+        line = {
+            "path": row.path, "size": content.size, "data_size": content.data_size, "sha256": content.sha256.hex(),
+        }  # fmt: skip
+        yield (",\n  " if number else "\n  ") + json.dumps(line)
+    yield "\n ]\n}\n"
+
+
+def write_pieces(directory: str, pieces: Iterable[bytes]) -> None:
+    """Writes the manifest, which comes in pieces, where none is; with it, the files are an output."""
+    path = locations.join(directory, MANIFEST)
+    if files.exists(path):
+        raise Refused("another rebuild wrote here at the same time", path=path)
+    digest, size = hashlib.sha256(), 0
+    with files.FileWriter(path) as writer:
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+            writer.write(piece)
+    _, stored = read_back(path, size)
+    if stored != Content(size, size, digest.digest()):
+        raise WriteFailed("the manifest is not as it was written: another rebuild writes here, too", path=path)
 
 
 @dataclass(frozen=True)
@@ -87,10 +147,10 @@ def read_manifest(directory: str) -> Manifest:
     data = files.read_bytes(path)
     try:
         facts: dict[str, Any] = json.loads(data)
-        if facts["format"] != MANIFEST_FORMAT:
+        if facts["format"] != FORMAT:
             raise Refused(
                 "another version of this program wrote this manifest", path=path,
-                found=facts["format"], expected=MANIFEST_FORMAT, advice="run rebuild again",
+                found=facts["format"], expected=FORMAT, advice="run rebuild again",
             )  # fmt: skip
         manifest = Manifest(
             digest=hashlib.sha256(data).hexdigest(),
@@ -141,7 +201,7 @@ def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> N
 
 
 def _is_right(path: str, expected: Content) -> bool:
-    return durable.contents_on_disk([(path, expected.data_size)], lambda count: None) == [expected]
+    return local_copies.contents_on_disk([(path, expected.data_size)], lambda count: None) == [expected]
 
 
 def _refuse_file(path: str, found: Content, expected: Content) -> NoReturn:
@@ -175,7 +235,7 @@ def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
             raise Refused("this file is not in the manifest", path=found[name], advice="move it away")
     names = sorted(manifest.files)
     with reporter.progress("check the rebuild", manifest.data_size) as progress:
-        rows = durable.contents_on_disk(
+        rows = local_copies.contents_on_disk(
             [(found[name], manifest.files[name].data_size) for name in names], progress.update
         )
     for name, row in zip(names, rows, strict=True):

@@ -14,7 +14,7 @@ from jobs.safety.start_settings import StartSettings
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.log import dledger
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import durable, files, local_status, locations
+from storeformat.storage import broker_lock, files, local_status, locations
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import checkpoint
 from storeformat.store.broker_rules import BrokerRules, ReleaseSigns, guess_version, rules_of
@@ -112,7 +112,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
         checkpoint=page,
         redispatch=again,
         after_crash=after_crash,
-        live=durable.is_live(locations.join(root, LOCK)),
+        live=broker_lock.is_live(locations.join(root, LOCK)),
         now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
     )
 

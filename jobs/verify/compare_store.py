@@ -27,7 +27,7 @@ from jobs.verify.judge_index import judge_index
 from jobs.verify.judge_queues import judge_queues
 from jobs.verify.verification import Verification
 from storeformat.storage import files, locations
-from storeformat.storage.durable import is_live
+from storeformat.storage.broker_lock import is_live
 from storeformat.store.layout import ABORT, LOCK
 
 

@@ -22,7 +22,7 @@ from jobs.verify.verification import Verification
 from storeformat.arrays import Int64s, inside
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
-from storeformat.storage.durable import is_live
+from storeformat.storage.broker_lock import is_live
 from storeformat.store.layout import LOCK
 from storeformat.store.topic_config import topic_configuration
 from udfs.verify import FindRecords, RecordsAsked

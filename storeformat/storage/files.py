@@ -1,4 +1,4 @@
-"""Opens what there is: ``locations`` to listings, ranges and files. Only ``extents`` and ``durable`` do so beside it.
+"""Opens what there is: ``locations`` to listings, ranges and files.
 
 Storage is ``pyarrow.fs``: ``s3://`` (also written ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://`` are what pyarrow
 makes of them, with its own settings behind a ``?`` and credentials from the environment.

@@ -1,7 +1,8 @@
 """A store as a whole: settings, the rules of each release, and the files beside log, queues and index.
 
-``layout`` has sizes and names; ``broker_rules`` what releases do; ``checkpoint``, ``topics_json`` and ``topic_config``
-are files; ``log_directories`` says where the log is, ``queue_directories`` and ``queue_store`` where the queues are;
-``store_signs`` is what a store's own files show of its settings, ``delay_levels`` what its queues show of one;
-``not_rebuilt`` what a rebuild leaves out; ``swap_journal`` replaces artefacts, all or nothing.
+``layout`` has sizes and names; ``broker_rules`` what releases do; ``checkpoint`` and ``topic_config`` are files;
+``log_directories`` says where the log is, ``segment_files`` finds its segments there; ``queue_directories`` and
+``queue_store`` say where the queues are; ``store_signs`` is what a store's own files show of its settings,
+``delay_levels`` what its queues show of one; ``not_rebuilt`` names what a rebuild leaves out; ``swap_journal``
+replaces artefacts, all or nothing.
 """

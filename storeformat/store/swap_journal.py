@@ -38,7 +38,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import durable, files, locations
+from storeformat.storage import durable, files, local_copies, locations, owners
 from storeformat.store.layout import ABORT
 
 BACKUP = "backup"
@@ -168,18 +168,18 @@ def begin(root: str, journal: Journal, now: datetime | None = None) -> Replaceme
     return made.saved(STAGING)
 
 
-def stage(item: Replacement, advance: durable.Advance = lambda count: None) -> Replacement:
+def stage(item: Replacement, advance: local_copies.Advance = lambda count: None) -> Replacement:
     """Returns the replacement with all new files below NAME/new: moved there, or copied from another file system."""
     pairs = _staged(item)
     if not all(durable.move(source, target) for source, target in pairs[:1]):
         item = item.saved(STAGING, copied=True)
-        durable.copy_trees(pairs, advance)
+        local_copies.copy_trees(pairs, advance)
     for source, target in () if item.journal.copied else pairs[1:]:
         if not durable.move(source, target):
             raise WriteFailed("parts of this directory are on different file systems", path=item.source)
     if item.journal.kind == PUBLISH:
         for _, target in pairs:
-            durable.give_to_owner_of(item.journal.log.directories[0], target)
+            owners.give_to_owner_of(item.journal.log.directories[0], target)
     _sync_parents(item, (path for pair in pairs for path in pair))
     return item.saved(SWAPPING)
 

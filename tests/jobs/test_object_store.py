@@ -22,7 +22,7 @@ from jobs.cli import command_line
 from jobs.config import LoadOptions, PublishOptions, RebuildOptions
 from jobs.log.opening import open_store
 from jobs.publish import publish
-from jobs.rebuild import build_store, rebuild
+from jobs.rebuild import build_store, manifest, rebuild
 from jobs.rebuild.staging import claimed, staging_beside, staging_for
 from jobs.reporting import Report, Reporter
 from jobs.spark import launch
@@ -130,7 +130,7 @@ def test_what_comes_in_between_is_no_output(bucket: Bucket, store: GoldenStore, 
         rebuilt(bucket, store, str(root), "out", tmp_path)
     assert "manifest.json" in bucket.names("out"), "the refused one left the first alone"
     with pytest.raises(Refused, match="at the same time"):
-        build_store.write_manifest(options.output, [b"{}"])
+        manifest.write_pieces(options.output, [b"{}"])
 
 
 def test_of_two_at_once_one_is_refused(bucket: Bucket) -> None:

@@ -14,7 +14,7 @@ from support.rebuilding import options_for, rebuild_here
 
 from jobs.log.opening import OpenedStore, open_store
 from storeformat.log.log_end import growing_log_end
-from storeformat.storage.durable import is_live
+from storeformat.storage.broker_lock import is_live
 
 HOLD = """
 import fcntl, sys

@@ -13,8 +13,8 @@ from support.store_builder import LogBuilder
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.framing import PLAIN
-from storeformat.store.layout import find_segments
 from storeformat.store.not_rebuilt import parts_not_rebuilt
+from storeformat.store.segment_files import find_segments
 
 
 def old_log(root: Path, count: int = 20) -> LogBuilder:

@@ -24,7 +24,7 @@ from support.publishing import (
 )
 
 from storeformat.errors import MissingInput, NotAStore, Refused
-from storeformat.storage import durable, files
+from storeformat.storage import broker_lock, files, mounts
 
 
 def flip_a_byte(case: Case) -> None:
@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_touched(name: str, case: Ca
 
 def mount(monkeypatch: pytest.MonkeyPatch, case: Case, path: str) -> None:
     """Another file system, or another part of this one, is mounted at a path of the store."""
-    monkeypatch.setattr(durable, "mount_points", lambda: frozenset(["/", str(case.root / path)]))
+    monkeypatch.setattr(mounts, "mount_points", lambda: frozenset(["/", str(case.root / path)]))
 
 
 @pytest.mark.parametrize("path", ["consumequeue", "index", "backup"])
@@ -156,8 +156,8 @@ def test_a_mount_elsewhere_is_none_of_our_business(case: Case, new: Snapshot, mo
 
 def test_mount_points_with_blanks_have_their_names() -> None:
     line = "36 35 98:0 /part /mnt/my\\040disk\\134 rw,noatime master:1 - ext4 /dev/root rw\n"
-    assert durable.parse_mount_points([line]) == {"/mnt/my disk\\"}
-    assert "/" in durable.mount_points() or sys.platform != "linux"
+    assert mounts.parse_mount_points([line]) == {"/mnt/my disk\\"}
+    assert "/" in mounts.mount_points() or sys.platform != "linux"
 
 
 def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
@@ -168,8 +168,8 @@ def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
     size = sum(-(-row["data_size"] // 4096) * 4096 for row in manifest(case)["files"])
     taken = sum(path.stat().st_blocks * 512 for path in case.out.rglob("*") if path.is_file())
     assert size * 9 // 10 < taken < size + 2 * (case.out / "manifest.json").stat().st_size
-    device_of = durable.device_of
-    monkeypatch.setattr(durable, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
+    device_of = mounts.device_of
+    monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
     monkeypatch.setattr(files, "free_space", lambda path: size - 1)
     with pytest.raises(Refused, match="does not fit beside the store") as caught:
         case.publish()
@@ -286,7 +286,7 @@ def test_new_files_belong_to_the_owner_of_the_log(case: Case) -> None:
 
 
 def test_no_jvm_gets_the_lock_while_a_publish_runs(case: Case, holder: Callable[[Path], subprocess.Popen[str]]) -> None:
-    with durable.broker_lock(str(case.root / "lock"), create=True):
+    with broker_lock.hold(str(case.root / "lock"), create=True):
         assert said(holder(case.root / "lock")) == "taken"
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.publishing import Case, Snapshot, manifest, own_bytes, snapshot
 
 from storeformat.errors import NotAStore, Refused
-from storeformat.storage import durable
+from storeformat.storage import owners
 from storeformat.store import swap_journal
 
 
@@ -99,7 +99,7 @@ def test_queues_in_rocksdb_beside_the_files_are_named(case: Case) -> None:
 
 @pytest.mark.parametrize("able", [True, False])
 def test_a_log_of_another_user_is_named(able: bool, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "can_give_to_owner_of", lambda model: able)
+    monkeypatch.setattr(owners, "can_give_to_owner_of", lambda model: able)
     assert any("belongs to another user" in note for note in case.publish(dry_run=True)["notes"]) is not able
 
 

@@ -19,7 +19,8 @@ from support.store_builder import LogBuilder, Message
 from jobs.cli import command_line
 from jobs.config import RebuildOptions, narrow_to_queues
 from jobs.log import opening
-from jobs.rebuild import manifest, rebuild, rocksdb_pairs
+from jobs.rebuild import rebuild, rocksdb_pairs
+from jobs.rebuild.manifest import read_manifest
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import Refused, UsageError
 
@@ -101,7 +102,7 @@ def test_nobody_publishes_a_table(tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.3.3")
     exported = export(golden.unpack(store), tmp_path / "work", store.settings)
     with pytest.raises(Refused, match="table of RocksDB pairs"):
-        manifest.read_manifest(exported.directory)
+        read_manifest(exported.directory)
 
 
 def test_the_command_line_takes_it_alone() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from support.store_to_start import StoreToStart, healthy_store
 
-from storeformat.storage import local_status
-from storeformat.storage.durable import broker_lock
+from storeformat.storage import broker_lock, local_status
 from storeformat.storage.local_status import Space
 
 
@@ -70,7 +69,7 @@ def test_a_store_in_use(store: StoreToStart) -> None:
         holder.stdout.readline()
         assert store.only_reason("store_in_use").unsafe
         holder.communicate(b"\n")
-    with broker_lock(str(store.root / "lock"), create=False):
+    with broker_lock.hold(str(store.root / "lock"), create=False):
         assert store.reasons("store_in_use") == []  # its own
 
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storeformat.storage import durable, extents, files
+from storeformat.storage import extents, files, local_copies
 from storeformat.storage.extents import Content, content_of
 
 SIZE = 6_000_000
@@ -62,7 +62,7 @@ def sparse_file(path: Path) -> Path:
 
 
 def found(path: Path) -> Content:
-    (content,) = durable.contents_on_disk([(str(path), len(DATA))], lambda count: None)
+    (content,) = local_copies.contents_on_disk([(str(path), len(DATA))], lambda count: None)
     assert extents.read_back(str(path), len(DATA)) == (memoryview(DATA), content)
     copied = path.with_name("copied")
     assert extents.copy(str(path), str(copied), str(path.parent), len(DATA)) == content
@@ -128,10 +128,10 @@ def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) ->
     with path.open("r+b") as file:
         file.seek(17)
         file.write(bytes([DATA[17] ^ 1]))
-    assert durable.contents_on_disk([(str(path), len(DATA))], lambda count: None) != [EXPECTED]
+    assert local_copies.contents_on_disk([(str(path), len(DATA))], lambda count: None) != [EXPECTED]
     for size in (0, 17, len(DATA), SIZE - 1, SIZE + 1):
         os.truncate(sparse_file(place / str(size)), size)
-        (content,) = durable.contents_on_disk([(str(place / str(size)), len(DATA))], lambda count: None)
+        (content,) = local_copies.contents_on_disk([(str(place / str(size)), len(DATA))], lambda count: None)
         assert content.size == size
         assert content != EXPECTED
 
@@ -140,7 +140,7 @@ def test_empty_files_and_files_of_zeros(place: Path) -> None:
     (place / "empty").touch()
     (place / "zeros").write_bytes(bytes(10_000))
     told: list[int] = []
-    assert durable.contents_on_disk([(str(place / "empty"), 0), (str(place / "zeros"), 0)], told.append) == [
+    assert local_copies.contents_on_disk([(str(place / "empty"), 0), (str(place / "zeros"), 0)], told.append) == [
         content_of(b""),
         Content(10_000, 0, hashlib.sha256(b"").digest()),
     ]
@@ -154,7 +154,7 @@ def test_trees_are_copied_with_their_holes(place: Path) -> None:
     with path.open("r+b") as file:
         file.seek(SIZE - 10)
         file.write(b"end")
-    durable.copy_trees([(str(place / "tree"), str(place / "copy"))], lambda count: None)
+    local_copies.copy_trees([(str(place / "tree"), str(place / "copy"))], lambda count: None)
     copied = place / "copy" / "below" / "file"
     assert copied.read_bytes() == path.read_bytes()
     assert copied.stat().st_blocks * 512 < SIZE // 10

@@ -12,7 +12,7 @@ from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import PRE_BLANK, pack_units
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from storeformat.store.delay_levels import contradicted, shown_delays
-from storeformat.store.layout import find_segments
+from storeformat.store.segment_files import find_segments
 
 DEFAULT = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storeformat.store.layout import find_segments
 from storeformat.store.not_rebuilt import parts_not_rebuilt
+from storeformat.store.segment_files import find_segments
 
 
 def named(root: Path, *, extended: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import durable
+from storeformat.storage import durable, local_copies, owners
 from storeformat.store import swap_journal
 from storeformat.store.swap_journal import Journal, LogRange, Place, Replacement
 
@@ -332,7 +332,7 @@ def test_copies_are_undone_without_a_trace(
 ) -> None:
     """Also where the copying itself broke off: the journal has said before that the source keeps its files."""
     crossing(monkeypatch, source)
-    copy_file = durable._copy_file
+    copy_file = local_copies._copy_file
 
     def copied(old: str, *rest: Any) -> None:
         (begun_journal,) = swap_journal.replacements(str(root))
@@ -341,7 +341,7 @@ def test_copies_are_undone_without_a_trace(
             raise WriteFailed("cannot be written: No space left on device", path=old)
         copy_file(old, *rest)
 
-    monkeypatch.setattr(durable, "_copy_file", copied)
+    monkeypatch.setattr(local_copies, "_copy_file", copied)
     if fails_at is None:
         swap_journal.stage(begun)
     else:
@@ -396,7 +396,7 @@ def test_new_files_get_an_owner_and_restored_ones_keep_theirs(
 ) -> None:
     write(root / "backup" / "first", NEW)
     given: list[tuple[str, str]] = []
-    monkeypatch.setattr(durable, "give_to_owner_of", lambda model, path: given.append((model, path)))
+    monkeypatch.setattr(owners, "give_to_owner_of", lambda model, path: given.append((model, path)))
     name = str(source) if kind == "publish" else "first"
     made = Journal(kind, 1, name, (INDEX,), LogRange(0, 1, ("/the/log", "/more"), "5.3"), papers=("manifest.json",))
     item = swap_journal.stage(swap_journal.begin(str(root), made))

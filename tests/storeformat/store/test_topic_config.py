@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from storeformat.store.topic_config import parse_fastjson
-from storeformat.store.topics_json import topics_json
+from storeformat.store.topic_config import parse_fastjson, topics_json
 
 QUEUES = {
     "订单": 4, "T|x": 1, "%RETRY%g": 1, "Batch": 8, "SCHEDULE_TOPIC_XXXX": 5, "RMQ_SYS_TRANS_HALF_TOPIC": 1,

@@ -1,0 +1,101 @@
+"""Whether a broker has a store: its lock, and a log that is mapped into memory.
+
+=========  =============================================================================================
+``lock``   four bytes; a running broker holds [0, 1) exclusively, through ``FileChannel#tryLock(0, 1, false)``
+           (``DefaultMessageStore#start``, 4.2.0 and later), which on POSIX is an fcntl lock
+=========  =============================================================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from storeformat.errors import Refused
+from storeformat.storage import files, locations
+
+_FLOCK = "hhqqi"
+"""``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
+
+
+@contextmanager
+def hold(path: str, *, create: bool) -> Iterator[None]:
+    """Holds the lock that a running broker would hold; raises Refused where one does.
+
+    While it is held no broker gets through ``DefaultMessageStore#start`` with this store. Without ``create`` a missing
+    lock file stays missing. fcntl locks belong to a process: closing any other handle of the file would drop it.
+    """
+    local = locations.local_path(path)
+    if not create and not os.path.lexists(local):
+        yield
+        return
+    with files.writing(path):
+        handle = os.open(local, os.O_RDWR | os.O_CREAT if create else os.O_RDWR, 0o644)
+    try:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except (BlockingIOError, PermissionError) as error:
+            raise Refused(
+                f"the store is live: {_holder(handle)} holds its lock", path=path, advice="stop the broker first"
+            ) from error
+        if not os.fstat(handle).st_size:
+            os.write(handle, b"lock")
+        yield
+    finally:
+        os.close(handle)
+
+
+def _holder(handle: int) -> str:
+    """Returns who holds the lock, as exactly as the system says."""
+    process = _asked(handle) if sys.platform == "linux" else None
+    return f"process {process}" if process else "another process"
+
+
+def _asked(handle: int) -> int | None:
+    """Returns the process that holds the lock as Linux tells it, 0 for one that has no number here, None for none."""
+    answer = fcntl.fcntl(handle, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    kind, _, _, _, process = struct.unpack(_FLOCK, answer)
+    return None if kind == fcntl.F_UNLCK else max(int(process), 0)
+
+
+def is_live(path: str) -> bool:
+    """Returns whether a process holds this lock of a broker; it is only asked about, never taken.
+
+    False where that cannot be known: no such file, another machine's file, another system than Linux.
+    """
+    if sys.platform != "linux" or not locations.is_local(path):
+        return False
+    try:
+        handle = os.open(locations.local_path(path), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait
+    except OSError:
+        return False
+    try:
+        return _asked(handle) is not None
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(handle)
+
+
+def mapped_by(directory: str) -> int | None:
+    """Returns a process that has a file of this directory mapped into memory, as far as this system shows.
+
+    A broker maps its log while it loads, which can take minutes, and takes its lock only then. Linux alone tells, and
+    only of processes of the same user; to root, of all.
+    """
+    wanted = set()
+    for entry in files.list_directory(directory) or []:
+        status = os.stat(locations.local_path(entry.path))
+        wanted.add((f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)))
+    for process in os.listdir("/proc") if sys.platform == "linux" else []:
+        if not process.isdigit() or int(process) == os.getpid():
+            continue
+        with suppress(OSError), open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as maps:
+            # address, permissions, offset, device, inode, path
+            if any(tuple(line.split(None, 5)[3:5]) in wanted for line in maps):
+                return int(process)
+    return None

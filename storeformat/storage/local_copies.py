@@ -1,0 +1,77 @@
+"""Local files read and copied in parallel, and on disk when the call returns."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from storeformat.errors import MissingInput
+from storeformat.storage import files, locations
+from storeformat.storage.durable import THREADS, sync, sync_all, tree
+from storeformat.storage.extents import CHUNK, Content, content_on_disk, data_ranges, is_zero
+
+Advance = Callable[[int], object]
+"""Told how many bytes are done so far, never by two threads at once."""
+
+
+class _Tally:
+    """Adds up the bytes that several threads have done."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._done += count
+            self._advance(self._done)
+
+
+def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Advance) -> list[Content]:
+    """Returns the content of each file (path, how far it should hold data), read in parallel; every file is on disk
+    when this returns.
+    """
+    tally = _Tally(advance)
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(lambda file: content_on_disk(file[0], file[1], tally.add), expected))
+
+
+def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance) -> None:
+    """Copies files and directories (source, target), in parallel, holes and all; they are on disk when this returns.
+    ``advance`` is told of the bytes that are no holes.
+    """
+    tally = _Tally(advance)
+    made: list[str] = []
+    tasks: list[tuple[str, str]] = []
+    for source, target in pairs:
+        directories, others = tree(source)
+        base, new = len(locations.local_path(source)), locations.local_path(target)
+        for directory in (locations.parent_of(new), *(new + directory[base:] for directory in directories)):
+            files.make_directory(directory)
+            made.append(directory)
+        tasks += [(path, new + path[base:]) for path in others]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda task: _copy_file(task[0], task[1], tally), tasks))
+    sync_all(made)
+
+
+def _copy_file(source: str, target: str, tally: _Tally) -> None:
+    """Copies a file with its time of last change; the target is on disk when this returns."""
+    with files.reading(source), open(source, "rb", buffering=0) as old:
+        status = os.fstat(old.fileno())
+        with files.FileWriter(target) as writer:
+            for low, high in data_ranges(old.fileno(), 0, status.st_size):
+                for position in range(low, high, CHUNK):
+                    part = os.pread(old.fileno(), min(CHUNK, high - position), position)
+                    if len(part) != min(CHUNK, high - position):
+                        raise MissingInput("the file became shorter while it was read", path=source)
+                    if not is_zero(part):
+                        writer.write_at(position, part)
+                    tally.add(len(part))
+            writer.finish(status.st_size)
+    with files.writing(target):
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    sync(target)

@@ -1,0 +1,115 @@
+"""The segments of a commit log as they lie in its directories: found, put in order, and checked against each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from storeformat.errors import MissingInput, NotAStore
+from storeformat.log.dledger import ENTRIES, HEAD_SIZE, framing_of, is_of_group
+from storeformat.log.framing import PLAIN, Framing
+from storeformat.log.segments import Segment
+from storeformat.storage import files
+from storeformat.store.layout import file_name, is_file_name
+
+
+def find_segments(directories: Sequence[str], expected_size: int | None) -> list[Segment]:
+    """Returns the segments of the commit log in order; raises what is wrong with them, with path and the two values.
+
+    All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
+    file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
+    A directory's first segment shows how all of them are framed.
+    """
+    found: list[files.Entry] = []
+    framings: dict[str, Framing] = {}
+    for directory in directories:
+        entries = files.list_directory(directory)
+        if entries is None:
+            raise MissingInput(
+                "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
+            )
+        if (link := files.first_dead_link(directory)) is not None:
+            raise MissingInput("a link in the commit log leads nowhere", path=link, advice="mount what it leads to")
+        has_segments = any(is_file_name(entry.name) for entry in entries)
+        for entry in entries:
+            if entry.is_directory:
+                continue  # tolerated by brokers from 5.1.0 on
+            if not has_segments:
+                raise NotAStore("this is no commit log: no segment is in it", path=directory, found=entry.name)
+            if not is_file_name(entry.name):
+                raise NotAStore(
+                    "a stray file lies in the commit log",
+                    path=entry.path,
+                    advice="no broker starts with it; move it away",
+                )
+            if entry.size < 0:
+                raise NotAStore("this is no file", path=entry.path)
+            found.append(entry)
+            framings[entry.path] = PLAIN
+        own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)
+        framing = _framing_shown(own) or (ENTRIES if is_of_group(directory) else PLAIN)
+        framings |= dict.fromkeys((entry.path for entry in own), framing)
+    found.sort(key=lambda entry: entry.name)
+    if found and found[-1].size == 0:
+        found.pop()
+    if not any(entry.size for entry in found):
+        raise NotAStore("the commit log is empty", path=", ".join(directories))
+    segments = [Segment(entry.path, int(entry.name), entry.size, framings[entry.path]) for entry in found]
+    _check_segments(segments, _shown_size(segments) if expected_size is None else expected_size)
+    return segments
+
+
+def _shown_size(segments: Sequence[Segment]) -> int:
+    """Returns the length that segments should have: what most of them have, and what their names are apart."""
+    lengths = Counter(segment.size for segment in segments if segment.size)
+    steps = Counter(after.base - before.base for before, after in pairwise(segments))
+    return max(lengths, key=lambda length: lengths[length] + steps[length])
+
+
+def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
+    """Returns the framing of the first of some segments that shows one; None where none does."""
+    for entry in entries:
+        head = bytearray(min(HEAD_SIZE, entry.size))
+        with files.RangeReader(entry.path) as reader:
+            reader.read_into(0, memoryview(head))
+        framing = framing_of(bytes(head), int(entry.name))
+        if framing is not None:
+            return framing
+    return None
+
+
+def _check_segments(segments: Sequence[Segment], size: int) -> None:
+    for segment in segments:
+        if segment.size != size:
+            raise NotAStore(
+                "a segment has the wrong length",
+                path=segment.path,
+                found=segment.size,
+                expected=size,
+                advice="all have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied:"
+                f" fetch it again, or pad it with zeros in a copy of the log (truncate -s {size}), for salvage",
+            )
+        if segment.base % size:
+            raise NotAStore(
+                "a segment's name is no multiple of the segment size",
+                path=segment.path,
+                found=segment.base,
+                expected=size,
+            )
+    for before, segment in pairwise(segments):
+        if segment.base == before.base:
+            raise NotAStore(
+                "a segment is there twice",
+                path=f"{before.path} and {segment.path}",
+                advice="--commitlog PATH[,PATH] names the directories that hold the log",
+            )
+        if segment.base != before.end:
+            raise NotAStore(
+                "a segment is missing in the commit log",
+                path=segment.path,
+                found=segment.base,
+                expected=before.end,
+                advice=f"the file {file_name(before.end)} should come before it: put it back, or one of zeros"
+                f" (truncate -s {size}) for --on-damage salvage",
+            )

@@ -1,0 +1,41 @@
+"""What lies on a mount of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storeformat.storage import mounts
+
+
+@pytest.mark.parametrize(
+    ("mounted", "path", "apart"),
+    [
+        ("store/index", "store/index", True),
+        ("store/consumequeue", "store/consumequeue/T/0", True),
+        ("store/consumequeue/T", "store/consumequeue/T/0", True),
+        ("store/consumequeue/T/0", "store/consumequeue/T", False),
+        ("store", "store/index", False),
+        ("store/consumequeue/T/0", "store/consumequeue/T/00", False),
+    ],
+)
+@pytest.mark.parametrize("root", ["store", "link"])
+def test_what_is_mounted_on_the_way_lies_apart(
+    root: str, mounted: str, path: str, apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("store/consumequeue/T/0", "store/consumequeue/T/00", "store/index"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("store")
+    monkeypatch.setattr(mounts, "mount_points", lambda: frozenset({"/", os.path.realpath(tmp_path / mounted)}))
+    named = root + path.removeprefix("store")
+    assert mounts.lies_apart(str(tmp_path / root), str(tmp_path / named)) == apart
+
+
+@pytest.mark.parametrize("apart", ["store/index", "store"])
+def test_what_is_on_another_file_system_lies_apart(apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store" / "index").mkdir(parents=True)
+    beyond = os.path.realpath(tmp_path / apart)
+    monkeypatch.setattr(mounts, "device_of", lambda path: 2 if os.path.realpath(path).startswith(beyond) else 1)
+    assert mounts.lies_apart(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")
