@@ -18,8 +18,8 @@ def explain_key(
     """
     if not stored:
         reason = (
-            f"no message with this key is in the log, which begins at offset {offline.min_phy_offset}"
-            " (never stored under this topic, or deleted with its segment)"
+            f"no message with this key is in the log, which begins at offset {offline.min_phy_offset}: neither under"
+            " this topic nor waiting for it (never stored, or deleted with its segment)"
         )
         return [{"commit_log_offset": None, "reason": reason}]
     return [
@@ -30,6 +30,8 @@ def explain_key(
 
 def _reason(options: QueryOptions, offline: OfflineStore, row: dict[str, Any], answered: set[int]) -> str:
     offset = row["commit_log_offset"]
+    if "waits_for" in row:
+        return str(row["waits_for"])
     if offset in answered:
         return "found"
     if row["transaction_type"] == "rollback":

@@ -149,6 +149,11 @@ class OfflineStore:
         """Returns when each file of a queue was last changed, in milliseconds: what brokers up to 5.1.0 search by."""
         return [files.modified_at(entry.path) for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)]
 
+    def topics_with(self, *prefixes: str) -> list[str]:
+        """Returns the topics with consume queues whose names begin so."""
+        there = files.list_directory(locations.join(self.store.root, CONSUME_QUEUE)) or []
+        return [entry.name for entry in there if entry.is_directory and entry.name.startswith(prefixes)]
+
     def index_files(self) -> list[tuple[index_file.IndexHeader, index_file.Read]]:
         """Returns the headers of the index files in order of name, and how to read them."""
         entries = files.list_directory(locations.join(self.store.root, INDEX)) or []

@@ -13,14 +13,16 @@ With ``--scan`` the log itself is read, which needs neither queues nor index and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jobs.config import QueryOptions
 from jobs.log.opening import open_store
 from jobs.log.store_log import counting_task, read_log
-from jobs.query import explain
+from jobs.query.explain import explain_key
 from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules
+from jobs.query.pending_messages import half_places, indexed_under, split_waiting
 from jobs.reporting import Report, Reporter
 from jobs.spark import session
 from jobs.spark.runner import Runner, SparkRunner
@@ -29,8 +31,11 @@ from storeformat.errors import UsageError
 from storeformat.queues import batch_queue_search
 from storeformat.queues.queue_search import Boundary, min_offset, offset_by_modified_time, offset_by_time, queue_end
 from storeformat.record import message_ids
-from udfs.table.find_messages import FindMessages, FindTime, Wanted
+from storeformat.record.pending import HOLDING_TOPICS, PREFIXES
+from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
 from udfs.table.proven_ranges import ProvenRange
+
+NEVER = 2**63 - 1
 
 
 def run(options: QueryOptions, reporter: Reporter) -> Report:
@@ -69,26 +74,49 @@ def _where_else(options: QueryOptions) -> list[str]:
 
 
 def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the messages that the index has under a key, or that the log has with ``--scan``."""
+    """Returns the messages that the index has under a key, or that the log has with ``--scan``; and those that wait
+    under a topic of the broker's own to be delivered.
+    """
     if options.topic is None or options.key is None:
         raise UsageError("query key needs --topic and --key")
     if options.scan and runner is not None:
-        wanted = Wanted(topic=options.topic, key=options.key, begin=options.begin, end=options.end)
-        return _messages(find(options, offline, runner, wanted, options.max_messages))
+        return _messages(*_stored_and_waiting(options, offline, runner))
     offsets = offline.index_offsets(
         options.topic, options.key, max_num=options.max_messages, begin=options.begin, end=options.end
     )
     rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
     mine = [row for row in rows if row["topic"] == options.topic and has_key(row, options.key)]
-    answer = _messages(mine)
+    explanation = []
+    if options.explain and runner is not None:
+        at_any_time = replace(options, begin=0, end=NEVER)
+        stored, waiting = _stored_and_waiting(at_any_time, offline, runner)
+        answered = {row["commit_log_offset"] for row in mine}
+        explanation = explain_key(options, offline, [*stored, *waiting], answered)
+    else:
+        held = indexed_under(offline, HOLDING_TOPICS, options)
+        if not mine and not held:
+            held = indexed_under(offline, offline.topics_with(*PREFIXES), options)
+        rows_of_all = sorted([*mine, *held], key=lambda row: int(row["commit_log_offset"]))
+        waiting = split_waiting(rows_of_all, options.topic)[1]
+    answer = _messages(mine, waiting)
     answer["commit_log_offsets"] = offsets
     answer["other_keys_of_the_same_hash"] = len(rows) - len(mine)
-    if options.explain and runner is not None:
-        stored = find(options, offline, runner, Wanted(topic=options.topic, key=options.key), options.max_messages)
-        answer["explanation"] = explain.explain_key(
-            options, offline, stored, {row["commit_log_offset"] for row in mine}
-        )
-    return answer
+    return {**answer, "explanation": explanation} if explanation else answer
+
+
+def _stored_and_waiting(
+    options: QueryOptions, offline: OfflineStore, runner: Runner
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the messages that the log has under a topic and a key, and those that wait elsewhere for the topic."""
+    topic = options.topic or ""
+    wanted = Wanted(topic=topic, key=options.key, begin=options.begin, end=options.end, waiting=True)
+    ranges = _checked_ranges(options, offline, runner)
+    rows = _find_in(ranges, options, offline, runner, wanted)
+    ended: dict[tuple[int, int], int] = {}
+    if half := half_places(rows):
+        task = FindEndedHalf(half, row_rules(offline.store, bodies=True))
+        ended = dict(runner.map("find what became of half messages", task, ranges))
+    return split_waiting(rows, topic, ended)
 
 
 def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
@@ -110,7 +138,7 @@ def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | Non
         raise UsageError("query offset needs --topic, --queue and --offset")
     if runner is not None:
         wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
-        return _messages(find(options, offline, runner, wanted, options.max_messages))
+        return _messages(find(options, offline, runner, wanted))
     unit = offline.unit_at(options.topic, options.queue_id, options.offset)
     row = None if unit is None else offline.record_at(unit[0], bodies=options.bodies)
     return _messages([row] if row is not None else [])
@@ -180,17 +208,22 @@ def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner
     return proven_ranges(reading.scans)
 
 
-def find(
-    options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted, limit: int
+def find(options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted) -> list[dict[str, Any]]:
+    """Returns the first messages of the log that are wanted, in the order of the log, as many as the options say."""
+    return _find_in(_checked_ranges(options, offline, runner), options, offline, runner, wanted)
+
+
+def _find_in(
+    ranges: Sequence[ProvenRange], options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted
 ) -> list[dict[str, Any]]:
-    """Returns the first ``limit`` messages of the log that are wanted, in the order of the log."""
-    task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), limit)
-    found = runner.map("find messages", task, _checked_ranges(options, offline, runner))
-    return [plain_row(row) for row in found[:limit]]
+    task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), options.max_messages)
+    found = runner.map("find messages", task, ranges)
+    return [plain_row(row) for row in found[: options.max_messages]]
 
 
-def _messages(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"found": len(rows), "messages": rows}
+def _messages(rows: list[dict[str, Any]], waiting: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    answer = {"found": len(rows) + len(waiting), "messages": rows}
+    return {**answer, "waiting": list(waiting)} if waiting else answer
 
 
 _ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[str, Any]]] = {

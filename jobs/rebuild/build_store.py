@@ -42,6 +42,7 @@ from udfs.build import (
 )
 from udfs.file_rows import FileRow, FileRows, batch_of
 from udfs.queue_ext import BuildExtFiles
+from udfs.real_topics import FindRealTopics, holds_waiting, proven_split
 from udfs.scan import ScanTask
 
 _NO_FILE = "no file"
@@ -78,7 +79,7 @@ def rebuild(
     batches = planning.plan_batch_queue_files(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index_files(reading.scans, store.layout, staged_timestamp)
     parts: list[FileRows] = []
-    configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
+    configuration, added = _topics_json(store, reading, runner) if options.topics_json else (None, [])
     if not options.dry_run:
         if configuration is not None:
             parts.append(_write_whole(place.made, TOPICS, configuration))
@@ -224,7 +225,7 @@ def _write_whole(made: str, path: str, content: bytes) -> FileRows:
     return FileRows.of([batch_of([FileRow(path, content_of(content))])])
 
 
-def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str]]:
+def _topics_json(store: OpenedStore, reading: LogReading, runner: Runner) -> tuple[bytes, list[str]]:
     """Returns config/topics.json for the topics of the log, and which of them the store's own does not have."""
     queues: dict[str, int] = {}
     for scan in reading.scans:
@@ -232,6 +233,9 @@ def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[s
         for runs in (scan.runs, scan.batch_runs):
             for code, queue_id in set(zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)):
                 queues[names[code]] = max(queues.get(names[code], 0), queue_id + 1)
+    waiting = [proven_split(scan) for scan in reading.scans if holds_waiting(scan)]
+    for topic, queue_id in runner.map("find topics of waiting messages", FindRealTopics(store.decode_rules()), waiting):
+        queues[topic] = max(queues.get(topic, 0), queue_id + 1)
     times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
     return topics_json(queues, store.batch_topics, topic_configuration(store.root), times[-1] if times else 0)
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from storeformat.arrays import Int64s
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock
 from storeformat.record.dispatch import DispatchRules, batch_units, dispatched
+from storeformat.record.pending import OP_TOPICS, belongs_to, may_hold, pending
 from udfs.table.proven_ranges import ProvenRange, proven_blocks
 from udfs.table.rows import RowRules, record_batch
 
@@ -21,7 +22,8 @@ from udfs.table.rows import RowRules, record_batch
 class Wanted:
     """What to look for: messages of a topic, with a key (KEYS or UNIQ_KEY) or at a place in a queue. None means any.
 
-    ``begin`` and ``end`` are store times in milliseconds, both included.
+    ``begin`` and ``end`` are store times in milliseconds, both included. With ``waiting`` messages of the topic count,
+    too, that wait under a topic of the broker's own; the columns must have ``properties``.
     """
 
     topic: str | None = None
@@ -30,6 +32,7 @@ class Wanted:
     queue_offset: int | None = None
     begin: int | None = None
     end: int | None = None
+    waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class FindMessages:
 
     def _matching(self, block: RecordBlock) -> list[dict[str, Any]]:
         wanted = self.wanted
-        rows = _of_queue(block, wanted.topic, wanted.queue_id)
+        rows = _of_queue(block, wanted.topic, wanted.queue_id, waiting=wanted.waiting)
         times = block.heads.store_timestamp
         if wanted.begin is not None:
             rows = rows[times[rows] >= wanted.begin]
@@ -68,7 +71,32 @@ class FindMessages:
         if wanted.key is not None:
             batch = batch.filter(_has_key(batch, wanted.key))
         found: list[dict[str, Any]] = batch.to_pylist()
+        if wanted.waiting and wanted.topic is not None:
+            found = [row for row in found if row["topic"] == wanted.topic or _waits_for(row, wanted.topic)]
         return found
+
+
+def _waits_for(row: dict[str, Any], topic: str) -> bool:
+    found = pending(row["topic"], row["tags_code"], dict(row["properties"] or ()))
+    return found is not None and belongs_to(row["topic"], found, topic)
+
+
+@dataclass(frozen=True)
+class FindEndedHalf:
+    """Yields queue id and queue offset of those half messages that an op message ends, and where that one lies."""
+
+    half: tuple[tuple[int, int], ...]
+    rules: RowRules
+
+    def __call__(self, ranges: Iterator[ProvenRange]) -> Iterator[tuple[tuple[int, int], int]]:
+        for item in ranges:
+            for block in _blocks(item, self.rules):
+                rows = np.concatenate([_of_queue(block, topic, None) for topic in OP_TOPICS])
+                for row in record_batch(block.take(np.sort(rows)), self.rules).to_pylist() if rows.size else ():
+                    for text in (row["body"] or b"").split(b","):
+                        place = (row["queue_id"], int(text)) if text.isdigit() else None
+                        if place in self.half:
+                            yield place, row["commit_log_offset"]
 
 
 def _has_key(batch: pa.RecordBatch, key: str) -> pa.Array:
@@ -129,11 +157,15 @@ def queue_places(block: RecordBlock, rules: DispatchRules) -> tuple[Int64s, Int6
 
 
 def _of_queue(
-    block: RecordBlock, topic: str | None, queue_id: int | None
+    block: RecordBlock, topic: str | None, queue_id: int | None, *, waiting: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     keep = block.genuine.copy()
     if topic is not None:
-        codes = [code for code, name in enumerate(block.topics) if name == topic.encode()]
+        codes = [
+            code
+            for code, name in enumerate(block.topics)
+            if name == topic.encode() or (waiting and may_hold(name.decode(errors="replace")))
+        ]
         keep &= np.isin(block.topic_codes, codes)
     if queue_id is not None:
         keep &= block.heads.queue_id == queue_id

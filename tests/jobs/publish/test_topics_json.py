@@ -11,6 +11,7 @@ import pytest
 from support import golden
 from support.publishing import QUIET
 from support.rebuilding import options_for, rebuild_here
+from support.store_builder import LogBuilder
 
 from jobs.config import PublishOptions, RestoreOptions, TopicFilter
 from jobs.publish import publish, restore
@@ -71,6 +72,21 @@ def test_what_the_store_still_has_stays_and_comes_back(store: Path, tmp_path: Pa
     assert (store / "config" / "consumerOffset.json").read_text(encoding="utf-8") == "{}"
     restore.run(RestoreOptions(store=str(store)), QUIET)
     assert (store / "config" / "topics.json").read_text(encoding="utf-8") == before
+
+
+def test_topics_that_have_waiting_messages_only(tmp_path: Path) -> None:
+    log = LogBuilder()
+    for holding, topic, queue_id in (
+        ("SCHEDULE_TOPIC_XXXX", "Delayed", "5"), ("SCHEDULE_TOPIC_XXXX", "%RETRY%g", "0"),
+        ("rmq_sys_wheel_timer", "Timed", "0"), ("rmq_sys_wheel_timer", "Timed", "2"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", "Sold", "1"), ("rmq_sys_wheel_timer", "Odd", "-1"),
+        ("rmq_sys_wheel_timer", "Huge", "99999999"), ("Ordinary", "Elsewhere", "7"),
+    ):  # fmt: skip
+        log.message(topic=holding, properties={"REAL_TOPIC": topic, "REAL_QID": queue_id})
+    root = log.write(tmp_path / "store")
+    built = rebuild_here(root, tmp_path / "work", {}, only=("consumequeue",), topics_json=True)
+    topics = {name: entry["readQueueNums"] for name, entry in table(Path(built.directory)).items()}
+    assert topics == {"Delayed": 6, "%RETRY%g": 1, "Timed": 3, "Sold": 2, "Ordinary": 1}
 
 
 @pytest.mark.parametrize("more", [{"topics": (TopicFilter("T"),)}, {"only": ("index",)}, {"only": ("rocksdb",)}])

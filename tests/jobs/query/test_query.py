@@ -87,7 +87,7 @@ def test_the_log_itself_says_the_same(store: GoldenStore) -> None:
     runner = LocalRunner()
     for answer in store.entry["answers"]["queries"][:10]:
         wanted = Wanted(topic=answer["topic"], key=answer["key"])
-        scanned = {row["commit_log_offset"] for row in query.find(options, offline, runner, wanted, 1000)}
+        scanned = {row["commit_log_offset"] for row in query.find(options, offline, runner, wanted)}
         keyed = options_of(store, "key", topic=answer["topic"], key=answer["key"])
         assert {row["commit_log_offset"] for row in ask(keyed)["messages"]} <= scanned
         if answer["begin"] == 0 and answer["commitLogOffsets"]:
@@ -124,10 +124,10 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
 
 
 def explained(store: GoldenStore, root: Path, topic: str, key: str, **more: Any) -> list[str]:
-    options = options_of(store, "key", root, topic=topic, key=key, **more)
+    options = options_of(store, "key", root, topic=topic, key=key, max_messages=1000, **more)
     offline = OfflineStore(open_store(options))
     found = offline.index_offsets(topic, key, max_num=64, begin=options.begin, end=options.end)
-    stored = query.find(options, offline, LocalRunner(), Wanted(topic=topic, key=key), 1000)
+    stored = query.find(options, offline, LocalRunner(), Wanted(topic=topic, key=key))
     return [row["reason"] for row in explain_key(options, offline, stored, set(found))]
 
 

@@ -1,0 +1,104 @@
+"""What the messages of a topic wait for that a broker keeps under a topic of its own, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from jobs.config import QueryOptions
+from jobs.query.offline_store import OfflineStore, has_key
+from storeformat.record.pending import HALF_TOPICS, Pending, belongs_to, pending
+
+
+def waiting_of(row: dict[str, Any]) -> Pending | None:
+    """Returns what the message of a row waits for."""
+    return pending(row["topic"], row["tags_code"], row["properties"] or {})
+
+
+def split_waiting(
+    rows: Sequence[dict[str, Any]], topic: str, ended: Mapping[tuple[int, int], int] | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the rows that lie under their topic, and those that wait for it elsewhere: these say for what.
+
+    A waiting message of which a later copy is among the rows says where that lies. ``ended`` has the offset of the op
+    message by queue id and queue offset of those half messages that have one, None where nobody has looked.
+    """
+    own = [row for row in rows if row["topic"] == topic]
+    waiting = []
+    for row in rows:
+        found = waiting_of(row) if row["topic"] != topic else None
+        if found is not None and belongs_to(row["topic"], found, topic):
+            text = _text(row, found, topic)
+            later = _later_copy(row, rows)
+            if later is not None:
+                what = "delivered" if later["topic"] == topic else f"stored again under {later['topic']}"
+                text += f"; {what} at offset {later['commit_log_offset']}"
+            elif found.kind == "half":
+                text += _end_of_half(row, ended)
+            waiting.append({**row, "waits_for": text})
+    return own, waiting
+
+
+def half_places(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
+    """Returns queue id and queue offset of the half messages among some rows."""
+    return tuple((row["queue_id"], row["queue_offset"]) for row in rows if row["topic"] in HALF_TOPICS)
+
+
+def indexed_under(offline: OfflineStore, holding: Iterable[str], options: QueryOptions) -> list[dict[str, Any]]:
+    """Returns the rows that the index has under a key and topics of the broker's own."""
+    found, key = [], options.key or ""
+    for topic in holding:
+        for offset in offline.index_offsets(
+            topic, key, max_num=options.max_messages, begin=options.begin, end=options.end
+        ):
+            row = offline.record_at(offset, bodies=options.bodies)
+            if row is not None and row["topic"] == topic and has_key(row, key):
+                found.append(row)
+    return found
+
+
+def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Returns the next record of the same message: under its topic, or where it waits again."""
+    offset = row["commit_log_offset"]
+    for other in rows:
+        same = row["uniq_key"] is not None and other["uniq_key"] == row["uniq_key"]
+        same |= other["transaction_type"] == "commit" and other["prepared_transaction_offset"] == offset
+        if same and other["commit_log_offset"] > offset:
+            return other
+    return None
+
+
+def _end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None) -> str:
+    if ended is None:
+        return ", waits for its producer to commit it, or was rolled back: --scan tells"
+    offset = ended.get((row["queue_id"], row["queue_offset"]))
+    if offset is None:
+        return ", waits for its producer to commit it or to roll it back"
+    return f"; its producer rolled it back, or the broker gave it up, at offset {offset}"
+
+
+def _text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
+    queue = waiting.topics[0] if waiting.topics else topic
+    if waiting.queue_id is not None:
+        queue = f"{queue}:{waiting.queue_id}"
+    place = f"{row['topic']}:{row['queue_id']} at {row['queue_offset']}"
+    due = "" if waiting.due is None else f", delivery due {time_text(waiting.due)}"
+    stored = f"stored {time_text(row['store_timestamp_ms'])}{due}"
+    what = {
+        "delayed": f"delayed message of {queue}",
+        "timer": f"timer message of {queue}",
+        "half": f"half message of {queue}",
+        "retried": f"to be consumed again, in {place}",
+        "dead": f"dead letter in {place}",
+    }[waiting.kind]
+    return f"{what}: {stored}"
+
+
+def time_text(milliseconds: int | None) -> str:
+    """Returns a time as UTC text, or the number where it is no time of this calendar."""
+    try:
+        moment = datetime.fromtimestamp((milliseconds or 0) / 1000, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

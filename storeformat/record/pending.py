@@ -1,0 +1,89 @@
+"""Messages that a broker keeps under a topic of its own until they are delivered, and what they wait for.
+
+============================================  =========  ==============================================================
+topic                                         kind       waits for
+============================================  =========  ==============================================================
+``SCHEDULE_TOPIC_XXXX``                       delayed    the delivery time, which is the tagsCode of its unit
+``SCHEDULE_TOPIC_XXXX``, RETRY_TOPIC set      retried    the same; then it goes to ``%RETRY%GROUP``
+``rmq_sys_wheel_timer``                       timer      the delivery time, property TIMER_OUT_MS
+``RMQ_SYS_TRANS_HALF_TOPIC``,                 half       its producer, to commit it or to roll it back
+``RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC``
+``%RETRY%GROUP``, ``%RETRY%GROUP+TOPIC``,     retried    the group, to consume it again (the last two by POP)
+``%RETRY%GROUP_TOPIC``
+``%DLQ%GROUP``                                dead       nobody: its group gave up
+============================================  =========  ==============================================================
+
+The topic to which it belongs is in REAL_TOPIC and REAL_QID, of a retried or dead message in RETRY_TOPIC or
+DLQ_ORIGIN_TOPIC. Mirrors ScheduleMessageService, TimerMessageStore, TransactionalMessageBridge and
+AbstractSendMessageProcessor#consumerSendMsgBack (4.6 to 5.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from storeformat.message import SCHEDULE_TOPIC
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+OP_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
+"""Each message ends half messages of the queue with the same id: the body is their queue offsets, with commas."""
+HOLDING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS)
+"""Topics whose messages belong to others."""
+RETRY_PREFIX = "%RETRY%"
+DEAD_PREFIX = "%DLQ%"
+PREFIXES = (RETRY_PREFIX, DEAD_PREFIX)
+
+_REAL_TOPIC, _REAL_QUEUE = "REAL_TOPIC", "REAL_QID"
+_RETRIED_TOPIC, _DEAD_TOPIC = "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"
+_LEVEL, _DUE, _RECALLED = "DELAY", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A message that waits: ``topics`` are those to which it belongs, the next one first, ``queue_id`` that of the
+    first where it is known, ``due`` its delivery time in milliseconds.
+    """
+
+    kind: Literal["delayed", "timer", "half", "retried", "dead"]
+    topics: tuple[str, ...]
+    queue_id: int | None = None
+    due: int | None = None
+
+
+def may_hold(topic: str) -> bool:
+    """Returns whether messages under a topic may belong to another one."""
+    return topic in HOLDING_TOPICS or topic.startswith(PREFIXES)
+
+
+def pending(topic: str, tags_code: int | None, properties: Mapping[str, str]) -> Pending | None:
+    """Returns what a stored message waits for; None for one that lies where it belongs."""
+    if topic.startswith(PREFIXES):
+        origins = (properties.get(_DEAD_TOPIC), properties.get(_RETRIED_TOPIC), properties.get(_REAL_TOPIC))
+        topics = tuple(dict.fromkeys(origin for origin in origins if origin and origin != topic))
+        return Pending("dead" if topic.startswith(DEAD_PREFIX) else "retried", topics)
+    real = properties.get(_REAL_TOPIC)
+    if topic not in HOLDING_TOPICS or not real or _RECALLED in properties:
+        return None
+    queue_id = _natural(properties.get(_REAL_QUEUE))
+    retried = properties.get(_RETRIED_TOPIC)
+    topics = (real, retried) if retried and retried != real else (real,)
+    if topic in HALF_TOPICS:
+        return Pending("half", topics, queue_id)
+    if topic == TIMER_TOPIC:
+        return Pending("timer", topics, queue_id, _natural(properties.get(_DUE)))
+    due = tags_code if _natural(properties.get(_LEVEL)) else None
+    return Pending("retried" if real.startswith(RETRY_PREFIX) else "delayed", topics, queue_id, due)
+
+
+def belongs_to(topic: str, waiting: Pending, asked: str) -> bool:
+    """Returns whether a message that waits under ``topic`` belongs to the topic that is asked for."""
+    if asked in waiting.topics:
+        return True
+    return topic.startswith(RETRY_PREFIX) and topic.endswith((f"+{asked}", f"_{asked}"))
+
+
+def _natural(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
