@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from jobs.log import damage, stale_segments
-from jobs.log.losses import DamagedBytes, Losses, find_losses
+from jobs.log.damaged_bytes import DamagedBytes
+from jobs.log.losses import DAMAGE, Losses, QueueAccount, account_for_queues
+from jobs.log.queue_runs import QueueRuns, all_runs, has_gaps
 from jobs.log.verified_chain import ProvenLog
 from jobs.spark.runner import Runner
 from storeformat import message as m
@@ -65,6 +67,8 @@ class LogReading:
     """Records that count although their body does not have its CRC."""
     lost_records: list[RecordRef] = field(default_factory=list)
     """Lost records of which the head is sound."""
+    salvaged: bool = False
+    """Whether every survivor keeps its place in its queue."""
 
     @property
     def record_bytes(self) -> int:
@@ -79,14 +83,35 @@ class LogReading:
         """What a broker would cut its log at: damage, and the records that count although they are damaged."""
         return sorted([*self.damaged, *self.kept], key=lambda item: item.begin)
 
-    @cached_property
+    @property
     def losses(self) -> Losses:
         """Which messages are missing, as far as their neighbours prove it."""
+        return self._queues.losses
+
+    @property
+    def queue_runs(self) -> QueueRuns:
+        """What the queues are made of."""
+        return self._queues.runs
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether anything of the log is damaged or lost."""
+        return bool(self.damaged_places or self.losses.rows or (self.salvaged and self.losses.strays))
+
+    @cached_property
+    def _queues(self) -> QueueAccount:
         ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
         ranges += [(item.begin, item.end, False) for item in self.stale]
         ranges += [(offset, offset + size, False) for offset, size in self.foreign_records]
         ranges += [(offset, offset + size, False) for scan in self.scans for offset, size in scan.fillers]
-        return find_losses(self.scans, DamagedBytes.of(ranges), self.lost_records, whole=self.whole)
+        return account_for_queues(
+            self.scans,
+            all_runs(self.scans),
+            DamagedBytes.of(ranges),
+            self.lost_records,
+            whole=self.whole,
+            salvaging=self.salvaged,
+        )
 
     def facts(self) -> dict[str, Any]:
         """Returns the part of the report that every job on a log has in common."""
@@ -160,9 +185,11 @@ def scan_log(
         reading = seen = _salvaged(proven, saved, tail, until)
     else:
         reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail, until) for log in (proven, known))
+    reading, seen = replace(reading, salvaged=salvaging), replace(seen, salvaged=salvaging)
     reading = _with_damaged_offsets(reading, seen)
     if on_damage == "fail":
         _refuse_damaged_offsets(reading)
+        _refuse_stray_records(reading, _seen_whole(runner, known, task, reading))
     _check_tiling(reading)
     return reading
 
@@ -176,7 +203,7 @@ def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
     foreign = sorted(reading.foreign_records)
     offsets = np.array([offset for offset, _ in foreign], np.int64)
     named = np.zeros(len(foreign), bool)
-    for row in seen.losses.rows:
+    for row in (row for row in seen.losses.rows if row.cause == DAMAGE):
         named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
     reason = describe(RecordDefect.FOREIGN_OFFSET)
     ranges = [Range(begin, begin + size, reason) for (begin, size), lost in zip(foreign, named, strict=True) if lost]
@@ -229,6 +256,32 @@ def _refuse_damaged_offsets(reading: LogReading) -> None:
             offset=offset,
             advice="--on-damage salvage fills the place of the message",
         )
+
+
+def _seen_whole(runner: Runner, known: ProvenLog, task: ScanTask, reading: LogReading) -> LogReading:
+    """Returns the reading with all queues where a selection of them has gaps: records of others may explain these."""
+    if not task.topics or not has_gaps(reading.queue_runs):
+        return reading
+    known = damage.see_all_queues(runner, known, task)
+    return replace(reading, scans=known.counted)
+
+
+def _refuse_stray_records(reading: LogReading, seen: LogReading) -> None:
+    """Raises DamagedLog where a queue misses a message and a stray record is just that: appended as a broker does, all
+    that follow in the queue would move.
+    """
+    stray = next((stray for stray in seen.losses.strays if stray.moves_others), None)
+    if stray is None or stray.home is None:
+        return
+    topic, queue_id, queue_offset = stray.home
+    raise DamagedLog(
+        f"the commit log is damaged: the record at {stray.offset} says it is message {stray.queue_offset} of "
+        f"{stray.topic}/{stray.queue_id}, but {topic}/{queue_id} misses message {queue_offset} before offset "
+        f"{stray.next_offset}",
+        path=segment_with(reading.segments, stray.offset).path,
+        offset=stray.offset,
+        advice="--on-damage salvage brings it home; stop appends it where it says, and the others move",
+    )
 
 
 def _stopped(known: ProvenLog, first: Break) -> LogReading:

@@ -1,19 +1,24 @@
-"""Which messages damage took, as far as the queues prove it.
+"""Which messages are lost, as far as the queues prove it.
 
 Queue offsets are dense, so between two survivors of a queue exactly those messages are missing whose queue offsets are.
-A gap counts only where damaged bytes lie in between that could have held them: brokers of 5.0.0 left gaps of their own,
-and a corrupt queue offset must not ask for billions of fillers. Nor does a gap count that only a record makes that came
-from another queue: nothing checks a topic or a queue id either.
+Damaged bytes in between explain a gap if they could have held them: brokers of 5.0.0 left gaps of their own, and a
+corrupt queue offset must not ask for billions of fillers. All queues share the room of a damaged range.
+
+Where the log is salvaged, other gaps count, too, because no survivor may move: nothing checks the flags, the topic or
+the queue id of a record either. Such a gap is bounded by the bytes of the log in which its messages must have lain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jobs.log.queue_runs import QueueRuns, all_runs
+from jobs.log.damaged_bytes import DamagedBytes, SharedRoom
+from jobs.log.queue_runs import DenseBlocks, QueueRuns
+from jobs.log.stray_records import StrayRecord, place_strays
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
 from storeformat.log.record_ref import RecordRef
@@ -21,6 +26,10 @@ from storeformat.record.dispatch import topic_names
 from udfs.scan import SplitScan
 
 MOST_ROWS = 1_000
+DAMAGE = "damaged bytes of the log"
+NO_DAMAGE = "no damaged bytes: flags, the topic or the queue id of a record in between may be damaged"
+_LEAST_LIGHT = 9
+"""Bytes that a place in a light queue takes in a record: its name, its queue offset and what divides them."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class Loss:
     messages: int
     begin: int
     end: int
+    cause: str = DAMAGE
 
     def as_row(self) -> dict[str, object]:
         return dict(vars(self))
@@ -42,17 +52,12 @@ class Loss:
 
 @dataclass(frozen=True)
 class Losses:
-    """All losses, and for the plan of the queues: which runs (in the order of ``QueueRuns``) have fillers before them,
-    and the queue offsets of runs, put right where damage changed one.
-    """
+    """All losses, and the records that stand in a wrong place of a queue."""
 
     rows: list[Loss] = field(default_factory=list)
     unexplained: int = 0
     """Damaged ranges that held at least one record each, of which no queue knows."""
-    after_damage: Bools | None = None
-    begins_anew: Bools | None = None
-    """Those of them whose fillers are the beginning of a topic that was created anew."""
-    first_queue_offsets: Int64s | None = None
+    strays: list[StrayRecord] = field(default_factory=list)
 
     @property
     def messages(self) -> int:
@@ -65,176 +70,209 @@ class Losses:
             "lost_messages": self.messages,
             "lost_messages_at_least": self.messages + self.unexplained,
             "losses": [row.as_row() for row in self.rows[:MOST_ROWS]],
+            "stray_records": [stray.as_row() for stray in self.strays[:MOST_ROWS]],
         }
 
 
 @dataclass(frozen=True)
-class DamagedBytes:
-    """Sorted damaged ranges [begin, end); ``held_records`` says of which it is certain that a record lay there."""
+class QueueAccount:
+    """What the queues of a log are made of, and what they lack."""
 
-    begins: Int64s
-    ends: Int64s
-    held_records: Bools
-
-    @staticmethod
-    def of(ranges: Sequence[tuple[int, int, bool]]) -> DamagedBytes:
-        """Returns the ranges (begin, end, held a record) in order."""
-        table = sorted(ranges)
-        return DamagedBytes(
-            np.array([begin for begin, _, _ in table], np.int64),
-            np.array([end for _, end, _ in table], np.int64),
-            np.array([held for _, _, held in table], bool),
-        )
-
-    def between(self, after: int, before: int) -> slice:
-        """Returns which ranges begin in the open interval (after, before)."""
-        low, high = np.searchsorted(self.begins, [after + 1, before])
-        return slice(int(low), max(int(low), int(high)))
+    runs: QueueRuns
+    losses: Losses
 
 
-def find_losses(
-    scans: Sequence[SplitScan], damaged: DamagedBytes, lost_records: Sequence[RecordRef], *, whole: bool
-) -> Losses:
-    """Returns what is lost, from the runs of all scans in log order and the heads of lost records that are sound.
+def account_for_queues(
+    scans: Sequence[SplitScan],
+    table: QueueRuns,
+    damaged: DamagedBytes,
+    lost_records: Sequence[RecordRef],
+    *,
+    whole: bool,
+    salvaging: bool = False,
+) -> QueueAccount:
+    """Returns the runs of all scans (in log order, ``table``) as the queues are made of them, and what is lost: as the
+    runs show it, and the heads of lost records that are sound.
 
-    A foreign record that takes just the next place after its queue's end is no copy that a broker left, but a message
-    with a damaged PHYSICALOFFSET.
-
-    ``whole`` says that every queue begins at 0 in this log.
+    Where the log is salvaged, no survivor moves: stray records are brought home, and all gaps are filled. Otherwise
+    only gaps that damaged bytes explain are, and the rest is appended as a broker does. A foreign record that takes
+    just the next place after its queue's end is no copy that a broker left, but a message with a damaged
+    PHYSICALOFFSET. ``whole`` says that every queue begins at 0 in this log.
     """
-    if not len(damaged.begins):
-        return Losses()
-    table = all_runs(scans)
-    after_damage, begins_anew = np.zeros(len(table.keys), bool), np.zeros(len(table.keys), bool)
-    firsts = table.runs.first_queue_offsets.copy()
-    explained = np.zeros(len(damaged.begins), bool)
+    placed = place_strays(table, damaged, whole=whole)
+    if not (salvaging or len(damaged.begins)):
+        return QueueAccount(table, Losses(strays=placed.strays))
+    seen = placed.table
+    blocks = DenseBlocks.of(seen)
+    ends = _Ends(seen, blocks)
     rows: list[Loss] = []
-    ends: dict[int, int] = {}
-    for gap in _gaps(table, damaged, firsts, ends, whole=whole):
-        after_damage[gap.run] = True
-        begins_anew[gap.run] = gap.begins_anew
+    after_loss, begins_anew = np.zeros(len(seen.keys), bool), np.zeros(len(seen.keys), bool)
+    explained = np.zeros(len(damaged.begins), bool)
+    for gap in _met(_gaps(blocks, damaged, ends, whole=whole), damaged, blocks, salvaging=salvaging):
+        row = int(blocks.starts[gap.block])
+        after_loss[row] = True
+        begins_anew[row] = gap.begins_anew
         explained[gap.ranges] = True
-        rows.append(_loss(table.names, table.keys[gap.run], gap.first, gap.count, damaged, gap.ranges))
-    codes = {name: code for code, name in enumerate(table.names)}
-    named = [*lost_records, *_last_of_their_queues(scans, codes, ends)]
-    rows += _named_losses(named, codes, rows, ends, damaged, explained)
-    unexplained = int((damaged.held_records & ~explained).sum())
-    return Losses(rows, unexplained, after_damage, begins_anew, firsts)
+        rows.append(_loss(seen, row, gap, damaged))
+    named = [*lost_records, *_last_of_their_queues(scans, ends)]
+    rows += _named_losses(named, rows, ends, damaged, explained)
+    losses = Losses(rows, int((damaged.held_records & ~explained).sum()), placed.strays)
+    if salvaging:
+        return QueueAccount(replace(seen, after_loss=after_loss, begins_anew=begins_anew), losses)
+    return QueueAccount(_as_appended(table, placed.origin, after_loss, begins_anew), losses)
+
+
+def _as_appended(table: QueueRuns, origin: Int64s, after_loss: Bools, begins_anew: Bools) -> QueueRuns:
+    """Returns the runs as they are in the log, with the marks of ``PlacedRuns`` where their rows are."""
+    marks = np.zeros((2, len(table.keys)), bool)
+    marks[:, origin] = after_loss, begins_anew
+    return replace(table, after_loss=marks[0], begins_anew=marks[1])
+
+
+class _Ends:
+    """The next queue offset of each queue: where its blocks end, or where its walk found that it does."""
+
+    def __init__(self, table: QueueRuns, blocks: DenseBlocks) -> None:
+        self.codes = {name: code for code, name in enumerate(table.names)}
+        self._keys = blocks.keys
+        self._ends = blocks.firsts + blocks.counts
+        self._walked: dict[int, int] = {}
+
+    def set(self, key: int, end: int) -> None:
+        self._walked[key] = end
+
+    def key_of(self, topic: str, queue_id: int) -> int | None:
+        """Returns the key of a queue, None where its topic has no records."""
+        return (self.codes[topic] << 32) | queue_id if topic in self.codes else None
+
+    def get(self, key: int | None) -> int | None:
+        """Returns the next queue offset of a queue, None where it has no records."""
+        if key is None or key in self._walked:
+            return None if key is None else self._walked[key]
+        at = int(np.searchsorted(self._keys, key, "right")) - 1
+        return int(self._ends[at]) if at >= 0 and self._keys[at] == key else None
 
 
 @dataclass(frozen=True)
 class _Gap:
-    """``count`` queue offsets from ``first`` on are missing before a run; the damage lies in ``proven_ranges``."""
+    """``count`` queue offsets from ``first`` on are missing before a block; damage between it and the last one before,
+    which ends at log offset ``after``, lies in ``ranges``.
+    """
 
-    run: int
+    block: int
     first: int
     count: int
+    after: int
     ranges: slice
     begins_anew: bool = False
+    is_told: bool = True
+    """Whether what follows in the queue speaks for the block's queue offsets."""
+
+    @property
+    def is_head(self) -> bool:
+        return self.after < 0
 
 
-def _gaps(
-    table: QueueRuns, damaged: DamagedBytes, firsts: Int64s, ends: dict[int, int], *, whole: bool
-) -> Iterator[_Gap]:
-    """Yields the gaps of all queues; puts right ``firsts`` and fills ``ends`` with the next queue offset of each."""
-    keys, offsets, counts = table.keys.tolist(), firsts.tolist(), table.runs.counts.tolist()
-    places, last_places = table.runs.first_offsets.tolist(), table.runs.last_offsets.tolist()
-    last_place = -1
-    strays = set(np.flatnonzero(_are_of_other_queues(table)).tolist()) if whole else set()
-    for run, (key, given, count, place) in enumerate(zip(keys, offsets, counts, places, strict=True)):
-        if run in strays:
-            ends[key] = given + count
+def _gaps(blocks: DenseBlocks, damaged: DamagedBytes, ends: _Ends, *, whole: bool) -> Iterator[_Gap]:
+    """Yields the gaps of all queues, and fills ``ends``."""
+    begins, stops = blocks.queues()
+    irregular = (stops - begins > 1) | ((blocks.firsts[begins] > 0) & whole)
+    for queue in np.flatnonzero(irregular).tolist():
+        begin, stop = int(begins[queue]), int(stops[queue])
+        firsts, counts = blocks.firsts[begin:stop].tolist(), blocks.counts[begin:stop].tolist()
+        expected = 0 if whole or firsts[0] == 0 else firsts[0]
+        after = -1
+        for at, (first, count) in enumerate(zip(firsts, counts, strict=True)):
+            block = begin + at
+            following = firsts[at + 1] if block + 1 < stop else None
+            place = int(blocks.first_offsets[block])
+            ranges = slice(0) if first == expected else damaged.between(after, place)
+            anew = 0 < first <= min(damaged.room(ranges), expected - 1)
+            anew = anew and (count > 1 or (following is not None and first + count < following < expected))
+            if anew:
+                yield _Gap(block, 0, first, after, ranges, begins_anew=True)
+            elif first > expected:
+                is_told = following is None or following >= first + count
+                yield _Gap(block, expected, first - expected, after, ranges, is_told=is_told)
+            expected = first + count if anew or first == 0 else max(expected, first + count)
+            after = int(blocks.last_offsets[block])
+        ends.set(int(blocks.keys[begin]), expected)
+
+
+def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, salvaging: bool) -> list[_Gap]:
+    """Returns the gaps for which there is room, in order: those that damage explains (with ``ranges``) and, where the
+    log is salvaged, others between two survivors.
+    """
+    shared = SharedRoom(damaged), SharedRoom(damaged, _LEAST_LIGHT)
+    budget = int(blocks.last_offsets.max(initial=0)) // m.MIN_RECORD_SIZE
+    met: list[_Gap] = []
+    for gap in sorted(gaps, key=lambda gap: (int(blocks.first_offsets[gap.block]), gap.after)):
+        is_light = bool(blocks.light[gap.block])
+        if gap.count <= damaged.room(gap.ranges) and shared[is_light].claim(gap.ranges, gap.count):
+            met.append(gap)
             continue
-        first = given
-        if key not in ends:
-            ends[key], last_place = (0 if whole or first == 0 else first), -1
-        expected = ends[key]
-        missing = first - expected
-        following = offsets[run + 1] if run + 1 < len(keys) and keys[run + 1] == key else None
-        if missing > 0 and following is not None and expected + count <= following < first + count:
-            firsts[run], first, missing = expected, expected, 0  # the next run shows that this offset is corrupt
-        if missing > 0 and 0 < expected == following:
-            last_place = last_places[run]
-            continue  # the queue goes on without it: it came from another one
-        ranges = slice(0) if first == expected else damaged.between(last_place, place)
-        room = int((damaged.ends[ranges] - damaged.begins[ranges]).sum()) // m.MIN_RECORD_SIZE if ranges.stop else 0
-        anew = 0 < first <= min(room, expected - 1) and _goes_on(first + count, count, following, expected)
-        if anew:
-            yield _Gap(run, 0, first, ranges, begins_anew=True)
-        elif 0 < missing <= room:
-            yield _Gap(run, expected, missing, ranges)
-        ends[key] = first + count if anew or first == 0 else max(expected, first + count)
-        last_place = last_places[run]
+        between = (int(blocks.first_offsets[gap.block]) - gap.after) // m.MIN_RECORD_SIZE
+        if salvaging and gap.is_told and not (gap.is_head or gap.begins_anew) and gap.count <= min(between, budget):
+            budget -= gap.count
+            met.append(replace(gap, ranges=slice(0)))
+    return sorted(met, key=lambda gap: gap.block)
 
 
-def _are_of_other_queues(table: QueueRuns) -> Bools:
-    """Returns which runs are the only record of their queue, in a topic that has no other, or of a topic of which
-    another queue misses just this record at this place of the log: its topic or its queue id is damaged.
-    """
-    keys, runs = table.keys, table.runs
-    _, queue_of_run = np.unique(keys, return_inverse=True)
-    in_queue = np.bincount(queue_of_run, weights=runs.counts)[queue_of_run]
-    in_topic = np.bincount(keys >> 32, weights=runs.counts)[keys >> 32]
-    ends = runs.first_queue_offsets + runs.counts
-    before = np.flatnonzero((keys[1:] == keys[:-1]) & (runs.first_queue_offsets[1:] == ends[:-1] + 1))
-    before = before[np.argsort(ends[before], kind="stable")]
-    missing = ends[before]
-    found = np.zeros(len(keys), bool)
-    for run in np.flatnonzero((in_queue == 1) & (runs.first_queue_offsets > 0)).tolist():
-        number, place = runs.first_queue_offsets[run], runs.first_offsets[run]
-        holes = before[slice(*np.searchsorted(missing, [number, number + 1]))]
-        holes = holes[(runs.last_offsets[holes] < place) & (place < runs.first_offsets[holes + 1])]
-        holes = holes[(in_topic[run] == 1) | (keys[holes] >> 32 == keys[run] >> 32)]
-        found[run] = len(holes) > 0
-    return found
-
-
-def _goes_on(end: int, count: int, following: int | None, expected: int) -> bool:
-    """Returns whether a queue that went back goes on from there: then its topic was created anew, and the messages of
-    its new life up to here are lost. A single record with an old queue offset has a corrupt one, or nobody can tell.
-    """
-    return count > 1 if following is None else end <= following < max(expected, end + 1)
-
-
-def _loss(names: Sequence[str], key: int, first: int | None, count: int, damaged: DamagedBytes, ranges: slice) -> Loss:
-    begin, end = int(damaged.begins[ranges][0]), int(damaged.ends[ranges][-1])
-    return Loss(names[int(key) >> 32], int(key) & 0xFFFFFFFF, first, count, begin, end)
+def _loss(table: QueueRuns, row: int, gap: _Gap, damaged: DamagedBytes) -> Loss:
+    queue = table.queue_at(row)
+    if gap.ranges.stop:
+        begin, end = int(damaged.begins[gap.ranges][0]), int(damaged.ends[gap.ranges][-1])
+        return Loss(*queue, gap.first, gap.count, begin, end)
+    return Loss(*queue, gap.first, gap.count, gap.after, int(table.runs.first_offsets[row]), NO_DAMAGE)
 
 
 def _named_losses(
-    records: Sequence[RecordRef],
-    codes: Mapping[str, int],
-    gaps: Sequence[Loss],
-    ends: dict[int, int],
-    damaged: DamagedBytes,
-    explained: Bools,
-) -> Iterator[Loss]:
-    """Yields the lost records that name themselves and that no gap counts: behind the last survivor of their queue, or
+    records: Sequence[RecordRef], gaps: Sequence[Loss], ends: _Ends, damaged: DamagedBytes, explained: Bools
+) -> list[Loss]:
+    """Returns the lost records that name themselves and that no gap counts: after the last survivor of their queue, or
     without a place in it.
     """
+    of_queue: dict[tuple[str, int], list[Loss]] = defaultdict(list)
+    for gap in gaps:
+        of_queue[gap.topic, gap.queue_id].append(gap)
+    missing = {queue: _Intervals(own) for queue, own in of_queue.items()}
+    found: list[Loss] = []
     for record in records:
         (topic,) = topic_names([record.topic])
         number = damaged.between(record.offset - 1, record.offset + 1).start
-        mine = [gap for gap in gaps if (gap.topic, gap.queue_id) == (topic, record.queue_id)]
-        if any(gap.first_queue_offset is not None and 0 <= record.queue_offset - gap.first_queue_offset < gap.messages
-               for gap in mine):  # fmt: skip
+        mine = missing.get((topic, record.queue_id))
+        if mine is not None and record.queue_offset in mine:
             continue
-        end = ends.get((codes[topic] << 32) | record.queue_id, 0) if topic in codes else 0
+        end = ends.get(ends.key_of(topic, record.queue_id)) or 0
         if record.queued and record.queue_offset < end and explained[number]:
             continue  # its queue offset is damaged too, and it is one of those that a queue misses
         explained[number] = True
         place = record.queue_offset if record.queued and record.queue_offset >= end else None
-        yield Loss(topic, record.queue_id, place, 1, record.offset, int(damaged.ends[number]))
+        found.append(Loss(topic, record.queue_id, place, 1, record.offset, int(damaged.ends[number])))
+    return found
 
 
-def _last_of_their_queues(
-    scans: Sequence[SplitScan], codes: Mapping[str, int], ends: Mapping[int, int]
-) -> Iterator[RecordRef]:
+class _Intervals:
+    """Which queue offsets some losses of a queue count."""
+
+    def __init__(self, losses: Sequence[Loss]) -> None:
+        spans = sorted((loss.first_queue_offset or 0, loss.messages) for loss in losses)
+        self._begins = np.array([begin for begin, _ in spans], np.int64)
+        self._ends = np.maximum.accumulate(np.array([begin + count for begin, count in spans], np.int64))
+
+    def __contains__(self, number: int) -> bool:
+        at = int(np.searchsorted(self._begins, number, "right")) - 1
+        return at >= 0 and number < int(self._ends[at])
+
+
+def _last_of_their_queues(scans: Sequence[SplitScan], ends: _Ends) -> Iterator[RecordRef]:
     """Yields the foreign records that go on where their queues end."""
-    following = dict(ends)
-    for foreign in (foreign for scan in scans for foreign in scan.foreign_refs):
-        (topic,) = topic_names([foreign.topic])
-        key = (codes[topic] << 32) | foreign.queue_id if topic in codes else -1
-        if foreign.queued and following.get(key) == foreign.queue_offset:
-            following[key] += 1
-            yield foreign
+    following: dict[int, int] = {}
+    for record in (record for scan in scans for record in scan.foreign_refs):
+        (topic,) = topic_names([record.topic])
+        key = ends.key_of(topic, record.queue_id)
+        if key is None or not record.queued:
+            continue
+        if following.get(key, ends.get(key)) == record.queue_offset:
+            following[key] = record.queue_offset + 1
+            yield record

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from storeformat.arrays import Int64s
+from storeformat.arrays import Bools, Int64s
+from storeformat.queues.consume_queue import QueuePlan, plan_queues
 from storeformat.record.dispatch import topic_names
 from udfs.scan import SplitScan
 from udfs.staged_runs import Runs
+
+_CUT = ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offsets")
 
 
 @dataclass(frozen=True)
 class QueueRuns:
     """One row a run: ``keys`` (topic number << 32 | queue id, ascending), the run and the number of its scan. ``names``
     are the topics by number, ``topics`` the same as their records have them.
+
+    ``after_loss`` marks runs with lost messages before them, ``begins_anew`` those of them whose lost messages are the
+    first of a topic that was created anew. ``left_out`` records are in no row: nothing shows which queue they are of.
     """
 
     names: list[str]
@@ -24,6 +30,54 @@ class QueueRuns:
     keys: Int64s
     runs: Runs
     scan_of_run: Int64s
+    after_loss: Bools | None = None
+    begins_anew: Bools | None = None
+    left_out: int = 0
+
+    def plan(self) -> QueuePlan:
+        """Returns where every run goes."""
+        runs = self.runs
+        return plan_queues(self.keys, runs.first_queue_offsets, runs.counts, self.after_loss, self.begins_anew)
+
+    def take(self, order: Int64s) -> QueueRuns:
+        """Returns the rows with these numbers, in this order, without their marks."""
+        runs = Runs(*(getattr(self.runs, name)[order] for name in Runs.__dataclass_fields__))
+        return QueueRuns(self.names, self.topics, self.keys[order], runs, self.scan_of_run[order])
+
+    def queue_at(self, row: int) -> tuple[str, int]:
+        """Returns topic and queue id of a row."""
+        return self.queue_of(int(self.keys[row]))
+
+    def queue_of(self, key: int) -> tuple[str, int]:
+        """Returns topic and queue id of a key."""
+        return self.names[key >> 32], key & 0xFFFFFFFF
+
+    def cut(self, cuts: Mapping[int, int]) -> tuple[QueueRuns, Int64s]:
+        """Returns the rows, some of them cut in two before the unit with a number, and the number that each had here.
+
+        Where a part ends or begins in the log is known of single units alone, and bounded otherwise.
+        """
+        origin = np.sort(np.append(np.arange(len(self.keys)), np.array(list(cuts), np.int64)))
+        table = self.take(origin)
+        runs = replace(table.runs, **{name: getattr(table.runs, name).copy() for name in _CUT})
+        for head in np.flatnonzero(origin[1:] == origin[:-1]).tolist():
+            at = cuts[int(origin[head])]
+            tail, count = head + 1, int(runs.counts[head])
+            begin, end = int(runs.first_offsets[head]), int(runs.last_offsets[head])
+            runs.counts[head], runs.counts[tail] = at, count - at
+            runs.first_queue_offsets[tail] += at
+            runs.begins[tail] += at
+            runs.last_offsets[head] = begin if at == 1 else end - 1
+            runs.first_offsets[tail] = end if at == count - 1 else begin + 1
+        return replace(table, runs=runs), origin
+
+    def moved(self, keys: Int64s, queue_offsets: Int64s, kept: Bools) -> tuple[QueueRuns, Int64s]:
+        """Returns the kept rows under other keys and first queue offsets, and the number that each had here."""
+        rows = np.flatnonzero(kept)
+        order = rows[np.lexsort((self.runs.first_offsets[rows], keys[rows]))]
+        runs = replace(self.runs, first_queue_offsets=queue_offsets)
+        left_out = int(self.runs.counts[~kept].sum())
+        return replace(replace(self, keys=keys, runs=runs).take(order), left_out=left_out), order
 
 
 def all_runs(scans: Sequence[SplitScan]) -> QueueRuns:
@@ -35,7 +89,56 @@ def all_runs(scans: Sequence[SplitScan]) -> QueueRuns:
         parts.append((codes[scan.runs.topic_codes] << 32) | scan.runs.queue_ids)
     keys = np.concatenate([*parts, np.zeros(0, np.int64)])
     scan_of_run = np.repeat(np.arange(len(scans)), [len(scan.runs.counts) for scan in scans])
-    order = np.argsort(keys, kind="stable")
     runs = Runs.concatenate([scan.runs for scan in scans])
-    runs = Runs(*(getattr(runs, name)[order] for name in Runs.__dataclass_fields__))
-    return QueueRuns(topic_names(list(topics)), list(topics), keys[order], runs, scan_of_run[order])
+    table = QueueRuns(topic_names(list(topics)), list(topics), keys, runs, scan_of_run)
+    return table.take(np.argsort(keys, kind="stable"))
+
+
+@dataclass(frozen=True)
+class DenseBlocks:
+    """Runs of a queue that go on from each other, one row: wherever the log was split, the blocks are the same.
+
+    Of each: its key, first row and end in ``QueueRuns``, first queue offset, count, the log offsets of its first and
+    its last record, and whether its queue is another one than its records' own.
+    """
+
+    keys: Int64s
+    starts: Int64s
+    stops: Int64s
+    firsts: Int64s
+    counts: Int64s
+    first_offsets: Int64s
+    last_offsets: Int64s
+    light: Bools
+
+    @staticmethod
+    def of(table: QueueRuns) -> DenseBlocks:
+        """Returns the blocks of a table."""
+        keys, runs = table.keys, table.runs
+        firsts, counts = runs.first_queue_offsets, runs.counts
+        is_start = np.ones(len(keys), bool)
+        is_start[1:] = (keys[1:] != keys[:-1]) | (firsts[1:] != firsts[:-1] + counts[:-1])
+        starts = np.flatnonzero(is_start)
+        stops = np.append(starts, len(keys))[1:]
+        return DenseBlocks(
+            keys=keys[starts],
+            starts=starts,
+            stops=stops,
+            firsts=firsts[starts],
+            counts=np.add.reduceat(counts, starts) if len(starts) else counts[:0],
+            first_offsets=runs.first_offsets[starts],
+            last_offsets=runs.last_offsets[stops - 1],
+            light=runs.light[starts],
+        )
+
+    def queues(self) -> tuple[Int64s, Int64s]:
+        """Returns where the blocks of each queue begin and end."""
+        begins = np.flatnonzero(np.diff(self.keys, prepend=-1))
+        return begins, np.append(begins, len(self.keys))[1:]
+
+
+def has_gaps(table: QueueRuns) -> bool:
+    """Returns whether any queue does not go on from one run to the next."""
+    keys, runs = table.keys, table.runs
+    jumps = runs.first_queue_offsets[1:] != (runs.first_queue_offsets + runs.counts)[:-1]
+    return bool((jumps & (keys[1:] == keys[:-1])).any())

@@ -71,11 +71,9 @@ def rebuild(
     place = Workplace.within(staging, made)
     with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
     reading = scan_store(options, store, place.runs, runner, with_times=with_times)
-    queues = (
-        planning.plan_queue_files(reading.scans, store.layout, reading.losses)
-        if "consumequeue" in options.only
-        else None
-    )
+    queues = None
+    if "consumequeue" in options.only:
+        queues = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)
     batches = planning.plan_batch_queue_files(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index_files(reading.scans, store.layout, staged_timestamp)
     parts: list[FileRows] = []

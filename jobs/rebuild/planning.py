@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jobs.log.losses import Losses
-from jobs.log.queue_runs import QueueRuns, all_runs
+from jobs.log.queue_runs import QueueRuns
 from storeformat.arrays import Bools, Int64s, narrow
 from storeformat.index import index_file
 from storeformat.queues import consume_queue, consume_queue_ext
@@ -34,7 +33,6 @@ from udfs.queue_ext import PlannedExtFile
 from udfs.scan import SplitScan
 
 MOST_NOTES = 1_000
-NO_LOSSES = Losses()
 
 
 @dataclass(frozen=True)
@@ -68,12 +66,10 @@ class QueuesPlan:
     """Every consumequeue_ext file to make; none where the broker has that switched off."""
 
 
-def plan_queue_files(scans: Sequence[SplitScan], layout: StoreLayout, losses: Losses = NO_LOSSES) -> QueuesPlan:
-    """Returns the consume-queue files that the runs of these scans (in log order) make, with fillers for the losses."""
-    table = all_runs(scans)
+def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
+    """Returns the consume-queue files that runs of these scans (in log order) make, with fillers for what is lost."""
     names, runs, scan_of_run, begins = table.names, table.runs, table.scan_of_run, table.runs.begins
-    firsts = runs.first_queue_offsets if losses.first_queue_offsets is None else losses.first_queue_offsets
-    plan = consume_queue.plan_queues(table.keys, firsts, runs.counts, losses.after_damage, losses.begins_anew)
+    plan = table.plan()
     per_file = consume_queue.plan_files(plan, layout.consume_queue_file_size)
     extended = layout.enable_consume_queue_ext
     ext_numbers, ext_counts = _ext_numbers(plan, runs.counts, runs.light)
@@ -94,7 +90,7 @@ def plan_queue_files(scans: Sequence[SplitScan], layout: StoreLayout, losses: Lo
         fillers=per_file.filler,
         ext_begins=ext_begins if extended else None,
     )
-    left_out = int(plan.earlier_lives.sum() + plan.dropped.sum())
+    left_out = table.left_out + int(plan.earlier_lives.sum() + plan.dropped.sum())
     return QueuesPlan(
         files=made,
         queues=int((plan.end > plan.first).sum()),

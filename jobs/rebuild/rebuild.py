@@ -147,7 +147,7 @@ def _report(
     queue_notes = counted.pop("queue_notes", [])
     return Report(
         "rebuild",
-        "damaged" if reading.damaged_places else "ok",
+        "damaged" if reading.is_damaged else "ok",
         store=store.root,
         **reading.facts(),
         seconds=round(seconds, 3),

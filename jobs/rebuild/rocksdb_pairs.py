@@ -16,7 +16,7 @@ import numpy as np
 from jobs.config import RebuildOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.log.queue_runs import QueueRuns, all_runs
+from jobs.log.queue_runs import QueueRuns
 from jobs.rebuild.build_store import check_rows, complete, scan_store
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
@@ -44,11 +44,10 @@ class Exported:
 
 @dataclass(frozen=True)
 class LiveRuns:
-    """All runs of a log, the ``numbers`` of those that count, and the first queue offset of each run."""
+    """All runs of a log, and the ``numbers`` of those that count."""
 
     table: QueueRuns
     numbers: Int64s
-    firsts: Int64s
 
     def queues(self) -> list[Int64s]:
         """Returns the numbers of the runs that count of each queue."""
@@ -83,7 +82,7 @@ def plan_slices(reading: LogReading, live: LiveRuns) -> list[UnitSlice]:
     """Returns the units that stay, queue by queue and in order of queue offset: those of a queue's last life, and of
     several with one queue offset the last one.
     """
-    table, firsts = live.table, live.firsts
+    table, firsts = live.table, live.table.runs.first_queue_offsets
     paths = [(scan.units_path, scan.times_path) for scan in reading.scans]
     slices: list[UnitSlice] = []
     for runs in live.queues():
@@ -102,11 +101,8 @@ def plan_slices(reading: LogReading, live: LiveRuns) -> list[UnitSlice]:
 
 def live_runs(reading: LogReading) -> LiveRuns:
     """Returns the runs of every queue's last life."""
-    table = all_runs(reading.scans)
-    losses = reading.losses
-    firsts = table.runs.first_queue_offsets if losses.first_queue_offsets is None else losses.first_queue_offsets
-    plan = consume_queue.plan_queues(table.keys, firsts, table.runs.counts, losses.after_damage, losses.begins_anew)
-    return LiveRuns(table, np.flatnonzero(plan.in_last_life), firsts)
+    table = reading.queue_runs
+    return LiveRuns(table, np.flatnonzero(table.plan().in_last_life))
 
 
 def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
@@ -153,7 +149,7 @@ def _ends(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice]) -> t
     first_of: dict[tuple[str, int], UnitSlice] = {}
     for part in slices:
         first_of.setdefault((part.topic, part.queue_id), part)
-    table, firsts = live.table, live.firsts
+    table, firsts = live.table, live.table.runs.first_queue_offsets
     ends, dispatched = [], 0
     with Readers() as readers:
         for runs in live.queues():

@@ -74,7 +74,7 @@ def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple
     if "consumequeue" not in options.only:
         return []
     store, reading = run.store, run.reading
-    plan = planning.plan_queue_files(reading.scans, store.layout, reading.losses)
+    plan = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)
     queues: list[tuple[QueuesCompared, Iterable[TopicQueue]]] = [
         (compare_queues(run, plan, options.topics), plan.created_anew)
     ]

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.log.log_scan import sharing
+from jobs.log.queue_runs import all_runs
 from jobs.rebuild import planning
 from storeformat.log.chain import ChainReport, follow_chain
 from storeformat.log.framing import ChainEnd
@@ -90,11 +91,15 @@ def check(what: str, count: int, small: tuple[float, int, object], large: tuple[
     assert four_kept / (4 * count) <= most
 
 
+def planned(found: list[SplitScan]) -> planning.QueuesPlan:
+    return planning.plan_queue_files(all_runs(found), found, LAYOUT)
+
+
 def test_light_queues() -> None:
     counts = (12_500, 50_000)
     scans = [cost(lambda count=count: made_up_scans(1, count), 1) for count in counts]
     check("runs of 4 splits", 4 * counts[0], *scans, most=66)
-    plans = [cost(lambda found=found: planning.plan_queue_files(found, LAYOUT)) for _, _, found in scans]
+    plans = [cost(lambda found=found: planned(found)) for _, _, found in scans]
     assert [plan.queues for _, _, plan in plans] == list(counts)
     assert plans[1][2].units == 50_000 * 4 * 5
     check("consume-queue files of 4 pieces", counts[0], *plans, most=100)
@@ -120,7 +125,7 @@ def test_segments_and_index_files() -> None:
     assert [len(plan.files) for _, _, plan in index] == [501, 2_001]
     assert sum(index[1][2].entries) == 40_000_000_000
     check("index files", 500, *index, most=700)
-    queues = [cost(lambda found=found: planning.plan_queue_files(found, LAYOUT)) for found in scans]
+    queues = [cost(lambda found=found: planned(found)) for found in scans]
     check("splits with 8 queues", 1_000, *queues, most=150)
 
 

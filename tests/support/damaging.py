@@ -61,6 +61,44 @@ def _with_copies(draw: random.Random, message: Message, clock: int) -> Message:
     return Message(topic=message.topic, queue_id=message.queue_id, body=body, property_crc=message.property_crc)
 
 
+FIELDS = {
+    "queue id": slice(12, 16),
+    "queue offset": slice(20, 28),
+    "sys flag": slice(36, 40),
+    "born timestamp": slice(40, 48),
+    "store timestamp": slice(56, 64),
+    "prepared offset": slice(76, 84),
+}
+"""Fields of a record with short hosts that nothing checks; its topic and its properties are two more."""
+
+
+def draw_field_damage(draw: random.Random, log: LogBuilder) -> tuple[int, dict[int, bytes]]:
+    """One record with one damaged field: its log offset, and its segment by its base; no segment if nothing changed."""
+    placed = draw.choice(log.records)
+    base = placed.offset - placed.offset % SEGMENT
+    data = bytearray(log.segments[base])
+    at = placed.offset - base
+    (body,) = struct.unpack_from(">i", data, at + 84)
+    topic = slice(at + 89 + body, at + 89 + body + data[at + 88 + body])
+    fields = [slice(at + part.start, at + part.stop) for part in FIELDS.values()]
+    part = draw.choice([*fields, topic, slice(topic.stop + 2, at + placed.size)])
+    if part.stop - part.start in (4, 8) and draw.random() < 0.4:  # a number that is near, as a stale or torn one is
+        size = part.stop - part.start
+        number = int.from_bytes(data[part], "big") + draw.choice([-3, -2, -1, 1, 2, 3])
+        data[part] = (number % (1 << 8 * size)).to_bytes(size, "big")
+    elif part == topic and draw.random() < 0.3:
+        data[part] = draw.choice(list(TOPICS)).encode().ljust(part.stop - part.start, b"x")[: part.stop - part.start]
+    else:
+        kind = draw.choice(["flip", "flip", "zero", "random"])
+        one = draw.randrange(part.start, max(part.stop, part.start + 1))
+        if kind == "flip":
+            data[one] ^= 1 << draw.randrange(8)
+        else:
+            length = part.stop - part.start
+            data[part] = bytes(length) if kind == "zero" else draw.randbytes(length)
+    return placed.offset, {} if data == log.segments[base] else {base: bytes(data)}
+
+
 def draw_damage(
     draw: random.Random, log: LogBuilder, older: LogBuilder, *, whole_files: bool = True
 ) -> dict[int, bytes]:

@@ -8,6 +8,8 @@ wrong     a record that was never written there, or whose checked bytes are not 
 missed    a record whose bytes are all still in place, and which did not come out (``misled``: a record in the same
           segment, in the same queue or chain, passes every check with a damaged queue, queue offset or time)
 uncounted a message that is gone between two survivors of its queue and that the report does not name
+shifted   a survivor whose unit does not stand at its own queue offset, in the plan of the queues (``twins``: a record
+          with a damaged queue id or topic claims the same place, and either may be the one that the other queue misses)
 ========  ==============================================================================================================
 
 What no reader of this format can do is not asked. Bytes outside TOTALSIZE, the lengths, the magic, the record's own
@@ -33,7 +35,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from support.damaging import SEGMENT, Shape, draw_damage, draw_log
+import numpy as np
+from support.damaging import SEGMENT, Shape, draw_damage, draw_field_damage, draw_log
 from support.in_memory import MemoryReader
 from support.store_builder import Embedded, LogBuilder, Placed
 
@@ -108,6 +111,21 @@ def run_trials(
     return tally
 
 
+def run_field_trials(seed: int, count: int, shape: Shape, *, per_log: int = 100) -> Tally:
+    """The outcome of ``count`` trials in each of which one field alone of one record is damaged."""
+    tally = Tally()
+    draw = random.Random(seed)
+    for number in range(count):
+        if number % per_log == 0:
+            log = draw_log(draw, shape)
+            trial = Trial(log, log, shape, SEGMENT)
+        offset, changed = draw_field_damage(draw, log)
+        tally.trials += 1
+        if changed:
+            trial.judge_places(offset, changed, tally, f"seed {seed} trial {tally.trials}")
+    return tally
+
+
 def draw_trials(
     seed: int, count: int, shape: Shape, per_log: int = 100, split_size: int = SEGMENT, *, whole_files: bool = False
 ) -> Iterator[tuple[Trial, dict[int, bytes]]]:
@@ -131,6 +149,7 @@ class Trials:
     count: int
     shape: Shape
     whole_driver: bool = False
+    one_field: bool = False
 
 
 def run_in_processes(parts: Sequence[Trials]) -> Tally:
@@ -144,6 +163,8 @@ def run_in_processes(parts: Sequence[Trials]) -> Tally:
 
 def _run_alone(part: Trials) -> Tally:
     files.RangeReader = MemoryReader  # type: ignore[misc,assignment]
+    if part.one_field:
+        return run_field_trials(part.seed, part.count, part.shape)
     return run_trials(part.seed, part.count, part.shape, whole_driver=part.whole_driver)
 
 
@@ -158,6 +179,9 @@ class Trial:
         self.segments = [Segment(str(base), base, SEGMENT) for base in self.sound]
         self.task = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
         self.truth = {placed.offset: placed for placed in log.records}
+        self.in_queue: dict[tuple[bytes, int], list[Placed]] = {}
+        for placed in log.records:
+            self.in_queue.setdefault(_queue(placed), []).append(placed)
         self.by_segment: dict[int, list[Placed]] = {base: [] for base in self.sound}
         for placed in log.records:
             self.by_segment[placed.offset - placed.offset % SEGMENT].append(placed)
@@ -187,6 +211,52 @@ class Trial:
             came_out |= self._judge(base, data, mine, tally, name)
         if tally.counts["unchecked"] + tally.counts["aligned"] == unchecked:  # else its queue offset may be damaged too
             self._count(changed, came_out, reading, tally, name)
+
+    def judge_places(self, damaged: int, changed: dict[int, bytes], tally: Tally, name: str) -> None:
+        """Tallies the survivors that come out of a log with one damaged field and do not stand at their own queue
+        offsets: every record but the damaged one survives.
+        """
+        reading = self.read(changed)
+        table = reading.queue_runs
+        plan = table.plan()
+        runs = table.runs
+        placed_at: dict[int, int] = {}
+        kept = np.flatnonzero(plan.count)
+        for row in kept.tolist():
+            topic, queue_id = table.queue_at(row)
+            inside = self.in_queue.get((topic.encode(), queue_id), [])
+            first, last = int(runs.first_offsets[row]), int(runs.last_offsets[row])
+            begin, end = int(plan.skip[row]), int(plan.skip[row] + plan.count[row])
+            for placed in inside:
+                number = (placed.message.queue_offset or 0) - int(runs.first_queue_offsets[row])
+                if first <= placed.offset <= last and begin <= number < end:
+                    placed_at[placed.offset] = int(plan.position[row]) + number - begin
+        tally.counts["stray"] += any(stray.offset == damaged for stray in reading.losses.strays)
+        for placed in self.log.records:
+            own = placed.message.queue_offset
+            if placed.offset == damaged:
+                tally.counts["home"] += placed_at.get(placed.offset) == own
+                continue
+            tally.counts["alive"] += 1
+            if placed_at.get(placed.offset) is None and self._is_twin(damaged, placed, changed):
+                tally.counts["twins"] += 1
+            elif placed_at.get(placed.offset) != own:
+                found = placed_at.get(placed.offset)
+                tally.fail(
+                    "shifted", f"{name} damaged {damaged}: {placed.offset} {placed.message.queue} {own} at {found}"
+                )
+
+    def _is_twin(self, damaged: int, whole: Placed, changed: dict[int, bytes]) -> bool:
+        """Whether the damaged record claims just the place of a later one, and either of the two may be the one that
+        its own queue misses: both lie between the neighbours there.
+        """
+        ((base, data),) = changed.items()
+        now = data[damaged - base : damaged - base + 200]
+        claim = (_topic(now)[1:], *struct.unpack_from(">i4xq", now, 12))
+        own = self.in_queue[_queue(self.truth[damaged])]
+        at = next(number for number, placed in enumerate(own) if placed.offset == damaged)
+        before = own[at + 1].offset if at + 1 < len(own) else self.log.end_offset
+        return claim == (*_queue(whole), whole.message.queue_offset) and damaged < whole.offset < before
 
     def judge_surveys(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
         """Reads each damaged segment alone, as if the others were sound."""

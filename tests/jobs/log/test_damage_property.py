@@ -48,6 +48,22 @@ def test_a_hundred_thousand_damages() -> None:
     assert tally.counts["surveys"] > tally.trials / 2
 
 
+def test_no_survivor_moves_where_one_field_is_damaged() -> None:
+    """Queue id, topic, queue offset, flags, times, prepared offset or properties; nothing checks them."""
+    count = 1_000 if FAST else 200
+    tally = run_in_processes([Trials(300 + number, count, PLAIN, one_field=True) for number in range(10)])
+    assert tally.trials == 10 * count
+    assert tally.counts["shifted"] == 0, tally.examples
+    assert tally.counts["twins"] * 100 < tally.trials
+    assert tally.counts["stray"] > tally.trials // 10
+
+
+@pytest.mark.slow
+def test_no_survivor_moves_in_a_hundred_thousand_logs_with_one_damaged_field() -> None:
+    tally = run_in_processes([Trials(3_000 + number, 5_000, PLAIN, one_field=True) for number in range(20)])
+    assert (tally.trials, tally.counts["shifted"]) == (100_000, 0), tally.examples
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_damages_through_the_driver(shape: Shape) -> None:
     tally = run_trials(7, 1_000 if FAST else 200, shape)

@@ -208,7 +208,7 @@ def a_topic_created_anew(more: int) -> tuple[LogBuilder, list[Placed]]:
 
 def planned(reading: LogReading) -> planning.QueuesPlan:
     layout = replace(StoreLayout(), mapped_file_size_consume_queue=1000)
-    return planning.plan_queue_files(reading.scans, layout, reading.losses)
+    return planning.plan_queue_files(reading.queue_runs, reading.scans, layout)
 
 
 @pytest.mark.parametrize("destroyed", [1, 2])

@@ -7,7 +7,7 @@ import random
 from support.reading import read_segments
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.losses import Loss
+from jobs.log.losses import Loss, _Intervals
 
 SEGMENT = 1 << 16
 PROBED = 4
@@ -67,3 +67,38 @@ def test_what_is_lost_before_the_only_survivor_of_a_queue_counts() -> None:
     log.message(topic="Topic", queue_id=77, queue_offset=3, body=b"alone")
     (lost,) = [row for row in losses_of(bytearray(log.segments[0]), log.records[2]) if row.queue_id == 77]
     assert (lost.first_queue_offset, lost.messages) == (0, 3)
+
+
+def many_queues(count: int, queue_offset: int, *, damaged: int) -> list[Loss]:
+    """What ``count`` queues claim that begin at ``queue_offset`` after one damaged record."""
+    log = LogBuilder(1 << 20)
+    log.message(topic="Topic", body=bytes(10))
+    lost = log.message(topic="Topic", body=bytes(damaged))
+    for number in range(count):
+        log.message(topic="Topic", queue_id=number + 1, queue_offset=queue_offset)
+        log.message(topic="Topic", queue_id=number + 1, queue_offset=queue_offset + 1)
+    data = bytearray(log.segments[0])
+    data[lost.offset : lost.offset + 90] = b"\xff" * 90
+    return read_segments({0: data}, 1 << 20, "salvage").losses.rows
+
+
+def test_all_queues_together_claim_no_more_than_damaged_bytes_can_have_held() -> None:
+    rows = many_queues(300, 100, damaged=91 * 250)
+    assert sum(row.messages for row in rows) <= 251
+    assert {row.messages for row in rows} == {100}
+    assert len(rows) == 2
+    assert len(many_queues(300, 1, damaged=91 * 300)) == 300
+
+
+def test_named_losses_of_one_queue_cost_no_more_than_their_number() -> None:
+    spans = [Loss("T", 0, 10 * number, 3, 0, 1) for number in range(1_000)]
+    missing = _Intervals(spans)
+    assert [number in missing for number in (0, 2, 3, 9, 10, 9_992, 9_993)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from jobs.log.losses import Losses
+from jobs.log.queue_runs import all_runs
 from jobs.rebuild import planning
 from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
@@ -166,12 +167,16 @@ def slices(file: PlannedQueueFile) -> list[tuple[str, int, int]]:
     return list(zip(sources, file.begins.tolist(), file.counts.tolist(), strict=True))
 
 
+def planned(scans: list[SplitScan], layout: StoreLayout, **marks: Any) -> planning.QueuesPlan:
+    return planning.plan_queue_files(replace(all_runs(scans), **marks), scans, layout)
+
+
 LAYOUT = replace(StoreLayout(), mapped_file_size_consume_queue=80)
 """Four units a file."""
 
 
 def test_units_of_queues_lie_at_their_queue_offsets() -> None:
-    plan = planning.plan_queue_files(
+    plan = planned(
         [queue_scan("s1", (1, 3, 5, 2, 10), (0, 0, 0, 3, 0)), queue_scan("s2", (0, 3, 7, 2, 40), topics=(b"B",))],
         LAYOUT,
     )
@@ -185,9 +190,7 @@ def test_units_of_queues_lie_at_their_queue_offsets() -> None:
 
 
 def test_what_queues_leave_out_is_noted() -> None:
-    plan = planning.plan_queue_files(
-        [queue_scan("s", (0, 5, 0, 3, 0), (1, 7, 0, 2, 3), (1, 7, 4, 1, 5), (0, 5, 0, 2, 6))], LAYOUT
-    )
+    plan = planned([queue_scan("s", (0, 5, 0, 3, 0), (1, 7, 0, 2, 3), (1, 7, 4, 1, 5), (0, 5, 0, 2, 6))], LAYOUT)
     assert (plan.queues, plan.units, plan.complete) == (2, 5, False)
     assert plan.created_anew == {("A", 5)}
     assert [(note.topic, note.queue_id, note.note.split(":")[0], note.messages) for note in plan.notes] == [
@@ -195,20 +198,17 @@ def test_what_queues_leave_out_is_noted() -> None:
         ("B", 7, "queue offsets are missing before these messages", 1),
     ]
     assert plan.notes[0].as_row() == {"topic": "A", "queue_id": 5, "note": plan.notes[0].note, "messages": 3}
-    dropped = planning.plan_queue_files([queue_scan("s", (0, 1, 3, 3, 0), (0, 1, 4, 1, 3))], LAYOUT)
+    dropped = planned([queue_scan("s", (0, 1, 3, 3, 0), (0, 1, 4, 1, 3))], LAYOUT)
     assert (dropped.units, dropped.complete, [note.messages for note in dropped.notes]) == (3, False, [1])
 
 
 def test_fillers_are_units_and_no_whole_queue() -> None:
-    losses = Losses(after_damage=np.array([False, True]))
-    plan = planning.plan_queue_files([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, losses)
+    after_loss = np.array([False, True])
+    plan = planned([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, after_loss=after_loss)
     (file,) = plan.files
     assert slices(file) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]
     assert file.fillers.tolist() == [False, True, False]
     assert (plan.units, plan.complete) == (4, False)
-    put_right = Losses(after_damage=np.array([False, False]), first_queue_offsets=np.array([0, 1]))
-    plan = planning.plan_queue_files([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, put_right)
-    assert (plan.units, plan.complete, plan.notes) == (2, True, [])
 
 
 def test_queue_ext_counts_what_each_queue_was_given() -> None:
@@ -222,7 +222,7 @@ def test_queue_ext_counts_what_each_queue_was_given() -> None:
         (1, 1, 8, 1, 6),
         (1, 1, 9, 1, 7),
     )
-    plan = planning.plan_queue_files([queue_scan("s", *rows, light=(False, False, False, False, True, False))], layout)
+    plan = planned([queue_scan("s", *rows, light=(False, False, False, False, True, False))], layout)
     assert [(file.path, file.begins, file.counts, file.closed) for file in plan.ext_files] == [
         ("consumequeue_ext/A/0/00000000000000000000", (0, 8), (2, 1), False),
         ("consumequeue_ext/B/1/00000000000000000000", (2,), (3,), True),

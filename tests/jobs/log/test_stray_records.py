@@ -1,0 +1,179 @@
+"""Records with a damaged queue id, topic or queue offset, which nothing checks: no other record may move for them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import pytest
+from support.reading import read_segments
+from support.store_builder import LogBuilder, Message, Placed
+
+from jobs.log.log_scan import LogReading
+from storeformat.errors import DamagedLog
+from storeformat.queues.topic_filter import TopicFilter
+
+SIZE = 1 << 16
+
+
+def a_log(count: int = 30) -> LogBuilder:
+    """Two queues of one topic, in turn."""
+    log = LogBuilder(SIZE)
+    for number in range(count):
+        log.message(Message("Topic", number % 2, body=b"x" * number))
+    return log
+
+
+def read(log: LogBuilder, policy: str, *changes: tuple[int, bytes], **scan: Any) -> LogReading:
+    data = bytearray(log.segments[0])
+    for offset, new in changes:
+        data[offset : offset + len(new)] = new
+    return read_segments({0: data}, 500, policy, **scan)
+
+
+def queue_id(placed: Placed, number: int) -> tuple[int, bytes]:
+    return placed.offset + 12, struct.pack(">i", number)
+
+
+def queue_offset(placed: Placed, number: int) -> tuple[int, bytes]:
+    return placed.offset + 20, struct.pack(">q", number)
+
+
+def queues(reading: LogReading) -> dict[int, list[tuple[int, int]]]:
+    """Of each queue: where its runs lie, and how many units each has, fillers aside."""
+    table, plan = reading.queue_runs, reading.queue_runs.plan()
+    found: dict[int, list[tuple[int, int]]] = {}
+    for row in range(len(table.keys)):
+        found.setdefault(table.queue_at(row)[1], []).append((int(plan.position[row]), int(plan.count[row])))
+    return found
+
+
+def units(reading: LogReading) -> dict[int, list[int]]:
+    """The places of each queue that are taken."""
+    return {
+        queue: sorted(place for begin, count in runs for place in range(begin, begin + count))
+        for queue, runs in queues(reading).items()
+    }
+
+
+WHOLE = {0: list(range(15)), 1: list(range(15))}
+
+
+@pytest.mark.parametrize("claimed", [2, 77, 1 << 30])
+def test_a_record_with_a_damaged_queue_id_comes_home(claimed: int) -> None:
+    log = a_log()
+    stray = log.records[9]
+    reading = read(log, "salvage", queue_id(stray, claimed))
+    assert units(reading) == WHOLE
+    assert (reading.losses.rows, reading.is_damaged, reading.queue_runs.left_out) == ([], True, 0)
+    (row,) = reading.facts()["stray_records"]
+    assert row == {
+        "offset": stray.offset, "topic": "Topic", "queue_id": claimed, "queue_offset": 4,
+        "belongs_to": {"topic": "Topic", "queue_id": 1, "queue_offset": 4},
+    }  # fmt: skip
+
+
+def test_a_record_that_takes_just_the_next_place_of_another_queue_comes_home() -> None:
+    """The record of queue 1 lies just before the one whose place it claims in queue 0."""
+    log = LogBuilder(SIZE)
+    for queue in (0, 0, 1, 1, 1, 1, 0, 0, 1):
+        log.message(Message("Topic", queue, body=b"x"))
+    stray, twin = log.records[4], log.records[6]
+    assert stray.message.queue_offset == twin.message.queue_offset == 2
+    reading = read(log, "salvage", queue_id(stray, 0))
+    assert units(reading) == {0: [0, 1, 2, 3], 1: [0, 1, 2, 3, 4]}
+    assert [item.offset for item in reading.losses.strays] == [stray.offset]
+
+
+def test_of_two_records_with_one_claim_the_first_stays_where_either_may_be_the_stray_one() -> None:
+    log = a_log()
+    reading = read(log, "salvage", queue_id(log.records[9], 0))
+    assert units(reading) == {0: WHOLE[0], 1: [place for place in range(15) if place != 4]}
+    assert [(loss.queue_id, loss.first_queue_offset) for loss in reading.losses.rows] == [(1, 4)]
+
+
+def test_a_record_with_a_damaged_topic_comes_home() -> None:
+    log = a_log()
+    stray = log.records[9]
+    at = log.segments[0].index(b"Topic", stray.offset)
+    reading = read(log, "salvage", (at, b"Uopic"))
+    assert units(reading) == WHOLE
+    assert reading.losses.strays[0].home == ("Topic", 1, 4)
+
+
+@pytest.mark.parametrize("number", [8, 9, 28, 29])
+@pytest.mark.parametrize("claimed", [0, 3, 1 << 40])
+def test_a_damaged_queue_offset_moves_nothing_else(number: int, claimed: int) -> None:
+    log = a_log()
+    stray = log.records[number]
+    reading = read(log, "salvage", queue_offset(stray, claimed))
+    queue, own = stray.message.queue_id, stray.message.queue_offset
+    expected = {queue: [place for place in WHOLE[queue] if place != own] for queue in WHOLE}
+    found = units(reading)
+    assert {other: found[other] for other in found if other != queue} == {1 - queue: WHOLE[1 - queue]}
+    assert set(expected[queue]) <= set(found[queue])
+    assert (own in found[queue]) == (number < 28 or claimed != 3)
+
+
+@pytest.mark.parametrize("sys_flag", [4, 12])
+def test_a_gap_that_nothing_explains_is_filled_and_told(sys_flag: int) -> None:
+    """A message whose flags make it a half message, or a rolled back one, takes no place in its queue."""
+    log = a_log()
+    hidden = log.records[9]
+    reading = read(log, "salvage", (hidden.offset + 36, struct.pack(">i", sys_flag)))
+    assert units(reading)[1] == [place for place in range(15) if place != 4]
+    assert reading.queue_runs.plan().fill.sum() == 1
+    (loss,) = reading.losses.rows
+    assert (loss.queue_id, loss.first_queue_offset, loss.messages) == (1, 4, 1)
+    assert loss.begin <= hidden.offset < loss.end
+    assert "no damaged bytes" in loss.cause
+
+
+def test_a_record_that_fits_nowhere_is_left_out_of_all_queues() -> None:
+    log = a_log()
+    reading = read(log, "salvage", queue_id(log.records[9], 0), queue_offset(log.records[9], 9))
+    assert units(reading) == {0: WHOLE[0], 1: [place for place in range(15) if place != 4]}
+    assert reading.queue_runs.left_out == 1
+    assert [stray.home for stray in reading.losses.strays] == [None]
+
+
+def test_two_records_that_claim_one_place_stay_where_they_are() -> None:
+    log = LogBuilder(SIZE)
+    for number in range(60):
+        log.message(Message("Topic", number % 3, body=b"x"))
+    strays = log.records[10], log.records[11]  # places 3 of queues 1 and 2
+    reading = read(log, "salvage", *(queue_id(stray, 70 + n) for n, stray in enumerate(strays)))
+    assert reading.losses.strays == []
+    found = units(reading)
+    assert {queue: len(found[queue]) for queue in found} == {0: 20, 1: 19, 2: 19, 70: 1, 71: 1}
+    assert [max(found[queue]) for queue in range(3)] == [19, 19, 19]
+
+
+@pytest.mark.parametrize("scan", [{}, {"topics": (TopicFilter("Topic", 1),)}])
+def test_fail_refuses_a_gap_and_a_stray_record_with_both_offsets(scan: dict[str, Any]) -> None:
+    log = a_log()
+    stray, following = log.records[9], log.records[11]
+    with pytest.raises(DamagedLog, match=f"{stray.offset} says .* before offset {following.offset}") as refused:
+        read(log, "fail", queue_id(stray, 77), **scan)
+    assert refused.value.offset == stray.offset
+    assert re.search("salvage", refused.value.advice)
+
+
+def test_stop_appends_as_a_broker_does() -> None:
+    log = a_log()
+    found = units(read(log, "stop", queue_id(log.records[9], 77)))
+    assert found == {0: WHOLE[0], 1: list(range(14)), 77: [4]}
+
+
+def test_a_topic_created_anew_is_no_stray_record() -> None:
+    log = LogBuilder(SIZE)
+    for number in range(16):
+        log.message(Message("Topic", number % 2))
+    log.delete_topic("Topic")
+    for number in range(2):
+        log.message(Message("Topic", number % 2))
+    for policy in ("fail", "salvage"):
+        reading = read(log, policy)
+        assert reading.losses.strays == []
+        assert reading.queue_runs.plan().end.tolist() == [1, 1]
