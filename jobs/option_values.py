@@ -17,7 +17,7 @@ def natural(text: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return value
@@ -75,10 +75,10 @@ def setting(text: str) -> tuple[str, str]:
 def topic_filter(text: str) -> TopicFilter:
     """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("an empty name is no topic")
+        raise argparse.ArgumentTypeError("a topic needs a name")
     named = TopicFilter.parse(text)
     if "/" in named.topic or "\0" in named.topic or named.topic in (".", ".."):
-        raise argparse.ArgumentTypeError(f"{text!r} is no topic; one queue is TOPIC:QUEUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a topic; one queue is TOPIC:QUEUE")
     return named
 
 

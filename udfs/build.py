@@ -184,7 +184,7 @@ class BuildQueueFiles:
         units = consume_queue.parse_units(stored)
         mine = units[job.pre_blanks : consume_queue.written_units(units)]
         if bool(consume_queue.is_pre_blank(mine).any()):
-            raise TotalsDisagree("a consume-queue file holds a pre-blank unit behind its first message", path=target)
+            raise TotalsDisagree("a consume-queue file holds a pre-blank unit after its first message", path=target)
         last = int(mine["phy_offset"][-1])
         if self.stamped_from:
             files.set_modified(draft, self._store_timestamp(last, readers))
@@ -294,7 +294,7 @@ class BuildIndexFiles:
         content = measured(digest, stored_size, end, stray_byte(draft, end))
         if header != written or (content.size, content.data_size) != (size, end):
             raise TotalsDisagree(
-                "an index file does not hold what was written", path=path, found=f"{header}, {content}",
+                "an index file differs from what was written", path=path, found=f"{header}, {content}",
                 expected=f"{written}, data to {end} of {size}",
             )  # fmt: skip
         return FileRow(path, content, header.entries, total % (1 << 64))

@@ -98,7 +98,7 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
     group.add_argument(
         "--on-damage",
         choices=("fail", "stop", "salvage"),
-        help="at a damaged record: refuse the log (default), end before it as broker recovery does, or go on behind it",
+        help="at a damaged record: refuse the log (default), end there as broker recovery does, or continue past it",
     )
     group.add_argument(
         "--keep-crc-failures",

@@ -47,14 +47,14 @@ class Job:
 JOBS = {
     "demo": Job(
         "jobs.demo",
-        "rebuild and analyse a bundled store that a real broker wrote; the place to begin",
+        "rebuild and analyse a bundled store that a real broker wrote; the place to start",
         config.DemoOptions,
         job_arguments.add_demo,
         needs_delta=True,
     ),
     "rebuild": Job(
         "jobs.rebuild.rebuild",
-        "write consumequeue/, index/ and checkpoint anew from commitlog/",
+        "rebuild consumequeue/, index/ and checkpoint from commitlog/",
         config.RebuildOptions,
         job_arguments.add_rebuild,
     ),

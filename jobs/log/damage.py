@@ -165,7 +165,7 @@ def _scan_pieces(
     for split, scan in zip(splits, scans, strict=True):
         if scan.report.start != split.start or scan.report.end != split.stop:
             raise TotalsDisagree(
-                "a piece of the log does not read the same twice",
+                "two reads of the same part of the log differ",
                 path=split.segment.path, offset=split.start, found=scan.report.end, expected=split.stop,
             )  # fmt: skip
     return scans

@@ -177,7 +177,7 @@ def scan_log(
             f"the commit log is damaged: {describe(breaks[0].defect)}",
             path=breaks[0].segment.path,
             offset=breaks[0].offset,
-            advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
+            advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )
     proven = replace(known, scans=scans)
     if breaks and salvaging:
@@ -240,7 +240,7 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
 def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReading:
     stale = []
     if tail.garbage_end > tail.offset:
-        stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one")]
+        stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one")]
     return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
 
 
@@ -299,7 +299,7 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
     damaged: list[Range] = []
     stale: list[Range] = []
     if tail.damage is None and tail.garbage_end > tail.offset:
-        stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log behind the end of this one"))
+        stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one"))
     ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
     end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
     end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
@@ -362,29 +362,34 @@ def _check_tiling(reading: LogReading) -> None:
         own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.foreign_records)
         if scan.report.start is None or scan.report.end - scan.report.start != own:
             raise TotalsDisagree(
-                "the records of a split do not tile it", offset=scan.report.start, found=own, expected=scan.report.end
+                "the records of a split leave gaps or overlap",
+                offset=scan.report.start,
+                found=own,
+                expected=scan.report.end,
             )
     total = reading.record_bytes + sum(size for _, size in reading.foreign_records) + reading.blank_bytes
     total += sum(scan.head_bytes for scan in reading.scans)
     total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
     if total != reading.end - reading.begin:
-        raise TotalsDisagree("the records do not tile the log", found=total, expected=reading.end - reading.begin)
+        raise TotalsDisagree(
+            "the records of the log leave gaps or overlap", found=total, expected=reading.end - reading.begin
+        )
 
 
 _WORDS = {
     RecordDefect.UNWRITTEN: "zeros where a record should be",
     RecordDefect.TRUNCATED: "a record reaches past the end of its segment",
-    RecordDefect.ILLEGAL_MAGIC: "no record begins where the one before ends (illegal magic code)",
+    RecordDefect.ILLEGAL_MAGIC: "no record starts where the previous one ends (illegal magic code)",
     RecordDefect.SIZE_TOO_SMALL: "a record's size is too small",
     RecordDefect.LENGTH_MISMATCH: "the lengths inside a record do not add up to its size",
     RecordDefect.BODY_CRC: "a body does not match its CRC",
     RecordDefect.PROPERTY_CRC: "a record does not match its property CRC",
-    RecordDefect.BAD_DELAY: "a delayed message has a delay level that is no number",
+    RecordDefect.BAD_DELAY: "the delay level of a delayed message is not a number",
     RecordDefect.BAD_INNER_BATCH: "an inner batch has no proper count or base",
     RecordDefect.BAD_NAME: "a record's topic or queue id cannot be a directory",
     RecordDefect.FOREIGN_OFFSET: "a record carries the offset of another place (was its segment renamed or moved?)",
     RecordDefect.RECORD_TOO_LARGE: "a record claims more than 256 MiB",
-    RecordDefect.OLDER_LOG: "a segment begins with records of an older log",
+    RecordDefect.OLDER_LOG: "a segment starts with records of an older log",
     RecordDefect.BAD_ENTRY: "the head of a DLedger entry contradicts its place or the record in it",
     RecordDefect.ENTRY_OUT_OF_ORDER: "a DLedger entry does not follow the one before it (index or term)",
 }

@@ -114,7 +114,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
     layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
     notes += [
-        f"{path} has no bytes and is left out: a broker was making it when it died, or what it held is lost"
+        f"{path} is empty and is ignored: the broker died while it created the file, or its content is lost"
         for directory in directories
         if files.size_of(path := locations.join(directory, file_name(segments[-1].end))) == 0
     ]
@@ -125,7 +125,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
             raise WrongSettings(
                 "which records go to light queues depends on the broker's release, and the store does not show it",
                 path=root,
-                advice="say --broker-version 4.9, 5.1, 5.3 or 5.5",
+                advice="give --broker-version 4.9, 5.1, 5.3 or 5.5",
             )
     else:
         shown, why = guess_version(release_signs(root, layout))
@@ -147,7 +147,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
             f"the commit log is damaged: {committed.note}",
             path=next(segment.path for segment in segments if committed.missing_from <= segment.end),
             offset=committed.missing_from,
-            advice="--on-damage stop ends the log there as the broker would; salvage reads on behind it",
+            advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )  # fmt: skip
     return OpenedStore(
         root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,

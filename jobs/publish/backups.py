@@ -43,7 +43,7 @@ def _refuse_what_is_no_store(root: str, *, log_elsewhere: bool) -> None:
     if any(is_file_name(name) for name in names):
         raise NotAStore("this directory holds segments or queue files, it is not a store", path=root, advice=advice)
     if MANIFEST in names and not set(names) & {COMMIT_LOG, LOCK}:
-        raise NotAStore("this is what a rebuild made, not a store", path=root, advice=advice)
+        raise NotAStore("this is the output of a rebuild, not a store", path=root, advice=advice)
     if not (log_elsewhere or set(names) & _SIGNS or group_directories(root)):
         raise MissingInput(
             "this is not a broker's store", path=root, expected=" or ".join(sorted(_SIGNS)), advice=advice
@@ -94,7 +94,7 @@ def log_trouble(root: str, log: LogRange) -> str | None:
         groups = groups_of(log.directories) or group_directories(root)
         segments, committed = with_committed(find_segments(log.directories, None), groups)
         if segments[0].base != log.begin:
-            return f"the log begins at {segments[0].base}, not at {log.begin}"
+            return f"the log starts at {segments[0].base}, not at {log.begin}"
         rules = DecodeRules(split_parser=rules_of(log.broker_version).split_parser, as_broker=log.as_broker)
         check_log_end(segments, log.end, rules, past_damage=log.past_damage, committed=committed.end)
     except StoreFormatError as error:
@@ -111,7 +111,7 @@ def check_places(root: str, places: Sequence[Place]) -> None:
     for path in [*names, *([backup] if durable.present(backup) else [])]:
         if mounts.lies_apart(root, path):
             raise Refused(
-                "this lies on a mount of its own and cannot be swapped in one step", path=path,
+                "this is a separate mount and cannot be renamed in one step", path=path,
                 advice="unmount it, or have the broker's storePathRootDir on one file system",
             )  # fmt: skip
 

@@ -209,7 +209,7 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
     trouble = backups.log_trouble(root, log)
     if trouble is not None:
         raise Refused(
-            f"the rebuild is not of this log as it is now: {trouble}", advice="run rebuild again, then publish"
+            f"the rebuild does not match the log as it is now: {trouble}", advice="run rebuild again, then publish"
         )
     return log
 
@@ -243,7 +243,7 @@ def _check_space(root: str, manifest: Manifest) -> None:
     free = files.free_space(root)
     if free is not None and free < manifest.disk_size:
         raise Refused(
-            "the rebuild lies on another file system and does not fit beside the store", path=root,
+            "the rebuild is on another file system and does not fit on that of the store", path=root,
             found=f"{size_text(free)} free", expected=size_text(manifest.disk_size),
         )  # fmt: skip
 

@@ -65,12 +65,12 @@ def _choose(known: Sequence[Replacement], name: str | None, root: str) -> Replac
     where = locations.join(root, swap_journal.BACKUP)
     there = ", ".join(item.name for item in fresh) or "none"
     if name is None:
-        raise Refused("there is no backup that could be put back", path=where)
+        raise Refused("there is no backup to restore", path=where)
     for item in known:
         if item.name == name and item in fresh:
             return item
         if item.name == name:
-            raise Refused("this backup has been put back already", path=item.directory, advice=f"backups: {there}")
+            raise Refused("this backup has already been restored", path=item.directory, advice=f"backups: {there}")
     raise MissingInput("there is no such backup", path=locations.join(where, name), advice=f"backups: {there}")
 
 
@@ -78,7 +78,7 @@ def _places(chosen: Replacement) -> tuple[Place, ...]:
     """Returns the backup's places with the roles changed: its old files come in, whatever is there now goes out."""
     for place in chosen.journal.places:
         if place.old and not durable.present(chosen.at(place.path)):
-            raise Refused("this backup is not whole any more", path=chosen.at(place.path))
+            raise Refused("this backup is no longer complete", path=chosen.at(place.path))
     places = [
         Place(place.path, durable.present(locations.join(chosen.root, place.path)), place.old)
         for place in chosen.journal.places

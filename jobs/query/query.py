@@ -127,7 +127,7 @@ def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -
         return by_key(keyed, offline, runner)
     parsed = message_ids.parse_offset_message_id(text)
     if parsed is None:
-        raise UsageError("this is no offsetMsgId", found=text, advice="a UNIQ_KEY needs --topic")
+        raise UsageError("this is not an offsetMsgId", found=text, advice="a UNIQ_KEY needs --topic")
     row = offline.record_at(parsed.commit_log_offset, bodies=options.bodies)
     return _messages([row] if row is not None and row["offset_msg_id"] == str(parsed) else [])
 

@@ -143,7 +143,9 @@ def read_manifest(directory: str) -> Manifest:
     if not files.exists(directory):
         raise MissingInput("there is no such directory", path=directory)
     if not files.exists(path):
-        raise Refused("this is no finished rebuild: it has no manifest", path=path, advice="run rebuild --output first")
+        raise Refused(
+            "this is not a finished rebuild: it has no manifest", path=path, advice="run rebuild --output first"
+        )
     data = files.read_bytes(path)
     try:
         facts: dict[str, Any] = json.loads(data)
@@ -167,9 +169,9 @@ def read_manifest(directory: str) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
     if manifest.artefacts == ROCKSDB:
-        raise Refused("this is a table of RocksDB pairs, nothing that a broker reads from its store", path=path)
+        raise Refused("this is a table of RocksDB pairs, which no broker can read", path=path)
     if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(ARTEFACTS):
-        raise Refused("the manifest names what this program does not know", path=path, advice="run rebuild again")
+        raise Refused("the manifest names an unknown release or artefact", path=path, advice="run rebuild again")
     roots = manifest.roots()
     for name in manifest.files:
         if not (_is_inside(name) and any(name == root or name.startswith(root + "/") for root in roots)):
@@ -206,7 +208,7 @@ def _is_right(path: str, expected: Content) -> bool:
 
 def _refuse_file(path: str, found: Content, expected: Content) -> NoReturn:
     raise Refused(
-        "a file is not as the rebuild wrote it",
+        "a file differs from what the rebuild wrote",
         path=path, found=found, expected=expected, advice="run rebuild again",
     )  # fmt: skip
 

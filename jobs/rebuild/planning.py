@@ -151,10 +151,10 @@ def _plan_ext_files(
 
 def _queue_notes(plan: consume_queue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:
     for column, note in (
-        (plan.earlier_lives, "the topic was created anew: messages of its earlier life are left out"),
+        (plan.earlier_lives, "the topic was deleted and created again: messages from before that are left out"),
         (
             plan.dropped,
-            "queue offsets were already taken, or the topic was created anew in what is lost: the first wins",
+            "queue offsets occur twice, or the topic was created again in what is lost: the first record wins",
         ),
         (plan.shifted, "queue offsets are missing before these messages: as in the broker they move up"),
     ):

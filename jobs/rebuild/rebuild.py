@@ -42,7 +42,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     output = outputs.resolved(locations.absolute(options.output))
     _refuse_output(output, store)
     for left in _left_by_others(output):
-        reporter.note(f"{left} is of a rebuild that runs, or was killed: then it can be removed")
+        reporter.note(f"{left} belongs to a rebuild that is running or was killed: remove it if none is running")
     repaired_log = _repaired_log(options, store)
     size = sum(segment.size for segment in store.segments)
     renamed = locations.is_local(output)
@@ -107,10 +107,10 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
     if any(segment.framing != PLAIN for segment in store.segments):
         raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
     if options.on_damage != "salvage":
-        raise UsageError("--repair-log needs --on-damage salvage: only what survives behind damage needs a way there")
+        raise UsageError("--repair-log needs --on-damage salvage: it makes a log that a broker can read past damage")
     target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
     if outputs.lies_inside(target, output) or outputs.lies_inside(output, target):
-        raise UsageError("--repair-log and --output are two directories, none inside the other")
+        raise UsageError("--repair-log and --output must be two directories, neither inside the other")
     _refuse_output(target, store)
     return target
 

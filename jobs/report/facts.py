@@ -178,9 +178,9 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
         ),
         "gaps": (
             f"{missing:,} messages are missing in queues"
-            + (f"; at {again:,} places numbers begin anew or are given twice" if again else "")
+            + (f"; at {again:,} places offsets restart or occur twice" if again else "")
             if places
-            else "none: queue offsets go on by one"
+            else "none: queue offsets are consecutive"
         ),
         "clocks": (
             f"the broker's clock went back {steps:,} times; {ahead:,} producers' clocks are ahead of it"

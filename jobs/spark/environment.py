@@ -103,7 +103,7 @@ def create_venv(venv: Path) -> None:
     python = venv / "bin" / "python"
     if venv.exists() and any(venv.iterdir()) and not (venv / "pyvenv.cfg").is_file():
         fail(
-            f"{venv} is there and is no virtual environment",
+            f"{venv} exists and is not a virtual environment",
             "remove it, or set ROCKETMQ_STORE_SPARK_VENV to another place",
         )
     if (

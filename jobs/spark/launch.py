@@ -73,7 +73,7 @@ def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple
         elif word in SWITCHES or (equals and name in VALUED):
             at += 1
         elif word.startswith("-") and any(argument in jobs for argument in arguments[at:]):
-            raise UsageError(f"{word} is no option of spark-submit", advice="options of a job come after its name")
+            raise UsageError(f"{word} is not an option of spark-submit", advice="options of a job come after its name")
         else:
             break
     return list(arguments[:at]), list(arguments[at:])

@@ -185,7 +185,7 @@ def open_table(spark: SparkSession, path: str) -> MessagesTable | None:
         if not any(entry.name != "_delta_log" for entry in entries or ()):
             return None
         if not table.exists():
-            raise NotAStore("there is something else than a Delta table", path=path)
+            raise NotAStore("this exists and is not a Delta table", path=path)
     check_schema(table.schema(), path)
     return table
 

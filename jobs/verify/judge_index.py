@@ -187,7 +187,7 @@ def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
         verdicts.note(f"{lost} index entries are of messages that damage took from the log")
     old = sum(one.old for one in compared.comparisons)
     if old:
-        verdicts.note(f"{old} index entries point at messages that retention took")
+        verdicts.note(f"{old} index entries point at messages that retention deleted")
     beyond = [
         (check, one)
         for check, one in zip(compared.checks, compared.comparisons, strict=True)
@@ -195,14 +195,14 @@ def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
     ]
     if beyond and cut:
         count = sum(one.beyond for _, one in beyond)
-        verdicts.note(f"{count} index entries belong to messages behind the part of the log that was read")
+        verdicts.note(f"{count} index entries belong to messages after the part of the log that was read")
         return
     for check, one in beyond:
         verdicts.warn(
             Subject(INDEX, check.path),
             "index_beyond_log",
-            f"the index goes on to offset {one.end_phy_offset}, behind the end of the log at {check.context.log_end}: "
-            "no new message in front of that is indexed",
+            f"the index reaches offset {one.end_phy_offset}, past the end of the log at {check.context.log_end}: "
+            "no new message before that offset is indexed",
             advice=REPAIR,
             entries=one.beyond,
         )

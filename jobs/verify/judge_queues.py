@@ -104,7 +104,7 @@ class _Deletions:
         if topic.startswith(LITE_PREFIX):
             return "a lite topic, whose queue the broker deletes when its time is over"
         if last_offset < self._births.get(topic, -1):
-            return "its topic was deleted and created anew, and this queue was not used since"
+            return "its topic was deleted and created again, and this queue has not been used since"
         if self._configured is not None and topic not in self._configured and topic not in self._present:
             return "its topic was deleted: config/topics.json does not know it"
         return None
@@ -238,7 +238,7 @@ def _judge_old_units(judging: _Judging) -> None:
             verdicts.warn(
                 subject,
                 "old_units",
-                f"old units lie behind the queue's end{taken}",
+                f"old units follow the queue's end{taken}",
                 advice=_repair(queue),
                 position=int(units.behind.places[0]) * compared.unit_size,
                 units=count,
@@ -271,13 +271,13 @@ def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
                 run.verdicts.warn(
                     compared.subject(queue, base),
                     "units_beyond_log",
-                    "units point behind the end of the log: the next start truncates the queue, or takes them for "
+                    "units point past the end of the log: the next start truncates the queue, or takes them for "
                     "messages once the log has grown over them",
                     advice=_repair(queue),
                     units=finding.units.beyond,
                 )
     if total and run.cut:
-        run.verdicts.note(f"{total} units belong to messages behind the part of the log that was read")
+        run.verdicts.note(f"{total} units belong to messages after the part of the log that was read")
 
 
 def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
@@ -304,7 +304,7 @@ def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verd
 
 def _note_totals(totals: Counter[str], verdicts: Verdicts) -> None:
     for count, text in (
-        (totals["old"], "units in front of the log's begin point at messages that retention took"),
+        (totals["old"], "units before the start of the log point at messages that retention deleted"),
         (totals["ext"], "tags codes lie in consumequeue_ext and agree there; the filters' bit maps are not verified"),
         (
             totals["delivery_hashes"],
@@ -312,7 +312,7 @@ def _note_totals(totals: Counter[str], verdicts: Verdicts) -> None:
         ),
         (
             totals["unproven"],
-            "units belong to messages that damage took from the log; nothing says what they should be",
+            "units belong to messages lost to damage; what they should hold is unknown",
         ),
         (
             totals["multi_dispatch"],

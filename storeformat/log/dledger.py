@@ -189,7 +189,7 @@ def committed_end(segments: Sequence[Segment], index: int) -> Committed:
     if walked < index - first_number.index + 1:
         if segment == entries[-1] and _is_closed(segment, end):
             return Committed()  # its member has gone on to the next file since the files were listed
-        note = f"entry {index} is committed, but the entries break off behind number {first_number.index + walked - 1}"
+        note = f"entry {index} is committed, but the entries end after number {first_number.index + walked - 1}"
         later = (
             _end_behind_break(other, max(end, other.base), index) for other in entries if other.base >= segment.base
         )

@@ -62,7 +62,7 @@ def check_log_end(
     ``committed`` a group has not agreed on what follows, and a broker dispatches it only when it has.
     """
     if not segments[0].base <= end <= segments[-1].end:
-        raise NotAStore("the log does not reach to the offset where it ended", path=segments[-1].path, offset=end)
+        raise NotAStore("the log does not reach its recorded end", path=segments[-1].path, offset=end)
     reached = next(segment for segment in segments if end <= segment.end)
     with RangeReader(reached.path) as reader:
         _walk_to(BlockWindow(reader, reached), reached, end, rules, past_damage)
@@ -71,7 +71,7 @@ def check_log_end(
         return
     with RangeReader(following.path) as reader:
         if _goes_on(BlockWindow(reader, following), following, end, rules):
-            raise NotAStore("the log goes on behind the offset where it ended", path=following.path, offset=end)
+            raise NotAStore("the log has grown past its recorded end", path=following.path, offset=end)
 
 
 def _walk_to(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules, past_damage: bool) -> None:
@@ -83,11 +83,9 @@ def _walk_to(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules
             found = search_certificate(window, position + 1, end, segment.end).first if past_damage else end + 1
             position = end if found is None else found
             if position > end:
-                raise NotAStore(
-                    "the log ends before the offset where it ended", path=segment.path, offset=walk.position
-                )
+                raise NotAStore("the log ends before its recorded end", path=segment.path, offset=walk.position)
     if position != end:
-        raise NotAStore("a record reaches over the offset where the log ended", path=segment.path, offset=end)
+        raise NotAStore("a record spans the recorded end of the log", path=segment.path, offset=end)
 
 
 def _goes_on(window: BlockWindow, segment: Segment, end: int, rules: DecodeRules) -> bool:

@@ -25,7 +25,7 @@ _PORT = struct.Struct(">i")
 def host_text(stored: bytes) -> str:
     """Returns ``address:port`` of a host as stored, IPv6 in brackets; raises ValueError for another number of bytes."""
     if len(stored) not in (HOST_V4, HOST_V6):
-        raise ValueError(f"{len(stored)} bytes are no host")
+        raise ValueError(f"{len(stored)} bytes are not a host address")
     address, (port,) = ipaddress.ip_address(stored[: -_PORT.size]), _PORT.unpack(stored[-_PORT.size :])
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 

@@ -126,7 +126,7 @@ def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: s
     stored, content = read_back(draft, data_size)
     if (content.size, content.data_size) != (size, data_size):
         raise TotalsDisagree(
-            f"{what} does not hold what was written",
+            f"{what} differs from what was written",
             path=path,
             found=content,
             expected=f"data to {data_size} of {size}",

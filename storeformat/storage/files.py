@@ -51,7 +51,7 @@ def _resolve(path: str) -> tuple[Any, str]:
     try:
         filesystem, root = _client(f"{'s3' if scheme == 's3a' else scheme}://{place}{settings}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise DependencyMissing(f"no client for this kind of storage: {first_line(error)}", path=path) from error
+        raise DependencyMissing(f"no client for this storage: {first_line(error)}", path=path) from error
     return filesystem, posixpath.join(root, name) if name else root
 
 
@@ -104,7 +104,7 @@ def list_directory(path: str) -> list[Entry] | None:
         if info.type == pafs.FileType.NotFound:
             return None
         if info.type != pafs.FileType.Directory:
-            raise MissingInput("this is no directory", path=path)
+            raise MissingInput("this is not a directory", path=path)
         children = filesystem.get_file_info(pafs.FileSelector(inner))
         entries = [
             Entry(
@@ -150,7 +150,9 @@ class RangeReader:
         filesystem, inner = _resolve(path)
         with reading(path):
             if locations.is_local(path) and not stat.S_ISREG(os.stat(inner).st_mode):
-                raise MissingInput("this is no file", path=path)  # to open a pipe would wait for who writes into it
+                raise MissingInput(
+                    "this is not a regular file", path=path
+                )  # to open a pipe would wait for who writes into it
             self._file = filesystem.open_input_file(inner)
 
     @property
@@ -170,7 +172,7 @@ class RangeReader:
                 count = self._file.readinto(target[done:])
                 if not count:
                     raise MissingInput(
-                        "the file became shorter while it was read",
+                        "the file was truncated while it was read",
                         path=self.path,
                         found=offset + done,
                         expected=offset + len(target),
@@ -349,7 +351,7 @@ def rename(source: str, target: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            raise Refused("somebody else wrote here in the meantime", path=target) from error
+            raise Refused("another process wrote here in the meantime", path=target) from error
 
 
 def remove_object(path: str) -> None:

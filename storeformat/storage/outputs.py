@@ -34,7 +34,7 @@ def refuse_used_directory(path: str) -> None:
     if entries:
         raise Refused(
             "the output directory is not empty", path=path, found=entries[0].name, expected="nothing",
-            advice="name another place, or remove what is there",
+            advice="choose another directory, or empty this one",
         )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
     found = [path for path in there if locations.parent_of(path) in wanted]
     if not found and (there or layout.enable_d_leger_commit_log):
         raise WrongSettings(
-            "the settings name a member of a DLedger group of which the store has no entries",
+            "the settings name a DLedger member whose entries are not in the store",
             path=root,
             found=" and ".join(there) or "no dledger-ID/data",
             expected=f"{dledger.GROUP_PREFIX}{layout.d_leger_self_id or 'ID'}/{dledger.DATA}",
@@ -108,7 +108,7 @@ def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
             path=root,
             found=" and ".join(found),
             expected="one",
-            advice="--set dLegerSelfId=ID says whose log counts",
+            advice="--set dLegerSelfId=ID chooses one",
         )
     return found
 
@@ -123,7 +123,7 @@ def _configured(*settings: str) -> list[str]:
     missing = [path for path in paths if path not in there]
     if there and missing:
         raise MissingInput(
-            "a directory of the commit log is not there",
+            "a directory of the commit log is missing",
             path=missing[0],
             advice="mount it, or name those that hold the log with --commitlog PATH[,PATH]",
         )

@@ -262,7 +262,7 @@ def _home(item: Replacement, place: Place) -> str:
 
 def _move(source: str, target: str) -> None:
     if not durable.move(source, target):
-        raise WriteFailed("lies on another file system than the store", path=source)
+        raise WriteFailed("is on another file system than the store", path=source)
 
 
 def _clear(item: Replacement, place: Place) -> None:

@@ -215,7 +215,7 @@ class TestPublish:
         name = next(name for name in bucket.names("out") if name.startswith("consumequeue"))
         good = bucket.client.get_object(Bucket=bucket.name, Key=f"out/{name}")["Body"].read()
         bucket.client.put_object(Bucket=bucket.name, Key=f"out/{name}", Body=good[:-1] + b"x")
-        with pytest.raises(Refused, match="not as the rebuild wrote it"):
+        with pytest.raises(Refused, match="differs from what the rebuild wrote"):
             self.publish(damaged, options.output)
         assert not (damaged / "consumequeue").exists()
         bucket.client.put_object(Bucket=bucket.name, Key=f"out/{name}", Body=good)

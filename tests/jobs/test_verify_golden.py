@@ -62,7 +62,7 @@ def test_log_that_was_cut_while_the_rest_went_on(store: GoldenStore) -> None:
     verified = verify_here(golden.unpack(store), store.settings, until_offset=until)
     assert not verified.verdicts.counts
     assert not verified.verdicts.hazard_counts["units_beyond_log"]
-    assert "behind the part of the log that was read" in notes(verified)
+    assert "after the part of the log that was read" in notes(verified)
 
 
 @pytest.mark.parametrize("name", ["base-clean-4.9.8", "base-clean-5.5.0", "retention-5.1.4"])

@@ -197,9 +197,7 @@ def test_a_term_that_is_too_high_makes_nothing_stale_that_is_committed(tmp_path:
 def test_a_log_that_breaks_off_before_what_is_committed_is_damaged(tmp_path: Path) -> None:
     log = a_log()
     root = log.write(tmp_path / "store", 70)
-    with pytest.raises(
-        DamagedLog, match="entry 70 is committed, but the entries break off behind number 59"
-    ) as refused:
+    with pytest.raises(DamagedLog, match="entry 70 is committed, but the entries end after number 59") as refused:
         read(root)
     assert refused.value.offset == log.end_offset
     assert read(root, on_damage="stop").records == 60
@@ -361,7 +359,7 @@ def test_a_rebuild_is_published_while_the_group_has_agreed_on_no_more(tmp_path: 
     assert (report["log_begin"], report["log_end"]) == (0, log.records[41].end)
     assert queue_offsets(root) == [placed.offset for placed in log.records[:42]]
     (root / "dledger-n0" / "checkpoint").write_text("committedIndex=44\n")
-    with pytest.raises(Refused, match="the log goes on behind the offset where it ended"):
+    with pytest.raises(Refused, match="the log has grown past its recorded end"):
         published(root, later)
 
 

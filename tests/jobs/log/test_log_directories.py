@@ -60,7 +60,7 @@ def test_a_switch_that_is_off_leaves_entries_out_and_names_them(tmp_path: Path) 
 def test_entries_must_go_on_where_the_old_log_ends(tmp_path: Path) -> None:
     old_log(tmp_path / "store")
     a_log().write(tmp_path / "store", 59)
-    with pytest.raises(NotAStore, match="a segment is there twice") as refused:
+    with pytest.raises(NotAStore, match="the commit log has a segment twice") as refused:
         opened(tmp_path / "store")
     assert "commitlog" in str(refused.value)
     assert "dledger-n0" in str(refused.value)
@@ -86,7 +86,7 @@ def test_a_member_without_entries_is_a_contradiction(tmp_path: Path, setting: tu
     old_log(tmp_path / "store")
     if setting[0] == "dLegerSelfId":
         a_log().write(tmp_path / "store", 59)
-    with pytest.raises(WrongSettings, match="of which the store has no entries") as refused:
+    with pytest.raises(WrongSettings, match="entries are not in the store") as refused:
         opened(tmp_path / "store", settings=(setting,))
     assert "expected dledger-" in str(refused.value)
 
@@ -133,7 +133,7 @@ def test_a_path_that_is_not_mounted_is_no_shorter_log(tmp_path: Path) -> None:
     _, (one, two) = spread(tmp_path, "one", "two")
     shutil.rmtree(two)
     paths = (("storePathCommitLog", str(one)), ("readOnlyCommitLogStorePaths", str(two)))
-    with pytest.raises(MissingInput, match="a directory of the commit log is not there") as refused:
+    with pytest.raises(MissingInput, match="a directory of the commit log is missing") as refused:
         opened(tmp_path / "store", settings=paths)
     assert str(two) in str(refused.value)
 
@@ -141,6 +141,6 @@ def test_a_path_that_is_not_mounted_is_no_shorter_log(tmp_path: Path) -> None:
 def test_a_segment_on_two_paths_is_refused_with_both(tmp_path: Path) -> None:
     _, (one, two) = spread(tmp_path, "one", "two")
     shutil.copy(one / f"{0:020d}", two)
-    with pytest.raises(NotAStore, match="a segment is there twice") as refused:
+    with pytest.raises(NotAStore, match="the commit log has a segment twice") as refused:
         find_segments([str(one), str(two)], None)
     assert f"{one}/{0:020d} and {two}/{0:020d}" in str(refused.value)

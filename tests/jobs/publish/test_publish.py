@@ -71,7 +71,7 @@ def test_restore_goes_back_and_forth(case: Case, old: Snapshot, new: Snapshot) -
         assert report.exit_code == 0
         assert snapshot(case.root) == expected
         assert contents(case.root, case.out) == everything
-    with pytest.raises(Refused, match="put back already"):
+    with pytest.raises(Refused, match="already been restored"):
         case.restore(backup=first)
 
 

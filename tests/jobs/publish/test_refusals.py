@@ -65,10 +65,16 @@ def make_batch_topics(case: Case) -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
-    "changed file": (flip_a_byte, "not as the rebuild wrote it"),
-    "byte behind the data": (write_behind_the_data, "not as the rebuild wrote it"),
-    "longer file": (lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 8_192), "not as the rebuild wrote it"),
-    "short file": (lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 100), "not as the rebuild wrote it"),
+    "changed file": (flip_a_byte, "differs from what the rebuild wrote"),
+    "byte behind the data": (write_behind_the_data, "differs from what the rebuild wrote"),
+    "longer file": (
+        lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 8_192),
+        "differs from what the rebuild wrote",
+    ),
+    "short file": (
+        lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 100),
+        "differs from what the rebuild wrote",
+    ),
     "missing file": (lambda case: (case.out / "checkpoint").unlink(), "is missing"),
     "extra file": (lambda case: (case.out / "index" / "x").touch(), "not in the manifest"),
     "link": (lambda case: (case.out / "index" / "x").symlink_to("/"), "not in the manifest"),
@@ -81,7 +87,7 @@ REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
         ),
         "cannot be understood",
     ),
-    "other artefact": (lambda case: edit_manifest(case, artefacts=["commitlog"]), "does not know"),
+    "other artefact": (lambda case: edit_manifest(case, artefacts=["commitlog"]), "unknown release or artefact"),
     "path outside": (
         lambda case: edit_manifest(case, files=[{"path": "index/../../x", "size": 0, "data_size": 0, "sha256": ""}]),
         "does not belong",
@@ -96,7 +102,7 @@ REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
         lambda case: edit_manifest(case, files=[{"path": "indexes/1", "size": 0, "data_size": 0, "sha256": ""}]),
         "does not belong",
     ),
-    "first segment gone": (lambda case: min((case.root / "commitlog").iterdir()).unlink(), "the log begins at"),
+    "first segment gone": (lambda case: min((case.root / "commitlog").iterdir()).unlink(), "the log starts at"),
     "log too short": (lambda case: cut_the_log(case, manifest(case)["log_end"]), "the log ends before"),
     "manifest nests too deep": (
         lambda case: own_bytes(case.out / "manifest.json").write_text("[" * 100_000),
@@ -134,7 +140,7 @@ def test_what_is_mounted_by_itself_is_refused_before_anything_moves(
     before = snapshot(case.root), snapshot(case.out)
     mount(monkeypatch, case, path)
     for dry_run in (True, False):
-        with pytest.raises(Refused, match="a mount of its own") as caught:
+        with pytest.raises(Refused, match="a separate mount") as caught:
             case.publish(dry_run=dry_run)
         assert (caught.value.exit_code, caught.value.path) == (2, str(case.root / path))
     assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
@@ -143,7 +149,7 @@ def test_what_is_mounted_by_itself_is_refused_before_anything_moves(
 def test_a_restore_into_a_mount_is_refused_too(case: Case, new: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     case.publish()
     mount(monkeypatch, case, "consumequeue")
-    with pytest.raises(Refused, match="a mount of its own"):
+    with pytest.raises(Refused, match="a separate mount"):
         case.restore()
     assert snapshot(case.root) == new
 
@@ -163,7 +169,7 @@ def test_mount_points_with_blanks_have_their_names() -> None:
 def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only where it must be copied: it lies on another file system than the store."""
+    """Only where it must be copied: it is on another file system than the store."""
     before = snapshot(case.root), snapshot(case.out)
     size = sum(-(-row["data_size"] // 4096) * 4096 for row in manifest(case)["files"])
     taken = sum(path.stat().st_blocks * 512 for path in case.out.rglob("*") if path.is_file())
@@ -171,7 +177,7 @@ def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
     device_of = mounts.device_of
     monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
     monkeypatch.setattr(files, "free_space", lambda path: size - 1)
-    with pytest.raises(Refused, match="does not fit beside the store") as caught:
+    with pytest.raises(Refused, match="does not fit on that of the store") as caught:
         case.publish()
     assert caught.value.exit_code == 2
     assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
@@ -182,7 +188,7 @@ def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
 def test_a_log_that_went_on_is_refused(tmp_path: Path) -> None:
     whole = make_case(tmp_path / "whole", STORE)
     early = make_case(tmp_path / "early", STORE, until_offset=manifest(whole)["log_end"] - 1)
-    with pytest.raises(Refused, match="the log goes on behind"):
+    with pytest.raises(Refused, match="the log has grown past"):
         early.publish()
 
 

@@ -51,7 +51,7 @@ def test_a_restore_cut_short_before_the_swap_is_undone_and_done(
     done = case.restore()
     assert (done["finished_earlier_run"], done["undone_earlier_run"]) == (None, name)
     assert snapshot(case.root) == old
-    with pytest.raises(Refused, match="put back already"):
+    with pytest.raises(Refused, match="already been restored"):
         case.restore(backup=case.backups[0].name)
 
 
@@ -87,7 +87,7 @@ def test_a_backup_that_lost_a_part_is_refused(case: Case, new: Snapshot) -> None
     case.publish()
     (backup,) = case.backups
     shutil.rmtree(backup / "index")
-    with pytest.raises(Refused, match="not whole any more") as caught:
+    with pytest.raises(Refused, match="no longer complete") as caught:
         case.restore()
     assert caught.value.path == str(backup / "index")
     assert (snapshot(case.root), case.backups) == (new, [backup])

@@ -162,7 +162,7 @@ def test_pipes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(store / "commitlog" / "00000000000000196608")
     code, said = refuse(capsys, store)
     assert code == 65
-    assert "no file" in said
+    assert "not a regular file" in said
 
 
 def test_name_that_is_no_utf_8(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,7 +358,7 @@ def test_a_dry_run_makes_no_directory(here: None, store: Path, capsys: pytest.Ca
     (place.parent / ".other.1234.staging").mkdir()
     capsys.readouterr()
     assert command_line.main(["rebuild", "--store", str(store), "--output", str(place.parent / "other"), *SIZES]) == 0
-    assert ".other.1234.staging is of a rebuild that" in capsys.readouterr().err
+    assert ".other.1234.staging belongs to a rebuild that" in capsys.readouterr().err
 
 
 def test_output_that_is_a_link_to_an_empty_place(here: None, store: Path) -> None:

@@ -141,5 +141,5 @@ def test_the_only_files_being_cut_is_told_with_a_way_on(store: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(MissingInput, match="no file"):
+    with pytest.raises(MissingInput, match="not a regular file"):
         files.RangeReader(str(tmp_path / "pipe"))

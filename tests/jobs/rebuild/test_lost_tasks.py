@@ -90,4 +90,4 @@ def test_files_that_were_made_where_the_driver_does_not_see_them(tmp_path: Path)
     with pytest.raises(WriteFailed, match="found no file, expected 1000") as failure:
         rebuild_here(golden.unpack(store), tmp_path / "work", store.settings, runner=Elsewhere())
     assert failure.value.advice is not None
-    assert "all machines" in failure.value.advice
+    assert "every machine" in failure.value.advice

@@ -134,7 +134,7 @@ def test_a_file_that_changed_where_it_lies_is_not_fetched(wrong: bytes, tmp_path
     """Not even a manifest comes then, so that nobody takes what is there for a rebuild."""
     source, target = made(tmp_path / "made"), tmp_path / "fetched"
     (source / "consumequeue/T/0/0").write_bytes(wrong)
-    with pytest.raises(Refused, match="not as the rebuild wrote it") as caught:
+    with pytest.raises(Refused, match="differs from what the rebuild wrote") as caught:
         fetch(str(source), str(target), read_manifest(str(source)), QUIET)
     assert caught.value.path == str(source / "consumequeue/T/0/0")
     assert not (target / "consumequeue/T/0/0").exists()

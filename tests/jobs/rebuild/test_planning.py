@@ -194,7 +194,7 @@ def test_what_queues_leave_out_is_noted() -> None:
     assert (plan.queues, plan.units, plan.complete) == (2, 5, False)
     assert plan.created_anew == {("A", 5)}
     assert [(note.topic, note.queue_id, note.note.split(":")[0], note.messages) for note in plan.notes] == [
-        ("A", 5, "the topic was created anew", 3),
+        ("A", 5, "the topic was deleted and created again", 3),
         ("B", 7, "queue offsets are missing before these messages", 1),
     ]
     assert plan.notes[0].as_row() == {"topic": "A", "queue_id": 5, "note": plan.notes[0].note, "messages": 3}

@@ -31,8 +31,8 @@ def test_text_shows_the_groups_and_what_the_checks_found() -> None:
 def test_numbers_given_twice_are_told_where_none_is_missing() -> None:
     again = [{"broker": "b", "topic": "t", "queue_id": 0, "kind": "repeat", "places": 3, "missing": 0}]
     text = to_text(facts(checks={name: again if name == "gaps" else [] for name in CHECKS}), report.SHOWN)
-    assert "at 3 places numbers begin anew or are given twice" in text
-    assert "go on by one" not in text
+    assert "at 3 places offsets restart or occur twice" in text
+    assert "are consecutive" not in text
 
 
 def test_messages_that_came_before_they_were_due() -> None:

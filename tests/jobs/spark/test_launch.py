@@ -32,7 +32,7 @@ class TestSplittingOffSparksOptions:
         assert launch.split_command_line(words, JOBS) == (options.split(), words[len(options.split()) :])
 
     def test_an_unknown_option_before_the_job_is_named(self) -> None:
-        with pytest.raises(errors.UsageError, match=r"^--store is no option of spark-submit"):
+        with pytest.raises(errors.UsageError, match=r"^--store is not an option of spark-submit"):
             launch.split_command_line(["--store", "S", "rebuild"], JOBS)
 
 

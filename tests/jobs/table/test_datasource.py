@@ -222,7 +222,7 @@ def test_a_file_of_an_older_log(log: LogBuilder, tmp_path: Path, place: int) -> 
         ({"colums": "topic"}, "no option colums"),
         ({"columns": "topics"}, "no column topics"),
         ({"records": "some"}, "none of"),
-        ({"splitSize": "1k"}, "no whole number"),
+        ({"splitSize": "1k"}, "not a whole number"),
         ({"onDamage": "ignore"}, "none of"),
         ({"fromTime": "noon"}, "nor a time with its zone"),
         ({"untilTime": "2024-05-30T07:00:00"}, "nor a time with its zone"),

@@ -498,7 +498,7 @@ def test_something_else_at_the_tables_place(bench: Bench, monkeypatch: pytest.Mo
     assert "remove the directory" in (refused.value.advice or "")
     Path(bench.work, "plain").mkdir()
     Path(bench.work, "plain", "file").write_text("x", encoding="utf-8")
-    with pytest.raises(NotAStore, match="something else"):
+    with pytest.raises(NotAStore, match="not a Delta table"):
         bench.load(table=str(bench.work / "plain"))
     with pytest.raises((WriteFailed, NotAStore)):
         bench.load(table=str(bench.work / "plain" / "file" / "table"))

@@ -212,4 +212,4 @@ def test_what_damage_took_from_the_log_is_no_difference(tmp_path: Path, name: st
     verified = verify_here(root, store.settings, on_damage="salvage")
     assert verified.reading.damaged
     assert not verified.verdicts.counts
-    assert any("damage took from the log" in note for note in verified.verdicts.notes)
+    assert any("lost to damage" in note for note in verified.verdicts.notes)

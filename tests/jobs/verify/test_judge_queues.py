@@ -200,11 +200,11 @@ def test_units_of_messages_that_retention_took_are_counted(tmp_path: Path) -> No
     min((root / "commitlog").iterdir()).unlink()
     found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
     assert (found.counts, found.hazards) == ({}, [])
-    assert found.notes == ["6 units in front of the log's begin point at messages that retention took"]
+    assert found.notes == ["6 units before the start of the log point at messages that retention deleted"]
     queue_files(root)[0].unlink()
     found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
     assert not found.counts
-    assert found.notes == ["3 units in front of the log's begin point at messages that retention took"]
+    assert found.notes == ["3 units before the start of the log point at messages that retention deleted"]
 
 
 def test_a_gap_between_files_of_deleted_messages_is_a_missing_file(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path
     min((root / "commitlog").iterdir()).unlink()
     verified = verify_here(root, store.settings)
     assert not verified.verdicts.counts
-    assert any("retention took" in note for note in verified.verdicts.notes)
+    assert any("retention deleted" in note for note in verified.verdicts.notes)
     content = file.read_bytes()
     units = range(0, len(content) // 46 * 46, 46)
     alive = [at for at in units if struct.unpack_from(">q", content, at)[0] >= int(store.settings[SEGMENT])]
@@ -384,7 +384,7 @@ def test_units_of_deleted_messages_fill_whole_files_of_a_batch_queue(of_two_unit
     assert [int(file.name) for file in files] == [0, 92, 184, 276, 368]
     verified = verify_here(root, BATCH, only=("consumequeue",))
     assert (verified.verdicts.counts, verified.compared["consume_queue_units"]) == ({}, 3)
-    assert verified.verdicts.notes == ["6 units in front of the log's begin point at messages that retention took"]
+    assert verified.verdicts.notes == ["6 units before the start of the log point at messages that retention deleted"]
     for file in files[:3]:  # retention takes whole files, too
         file.unlink()
         assert not verify_here(root, BATCH, only=("consumequeue",)).verdicts.counts

@@ -255,7 +255,7 @@ def test_a_log_that_is_all_committed_has_no_such_end(tmp_path: Path) -> None:
 def test_a_checkpoint_that_does_not_fit_the_log(tmp_path: Path) -> None:
     ahead = committed(two_files(), tmp_path / "ahead", 30)
     end = two_files().end_offset
-    assert ahead == Committed(None, "entry 30 is committed, but the entries break off behind number 24", end)
+    assert ahead == Committed(None, "entry 30 is committed, but the entries end after number 24", end)
     nothing = committed(two_files(), tmp_path / "nothing", -1)
     assert (nothing.end, "no entry of this log is committed" in nothing.note) == (0, True)
 
