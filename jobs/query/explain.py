@@ -18,7 +18,7 @@ def explain_key(
     """
     if not stored:
         reason = (
-            f"no message with this key is in the log, which begins at offset {offline.min_phy_offset}: neither under"
+            f"no message with this key is in the log, which starts at offset {offline.min_phy_offset}: neither under"
             " this topic nor waiting for it (never stored, or deleted with its segment)"
         )
         return [{"commit_log_offset": None, "reason": reason}]
@@ -46,7 +46,7 @@ def _reason(options: QueryOptions, offline: OfflineStore, row: dict[str, Any], a
     if offset > max(header.end_phy_offset for header, _ in headers):
         return "the index lags: it ends before this message (rebuild --only index)"
     if offset < min(header.begin_phy_offset for header, _ in headers):
-        return "the index begins behind this message: its file has expired or was lost (rebuild --only index)"
+        return "the index starts after this message: its file has expired or was lost (rebuild --only index)"
     return _reason_inside(options, offline, row, headers)
 
 
@@ -69,4 +69,4 @@ def _reason_inside(
         if linked.isdisjoint(numbers):
             return "its entry is there, but the chain of its slot does not lead to it (rebuild --only index)"
         return "its entry is there and linked: more entries of this hash are newer than --max, or its second is outside"
-    return "the index has no entry for it, though it reaches over it (rebuild --only index)"
+    return "the index covers its offset but has no entry for it (rebuild --only index)"

@@ -203,7 +203,7 @@ def check_rows(what: str, rows: FileRows, expected: Iterable[tuple[str, int]]) -
     for row, wanted in zip_longest(rows, expected):
         if row is None or wanted is None or (row.path, row.count) != wanted:
             raise TotalsDisagree(
-                f"the {what} files do not hold what the log does",
+                f"the {what} files do not match the log",
                 path=row.path if row else wanted[0],
                 found=row and row.count,
                 expected=wanted,
@@ -271,6 +271,6 @@ def check_all_there(made: str, rows: FileRows) -> None:
 
 def _refuse_made(made: str, path: str, found: int | str, expected: int | str) -> NoReturn:
     raise WriteFailed(
-        "what a task wrote is not what is there", path=locations.join(made, path), found=found, expected=expected,
-        advice="all machines of the cluster must see the output, and nobody else may write there",
+        "output file differs from what the task wrote", path=locations.join(made, path), found=found, expected=expected,
+        advice="every machine of the cluster must see the output, and nothing else may write to it",
     )  # fmt: skip

@@ -82,7 +82,7 @@ def write_pieces(directory: str, pieces: Iterable[bytes]) -> None:
             writer.write(piece)
     _, stored = read_back(path, size)
     if stored != Content(size, size, digest.digest()):
-        raise WriteFailed("the manifest is not as it was written: another rebuild writes here, too", path=path)
+        raise WriteFailed("the manifest changed after it was written: another rebuild is writing here", path=path)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class StartSettings:
         try:
             return int(text)
         except ValueError:
-            raise WrongSettings(f"{name} is no integer", found=text) from None
+            raise WrongSettings(f"{name} is not an integer", found=text) from None
 
     def flag(self, name: str, *, default: bool) -> bool:
         return self.text(name, str(default)).lower() == "true"

@@ -108,7 +108,7 @@ class Load:
             try:
                 return self._attempt()
             except commits.Overtaken as overtaken:  # noqa: PERF203  (a retry)
-                self._reporter.note(f"another load was faster, looking again ({overtaken})")
+                self._reporter.note(f"another load committed first, trying again ({overtaken})")
                 time.sleep(attempt * _PAUSE)
         raise Refused(
             "other loads were faster again and again",
@@ -219,7 +219,7 @@ class Load:
                 found=", ".join(topics) or "all topics",
                 expected=", ".join(state.topics) or "all topics",
                 advice="another --broker (or table) takes them; "
-                f"--repair-from {self._store.segments[0].base} loads all topics anew",
+                f"--repair-from {self._store.segments[0].base} loads all topics again",
             )
 
     @property

@@ -56,7 +56,7 @@ def plan_window(
         if not options.allow_gap:
             raise Refused(
                 "the log begins after the end of the last load: retention deleted records that were never loaded",
-                found=log_begin, expected=begin, advice="--allow-gap goes on and records the gap",
+                found=log_begin, expected=begin, advice="--allow-gap continues and records the gap",
             )  # fmt: skip
         return Window(log_begin, log_begin, epoch, gap=(begin, log_begin), repair=repair)
     if last is not None and last["commit_log_offset"] < log_begin:

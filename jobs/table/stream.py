@@ -93,7 +93,7 @@ class LogStreamReader(DataSourceStreamReader):
             raise Refused(
                 "the log is not the one that was read: it was truncated, or is another store's",
                 path=self._options.store, found=begin if reading is None else reading.end, expected=stop,
-                advice="a stream with a new checkpoint begins anew; the option from-offset says where",
+                advice="a stream with a new checkpoint starts over; the option from-offset sets where",
             )  # fmt: skip
         return replace(self._reader, log_partitions=proven_partitions(reading, begin)).partitions()
 
@@ -108,7 +108,7 @@ class LogStreamReader(DataSourceStreamReader):
             raise Refused(
                 "the log begins after the offset that the stream has reached: retention deleted what it had not read",
                 path=store.root, found=first.base, expected=begin,
-                advice="a stream with a new checkpoint begins where the log does",
+                advice="a stream with a new checkpoint starts where the log starts",
             )  # fmt: skip
         bound = store.committed if self._options.until_offset is None else self._options.until_offset
         until = min(until, last.end if bound is None else bound)

@@ -26,7 +26,7 @@ def present(path: str) -> bool:
 def move(source: str, target: str) -> bool:
     """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system."""
     if present(target):
-        raise WriteFailed("something has this name already", path=target)
+        raise WriteFailed("this name is already taken", path=target)
     files.make_directory(locations.parent_of(target))
     try:
         with files.writing(target):

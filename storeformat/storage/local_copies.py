@@ -67,7 +67,7 @@ def _copy_file(source: str, target: str, tally: _Tally) -> None:
                 for position in range(low, high, CHUNK):
                     part = os.pread(old.fileno(), min(CHUNK, high - position), position)
                     if len(part) != min(CHUNK, high - position):
-                        raise MissingInput("the file became shorter while it was read", path=source)
+                        raise MissingInput("the file was truncated while it was read", path=source)
                     if not is_zero(part):
                         writer.write_at(position, part)
                     tally.add(len(part))

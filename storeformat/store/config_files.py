@@ -96,7 +96,7 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
     if status is None:
         return ConfigCopy(path, Content.ABSENT)
     if status.size > LARGEST_FILE:
-        raise NotAStore("this is no file of a broker's configuration", path=path, found=status.size,
+        raise NotAStore("this is not a broker's configuration file", path=path, found=status.size,
                         expected=f"at most {LARGEST_FILE} bytes")  # fmt: skip
     if status.size == 0:
         return ConfigCopy(path, Content.EMPTY, status.modified_ms)

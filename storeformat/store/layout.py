@@ -115,13 +115,13 @@ def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: 
 def _parse_value(name: str, text: str, kind: str) -> object:
     if kind == "bool":
         if text.lower() not in ("true", "false"):
-            raise WrongSettings(f"{name} is no boolean", found=text, expected="true or false")
+            raise WrongSettings(f"{name} is not a boolean", found=text, expected="true or false")
         return text.lower() == "true"
     if kind == "int":
         try:
             return int(text)
         except ValueError:
-            raise WrongSettings(f"{name} is no integer", found=text, expected="bytes or a count") from None
+            raise WrongSettings(f"{name} is not an integer", found=text, expected="bytes or a count") from None
     return text
 
 

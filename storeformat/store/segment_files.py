@@ -30,21 +30,21 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
                 "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
             )
         if (link := files.first_dead_link(directory)) is not None:
-            raise MissingInput("a link in the commit log leads nowhere", path=link, advice="mount what it leads to")
+            raise MissingInput("a link in the commit log is broken", path=link, advice="mount its target")
         has_segments = any(is_file_name(entry.name) for entry in entries)
         for entry in entries:
             if entry.is_directory:
                 continue  # tolerated by brokers from 5.1.0 on
             if not has_segments:
-                raise NotAStore("this is no commit log: no segment is in it", path=directory, found=entry.name)
+                raise NotAStore("this is not a commit log: it has no segments", path=directory, found=entry.name)
             if not is_file_name(entry.name):
                 raise NotAStore(
-                    "a stray file lies in the commit log",
+                    "there is a stray file in the commit log",
                     path=entry.path,
                     advice="no broker starts with it; move it away",
                 )
             if entry.size < 0:
-                raise NotAStore("this is no file", path=entry.path)
+                raise NotAStore("this is not a regular file", path=entry.path)
             found.append(entry)
             framings[entry.path] = PLAIN
         own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)
@@ -92,7 +92,7 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
             )
         if segment.base % size:
             raise NotAStore(
-                "a segment's name is no multiple of the segment size",
+                "a segment's name is not a multiple of the segment size",
                 path=segment.path,
                 found=segment.base,
                 expected=size,
@@ -100,7 +100,7 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
     for before, segment in pairwise(segments):
         if segment.base == before.base:
             raise NotAStore(
-                "a segment is there twice",
+                "the commit log has a segment twice",
                 path=f"{before.path} and {segment.path}",
                 advice="--commitlog PATH[,PATH] names the directories that hold the log",
             )

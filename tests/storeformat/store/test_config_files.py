@@ -64,5 +64,5 @@ def test_an_absurd_length_is_refused_unread(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     with (tmp_path / "config" / "topics.json").open("wb") as file:
         file.truncate(30 << 30)
-    with pytest.raises(NotAStore, match="no file of a broker's configuration"):
+    with pytest.raises(NotAStore, match="not a broker's configuration file"):
         read_config(str(tmp_path), "topics.json")
