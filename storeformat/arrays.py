@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,32 @@ def sum_of_offsets(offsets: npt.NDArray[np.integer]) -> int:
     return int(offsets.sum(dtype=np.int64)) % (1 << 64)
 
 
-def inside(values: npt.NDArray[np.integer], ranges: Iterable[tuple[int, int]]) -> Bools:
-    """Returns which values lie in one of the ranges [begin, end)."""
-    found = np.zeros(len(values), bool)
-    for begin, end in ranges:
-        found |= (values >= begin) & (values < end)
-    return found
+@dataclass(frozen=True)
+class LogExtent:
+    """What was read of a commit log: offsets [begin, end), less the ``damaged`` ranges [begin, end), whose records
+    nobody can read.
+    """
+
+    begin: int
+    end: int
+    damaged: tuple[tuple[int, int], ...] = ()
+
+    def lost(self, offsets: npt.NDArray[np.integer]) -> Bools:
+        """Returns which offsets lie in a damaged range."""
+        found = np.zeros(len(offsets), bool)
+        for begin, end in self.damaged:
+            found |= (offsets >= begin) & (offsets < end)
+        return found
+
+
+def cut_ranges(begins: Int64s, ends: Int64s, every: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Cuts ranges [begin, end), none of them empty, at the multiples of ``every``.
+
+    Returns four columns with a row for each piece, in order: the row of its range, the number of the interval
+    [number * every, (number + 1) * every) that it lies in, its begin and its end.
+    """
+    first, last = begins // every, (ends - 1) // every
+    pieces = last - first + 1
+    rows = np.repeat(np.arange(len(begins)), pieces)
+    numbers = first[rows] + np.arange(len(rows)) - (np.cumsum(pieces) - pieces)[rows]
+    return rows, numbers, np.maximum(begins[rows], numbers * every), np.minimum(ends[rows], (numbers + 1) * every)

@@ -32,8 +32,11 @@ V2. A negative BODYLEN or PROPLEN counts as no bytes at all.
 from __future__ import annotations
 
 from functools import cache
+from typing import overload
 
 import numpy as np
+
+from storeformat.arrays import Bools, Int32s
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB, since 5.1.0: two-byte topic length
@@ -93,6 +96,21 @@ PROPERTY_CRC = b"__CRC32#"
 CRC_MASK = 0x7FFFFFFF
 PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1
 """``CommitLog.CRC32_RESERVED_LEN``: name, 0x01, ten digits least significant first, 0x02."""
+
+
+@overload
+def is_queued(sys_flag: int) -> bool: ...
+
+
+@overload
+def is_queued(sys_flag: Int32s) -> Bools: ...
+
+
+def is_queued(sys_flag: int | Int32s) -> bool | Bools:
+    """Returns whether records with these flags go to a consume queue: PREPARED and ROLLBACK do not, and these are the
+    types with bit 0x4.
+    """
+    return (sys_flag & TRANSACTION_PREPARED) == 0
 
 
 def body_position(sys_flag: int) -> int:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from storeformat.arrays import Structs
 from storeformat.queues import consume_queue, consume_queue_ext
-from storeformat.storage import files, locations, outputs
-from storeformat.storage.extents import read_back_whole
-from udfs.file_rows import FileRow, batch_of
-from udfs.staged_files import Readers
+from udfs.file_rows import batch_of
+from udfs.output_files import OutputDirectory, Tally
+from udfs.staged_files import Readers, Slices
 from udfs.staged_runs import TIME
 
 _UNITS_AT_A_TIME = 1 << 16
@@ -21,15 +19,13 @@ _UNITS_AT_A_TIME = 1 << 16
 
 @dataclass(frozen=True)
 class PlannedExtFile:
-    """One file to make: ``counts[i]`` units from unit ``begins[i]`` of ``units_paths[i]``, whose times are those of
-    ``times_paths[i]``. A ``closed`` file is not the last one of its queue.
+    """One file to make, of the units of the slices; ``times_of`` has the times file of each units file. A ``closed``
+    file is not the last one of its queue.
     """
 
     path: str
-    units_paths: tuple[str, ...]
-    times_paths: tuple[str, ...]
-    begins: tuple[int, ...]
-    counts: tuple[int, ...]
+    slices: Slices
+    times_of: dict[str, str]
     closed: bool
 
 
@@ -37,36 +33,22 @@ class PlannedExtFile:
 class BuildExtFiles:
     """Makes ext files of one size, and counts their units again in the bytes on storage."""
 
-    output: str
-    drafts: str
+    output: OutputDirectory
     file_size: int
 
-    def __call__(self, jobs: Iterator[PlannedExtFile]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, planned: Iterator[PlannedExtFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
-            for job in jobs:
-                yield batch_of([self._build(job, readers)])
-
-    def _build(self, job: PlannedExtFile, readers: Readers) -> FileRow:
-        target = locations.join(self.output, job.path)
-        draft = outputs.draft_of(target, self.drafts)
-        used = 0
-        with files.FileWriter(draft) as writer:
-            for piece in consume_queue_ext.file_pieces(_units(job, readers), closed=job.closed):
-                writer.write(piece)
-                used += len(piece)
-            writer.finish(self.file_size)
-        stored, content = read_back_whole(draft, used, self.file_size, path=target, what="an ext file")
-        outputs.settle(draft, target)
-        return FileRow(job.path, content, consume_queue_ext.written_units(stored))
+            for file in planned:
+                pieces = consume_queue_ext.file_pieces(_units(file, readers), closed=file.closed)
+                yield batch_of([self.output.make_of(file.path, pieces, self.file_size, _tally, what="an ext file")])
 
 
-def _units(job: PlannedExtFile, readers: Readers) -> Iterator[npt.NDArray[np.void]]:
+def _tally(stored: memoryview) -> Tally:
+    return Tally(consume_queue_ext.written_units(stored))
+
+
+def _units(file: PlannedExtFile, readers: Readers) -> Iterator[Structs]:
     """Yields the units of a file piece by piece."""
-    for units_path, times_path, begin, count in zip(
-        job.units_paths, job.times_paths, job.begins, job.counts, strict=True
-    ):
-        for first in range(begin, begin + count, _UNITS_AT_A_TIME):
-            size = min(_UNITS_AT_A_TIME, begin + count - first)
-            units = readers.rows(units_path, consume_queue.UNIT, first, size)
-            times = readers.rows(times_path, TIME, first, size)
-            yield consume_queue_ext.pack_units(units["tags_code"], times)
+    for source, begin, count in file.slices.steps(_UNITS_AT_A_TIME):
+        units = readers.rows(source, consume_queue.UNIT, begin, count)
+        yield consume_queue_ext.pack_units(units["tags_code"], readers.rows(file.times_of[source], TIME, begin, count))

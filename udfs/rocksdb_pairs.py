@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 
 from storeformat.arrays import sum_of_offsets
 from storeformat.queues import consume_queue, rocksdb_pairs
-from storeformat.storage import files, locations, outputs
-from storeformat.storage.extents import content_of
 from udfs.file_rows import FileRow, batch_of
+from udfs.output_files import OutputDirectory, Tally
 from udfs.staged_files import Readers
 from udfs.staged_runs import TIME
 
@@ -47,7 +46,7 @@ class UnitSlice:
 
 
 @dataclass(frozen=True)
-class PairsFile:
+class PlannedPairsFile:
     """One Parquet file to make, of units of the slices in their order."""
 
     path: str
@@ -56,31 +55,26 @@ class PairsFile:
 
 @dataclass(frozen=True)
 class WritePairs:
-    """Writes files of pairs below ``output``, each as a draft first."""
+    """Writes files of pairs."""
 
-    output: str
-    drafts: str
+    output: OutputDirectory
 
-    def __call__(self, jobs: Iterator[PairsFile]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, planned: Iterator[PlannedPairsFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
-            for job in jobs:
-                parts = [_unit_pairs(part, readers) for part in job.slices]
-                yield batch_of([self.write(job.path, pa.concat_tables(parts))])
+            for file in planned:
+                parts = [_unit_pairs(part, readers) for part in file.slices]
+                yield batch_of([self.write(file.path, pa.concat_tables(parts))])
 
     def write(self, path: str, table: pa.Table) -> FileRow:
         """Writes a table as one Parquet file and returns its row, counted in the bytes on storage."""
-        target = locations.join(self.output, path)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", use_dictionary=["family", "topic", "queue_id"])
-        draft = outputs.draft_of(target, self.drafts)
-        with files.FileWriter(draft) as writer:
-            writer.write(memoryview(sink.getvalue()))
-        stored = files.read_bytes(draft)
-        read_back = pq.read_table(pa.BufferReader(stored), columns=["phy_offset"])
-        outputs.settle(draft, target)
-        offsets = read_back.column(0).drop_null().to_numpy()
-        total = sum_of_offsets(offsets)
-        return FileRow(path, content_of(stored), read_back.num_rows, total)
+        return self.output.make_of(path, [memoryview(sink.getvalue())], None, _tally, what="a file of RocksDB pairs")
+
+
+def _tally(stored: memoryview) -> Tally:
+    read_back = pq.read_table(pa.BufferReader(stored), columns=["phy_offset"])
+    return Tally(read_back.num_rows, sum_of_offsets(read_back.column(0).drop_null().to_numpy()))
 
 
 def _unit_pairs(part: UnitSlice, readers: Readers) -> pa.Table:

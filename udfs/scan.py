@@ -175,7 +175,7 @@ class _Dispatch:
         multi = task.dispatch_rules.multi_dispatch is not None
         self._units = RunWriter(task.staging, name, with_times=task.with_times, mixed=multi)
         self._entries = EntryWriter(task.staging, name)
-        self._batches = BatchRunWriter(locations.join(task.staging, f"{name}.batches") if task.staging else "")
+        self._batches = BatchRunWriter(task.staging, name)
         self._topics: dict[bytes, int] = {}
         self._totals = {"records": 0, "record_bytes": 0}
         self._foreign: list[tuple[int, int]] = []
@@ -276,7 +276,7 @@ class _Dispatch:
             batch_units=self._batches.units,
             batch_offset_sum=self._batches.offset_sum % (1 << 64),
             batches_path=self._batches.path,
-            kernels=sys.intern(active().__name__.rpartition(".")[2].removesuffix("_kernels")),
+            kernels=sys.intern(active().NAME),
             **self._last,
         )
 

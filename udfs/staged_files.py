@@ -1,16 +1,117 @@
-"""Staged files that a task reads from in many places."""
+"""Staged files: what a scan writes them with, the slices of them that an output file consists of, and their readers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.storage import files
+from storeformat.arrays import Int32s, cut_ranges, narrow
+from storeformat.storage import files, locations
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Rows of staged files, one slice after the other: slice i is ``counts[i]`` rows from row ``begins[i]`` of
+    ``sources[source_of[i]]``. 32 bits are enough: a split and an output file hold fewer rows.
+    """
+
+    sources: tuple[str, ...]
+    source_of: Int32s
+    begins: Int32s
+    counts: Int32s
+
+    @staticmethod
+    def of(*slices: tuple[str, int, int]) -> Slices:
+        """Returns slices given as (source, begin, count)."""
+        sources = {source: number for number, source in enumerate(dict.fromkeys(source for source, _, _ in slices))}
+        columns = [(sources[source], begin, count) for source, begin, count in slices]
+        return Slices(tuple(sources), *np.array(columns, np.int32).reshape(-1, 3).T)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, part: slice) -> Slices:
+        """Returns some of the slices, with the sources that these have."""
+        used, source_of = np.unique(self.source_of[part], return_inverse=True)
+        sources = tuple(self.sources[source] for source in used.tolist())
+        return Slices(sources, source_of.astype(np.int32), self.begins[part], self.counts[part])
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        """Yields source, begin and count of each slice."""
+        for source, begin, count in zip(
+            self.source_of.tolist(), self.begins.tolist(), self.counts.tolist(), strict=True
+        ):
+            yield self.sources[source], begin, count
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in all slices."""
+        return int(self.counts.sum(dtype=np.int64))
+
+    @property
+    def first(self) -> tuple[str, int]:
+        """Source and number of the first row."""
+        return self.sources[self.source_of[0]], int(self.begins[0])
+
+    @property
+    def last(self) -> tuple[str, int]:
+        """Source and number of the last row."""
+        return self.sources[self.source_of[-1]], int(self.begins[-1] + self.counts[-1]) - 1
+
+    def cut(self, every: int, first: int = 0) -> Iterator[tuple[int, Slices]]:
+        """Yields the number and the slices of each file that takes ``every`` rows, if the first row of all has the
+        place ``first``.
+        """
+        ends = np.cumsum(self.counts, dtype=np.int64) + first
+        begins = ends - self.counts
+        rows, numbers, piece_begins, piece_ends = cut_ranges(begins, ends, every)
+        pieces = Slices(
+            self.sources,
+            self.source_of[rows],
+            narrow(self.begins[rows] + piece_begins - begins[rows]),
+            narrow(piece_ends - piece_begins),
+        )
+        edges = [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(numbers)]
+        for begin, end in pairwise(edges):
+            yield int(numbers[begin]), pieces[begin:end]
+
+    def steps(self, most: int) -> Iterator[tuple[str, int, int]]:
+        """Yields source, begin and count of pieces of at most ``most`` rows, in order."""
+        for source, begin, count in self:
+            for first in range(begin, begin + count, most):
+                yield source, first, min(most, begin + count - first)
+
+
+class StagedFile:
+    """One file that a scan stages: it appears with the first rows in it. Without a ``directory`` none is wanted."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self.wanted = bool(directory)
+        self._path = locations.join(directory, name)
+        self._file: files.FileWriter | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the rows are; empty where there are none."""
+        return self._path if self._file else ""
+
+    def write(self, rows: npt.NDArray[Any]) -> None:
+        """Appends rows, a contiguous array."""
+        self._file = self._file or files.FileWriter(self._path, stream=True)
+        self._file.write(rows.view(np.uint8).data)
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        """Closes the file; after an exception it is removed."""
+        if self._file is not None:
+            self._file.__exit__(kind, error, None)
 
 
 class Readers:
@@ -29,10 +130,12 @@ class Readers:
             self._open[path] = files.RangeReader(path)
         return self._open[path]
 
-    def rows(self, path: str, kind: np.dtype[Any], begin: int, count: int) -> npt.NDArray[Any]:
-        """Returns ``count`` rows of a fixed layout from row ``begin`` on."""
-        content = bytearray(count * kind.itemsize)
-        self.open(path).read_into(begin * kind.itemsize, memoryview(content))
+    def rows(
+        self, path: str, kind: np.dtype[Any], begin: int, count: int, buffer: bytearray | None = None
+    ) -> npt.NDArray[Any]:
+        """Returns ``count`` rows of dtype ``kind`` from row ``begin`` on; in a ``buffer`` until that is used again."""
+        content = memoryview(buffer or bytearray(count * kind.itemsize))[: count * kind.itemsize]
+        self.open(path).read_into(begin * kind.itemsize, content)
         return np.frombuffer(content, kind)
 
     def __enter__(self) -> Self:

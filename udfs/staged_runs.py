@@ -4,7 +4,7 @@
 ``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
                with consecutive queue offsets, in log order
 ``*.times``    the store time (``TIME``) of the record of each unit, in the order of the units; where asked for
-``*.entries``  index entries in the broker's order of ``putKey``: ``indexrows.ROW``
+``*.entries``  index entries in the broker's order of ``putKey``: ``storeformat.index.entries.ROW``
 =============  ============================================================================================
 
 A file appears with the first thing in it. Memory is bounded by ``_FLUSH_UNITS`` units.
@@ -20,7 +20,7 @@ from storeformat.arrays import Bools, Int32s, Int64s, stable_order, sum_of_offse
 from storeformat.index.entries import ROW, TAG_MARK
 from storeformat.queues.consume_queue import pack_units
 from storeformat.record.dispatch import IndexEntries, QueueUnits
-from storeformat.storage import files, locations
+from udfs.staged_files import StagedFile
 
 TIME = np.dtype("<i8")
 
@@ -86,12 +86,9 @@ class RunWriter:
     """
 
     def __init__(self, directory: str, name: str, *, with_times: bool, mixed: bool) -> None:
-        self._directory = directory
-        self._name = name
-        self._with_times = with_times
+        self._units_file = StagedFile(directory, f"{name}.units")
+        self._times_file = StagedFile(directory if with_times else "", f"{name}.times")
         self._mixed = mixed
-        self._file: files.FileWriter | None = None
-        self._times_file: files.FileWriter | None = None
         self._waiting: list[QueueUnits] = []
         self._waiting_units = 0
         self._runs: list[Runs] = []
@@ -102,12 +99,12 @@ class RunWriter:
     @property
     def path(self) -> str:
         """Where the units are; empty where there are none."""
-        return self._file.path if self._file else ""
+        return self._units_file.path
 
     @property
     def times_path(self) -> str:
         """Where their store times are; empty where there are none."""
-        return self._times_file.path if self._times_file else ""
+        return self._times_file.path
 
     def add(self, units: QueueUnits) -> None:
         """Takes units whose topic codes are the scan's."""
@@ -149,69 +146,43 @@ class RunWriter:
                 light=light[first],
             )
         )
-        if self._directory:
-            self._write(units, order)
+        if self._times_file.wanted:
+            self._times_file.write(units.store_timestamps[order].astype(TIME))
+        if self._units_file.wanted:
+            self._units_file.write(pack_units(offsets, units.sizes[order], units.tags_codes[order]))
         self.units += len(order)
         self.offset_sum = (self.offset_sum + sum_of_offsets(offsets)) % (1 << 64)
 
-    def _write(self, units: QueueUnits, order: Int64s) -> None:
-        if self._with_times:
-            self._times_file = self._times_file or self._begin("times")
-            self._times_file.write(units.store_timestamps[order].astype(TIME).view(np.uint8).data)
-        self._file = self._file or self._begin("units")
-        packed = pack_units(units.offsets[order], units.sizes[order], units.tags_codes[order])
-        self._file.write(packed.view(np.uint8).data)
-
-    def _begin(self, kind: str) -> files.FileWriter:
-        return files.FileWriter(locations.join(self._directory, f"{self._name}.{kind}"), stream=True)
-
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the files; after an exception they are removed."""
-        for file in (self._file, self._times_file):
-            if file is not None:
-                file.__exit__(kind, error, None)
+        self._units_file.close(kind, error)
+        self._times_file.close(kind, error)
 
     def runs(self) -> Runs:
         """Returns all runs, in the order of the file."""
         return Runs.concatenate(self._runs)
 
 
-class EntryWriter:
-    """Writes index entries of one split as they come. Without a ``directory`` they are only summed up."""
+class EntryWriter(StagedFile):
+    """Writes index entries of one split as they come; without a ``directory`` they are only summed up."""
 
     def __init__(self, directory: str, name: str) -> None:
-        self._path = locations.join(directory, f"{name}.entries") if directory else ""
-        self._file: files.FileWriter | None = None
+        super().__init__(directory, f"{name}.entries")
         self.entries = 0
         self.offset_sum = 0
         """Sum of the commit-log offsets, modulo 2**64."""
 
-    @property
-    def path(self) -> str:
-        """Where the entries are; empty where there are none."""
-        return self._path if self._file else ""
-
     def add(self, entries: IndexEntries, tags: Bools | None) -> None:
         """Takes entries; those of ``tags`` get the mark, if they are given."""
-        if self._path:
-            self._write(entries, tags)
+        if self.wanted:
+            rows = np.empty(len(entries.offsets), ROW)
+            rows["key_hash"], rows["offset"] = entries.key_hashes, entries.offsets
+            rows["store_timestamp"] = entries.store_timestamps
+            if tags is not None:
+                rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
+            self.write(rows)
         self.entries += len(entries.offsets)
         self.offset_sum = (self.offset_sum + sum_of_offsets(entries.offsets)) % (1 << 64)
-
-    def _write(self, entries: IndexEntries, tags: Bools | None) -> None:
-        rows = np.empty(len(entries.offsets), ROW)
-        rows["key_hash"] = entries.key_hashes
-        rows["offset"] = entries.offsets
-        rows["store_timestamp"] = entries.store_timestamps
-        if tags is not None:
-            rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
-        self._file = self._file or files.FileWriter(self._path, stream=True)
-        self._file.write(rows.view(np.uint8).data)
-
-    def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
-        """Closes the file; after an exception it is removed."""
-        if self._file is not None:
-            self._file.__exit__(kind, error, None)
 
 
 def select_units(units: QueueUnits, keep: Bools) -> QueueUnits:

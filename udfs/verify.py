@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Bools, Int64s, Structs
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.index import index_check, index_file
 from storeformat.index.alignment import FileContext
 from storeformat.index.entries import ROW, Rows
@@ -25,7 +25,7 @@ from storeformat.queues.queue_check import Expectation, UnitComparison
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, tags_codes
 from storeformat.storage import files, locations
-from udfs.build import PlannedQueueFile, queue_slices
+from udfs.build import PlannedQueueFile, staged_units
 from udfs.staged_files import Readers
 
 _ROWS_AT_A_TIME = 1 << 16
@@ -54,12 +54,14 @@ class QueueCheck:
 
 
 @dataclass(frozen=True)
-class QueueFinding:
-    """What was found of one file. ``size`` is its length, None where it is missing; ``units`` is the comparison, None
-    where the length is wrong; ``first_expected`` the commit-log offset of its first own unit.
+class ComparedQueueFile:
+    """What was found of one file, that of a queue (topic and queue id) and a byte offset. ``size`` is its length, None
+    where it is missing; ``units`` is the comparison, None where the length is wrong; ``first_expected`` and
+    ``last_expected`` are the commit-log offsets of its first and last own unit.
     """
 
-    path: str
+    queue: tuple[str, int]
+    base: int
     size: int | None
     units: UnitComparison | None
     first_expected: int | None
@@ -76,25 +78,23 @@ class CompareQueueFiles:
     file_size: int
     segments: tuple[Segment, ...]
     decode_rules: DecodeRules
-    log_begin: int
-    log_end: int
+    log: LogExtent
     dispatched: int | None = None
-    damaged: tuple[tuple[int, int], ...] = ()
-    batch: bool = False
+    batch_queues: bool = False
     """The files are of BatchCQ topics."""
 
-    def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[QueueFinding]:
+    def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[ComparedQueueFile]:
         buffer = bytearray(self.file_size)
         with Readers() as readers:
             for batch in batches:
                 for check in batch:
                     yield self._compare(check, readers, buffer)
 
-    def _compare(self, check: QueueCheck, readers: Readers, buffer: bytearray) -> QueueFinding:
+    def _compare(self, check: QueueCheck, readers: Readers, buffer: bytearray) -> ComparedQueueFile:
         file = check.file
         path = locations.join(self.root, file.path)
         size = files.size_of(path)
-        kind = BATCH_UNIT if self.batch else consume_queue.UNIT
+        kind = BATCH_UNIT if self.batch_queues else consume_queue.UNIT
         used = check.end
         if size == self.file_size:
             with files.RangeReader(path) as reader:
@@ -104,7 +104,7 @@ class CompareQueueFiles:
         own = expected["phy_offset"][check.begin : check.end]
         ends = (int(own[0]), int(own[-1])) if len(own) else (None, None)
         if size is not None and size != self.file_size:
-            return QueueFinding(file.path, size, None, *ends)
+            return ComparedQueueFile(file.queue, file.base, size, None, *ends)
         found = np.zeros(len(expected), kind)
         if size is not None:
             found = np.frombuffer(buffer, kind, len(expected))
@@ -113,10 +113,8 @@ class CompareQueueFiles:
             begin=check.begin,
             end=check.end,
             fillers=_fillers(file, len(expected)),
-            log_begin=self.log_begin,
-            log_end=self.log_end,
+            log=self.log,
             dispatched=self.dispatched,
-            damaged=self.damaged,
             schedule=check.schedule,
             ext=bool(check.ext),
         )
@@ -130,7 +128,7 @@ class CompareQueueFiles:
         if len(places):
             wrong = places[~_agrees_in_ext(check.ext, expected[places], found[places], readers)]
             comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
-        return QueueFinding(file.path, size, comparison, *ends)
+        return ComparedQueueFile(file.queue, file.base, size, comparison, *ends)
 
     def _tags_hash(self, unit: np.void, readers: Readers) -> int:
         offset, size = int(unit["phy_offset"]), int(unit["size"])
@@ -155,12 +153,11 @@ def _used_units(content: bytearray, at_least: int, unit: int) -> int:
 def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> Structs:
     """Returns the first ``count`` units of a file as the log makes them."""
     units = np.zeros(count, kind)
-    content = units.view(np.uint8).data
-    at = check.begin * kind.itemsize
+    at = check.begin
     if kind == consume_queue.UNIT:
-        content[:at] = consume_queue.PRE_BLANK * check.begin
-    for piece in queue_slices(check.file, readers, kind.itemsize):
-        content[at : at + len(piece)] = piece
+        units[:at] = np.frombuffer(consume_queue.PRE_BLANK, kind)
+    for piece in staged_units(check.file, readers, kind):
+        units[at : at + len(piece)] = piece
         at += len(piece)
     return units
 
@@ -185,8 +182,8 @@ def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, re
 
 def _fillers(file: PlannedQueueFile, units: int) -> Bools:
     marks = np.zeros(units, bool)
-    if file.fillers.any():
-        marks[file.pre_blanks : file.pre_blanks + int(file.counts.sum())] = np.repeat(file.fillers, file.counts)
+    if file.fillers is not None and file.fillers.any():
+        marks[file.pre_blanks : file.pre_blanks + file.slices.rows] = np.repeat(file.fillers, file.slices.counts)
     return marks
 
 

@@ -14,7 +14,7 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment, segment_at
 from storeformat.queues import batch_consume_queue, batch_queue_search, consume_queue
-from storeformat.queues.queue_search import QueueFile, queue_end
+from storeformat.queues.queue_search import FileUnits, queue_end
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
@@ -91,10 +91,10 @@ class OfflineStore:
         with files.RangeReader(segment.path) as reader:
             return store_timestamp_at(reader, offset - segment.base)
 
-    def queue(self, topic: str, queue_id: int) -> list[QueueFile]:
+    def queue(self, topic: str, queue_id: int) -> list[FileUnits]:
         """Returns the files of a consume queue in order; raises MissingInput where the store has no such queue."""
         return [
-            QueueFile(
+            FileUnits(
                 int(entry.name) // consume_queue.UNIT_SIZE, consume_queue.parse_units(files.read_bytes(entry.path))
             )
             for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)

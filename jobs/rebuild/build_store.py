@@ -31,7 +31,6 @@ from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
 from storeformat.store.topic_config import TOPICS, topic_configuration, topics_json
-from udfs.batch_queues import BuildBatchQueueFiles
 from udfs.build import (
     BuildFiles,
     BuildIndexFiles,
@@ -155,15 +154,12 @@ def _build_files(
     layout = store.layout
     build = BuildFiles(
         BuildQueueFiles(
-            place.made,
-            place.drafts,
+            place.output,
             layout.consume_queue_file_size,
             tuple(store.segments),
             layout.mapped_file_size_consume_queue_ext,
         ),
-        BuildIndexFiles(
-            place.made, place.drafts, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put
-        ),
+        BuildIndexFiles(place.output, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put),
     )
     index_files = index.files if index else []
     batches = queues.files.batches(_QUEUE_FILES_A_TASK, _UNITS_A_TASK) if queues else []
@@ -183,18 +179,18 @@ def _build_files(
 def _build_batch_queues(
     runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Workplace
 ) -> FileRows:
-    build = BuildBatchQueueFiles(place.made, place.drafts, store.layout.mapper_file_size_batch_consume_queue)
-    rows = FileRows.of(runner.map("write batch consume queues", build, plan.files))
-    check_rows("batch consume queue", rows, ((file.path, sum(file.counts)) for file in plan.files))
+    build = BuildQueueFiles(place.output, store.layout.mapper_file_size_batch_consume_queue, batch_queues=True)
+    rows = FileRows.of(runner.map("write batch consume queues", build, [[file] for file in plan.files]))
+    check_rows("batch consume queue", rows, ((file.path, file.slices.rows) for file in plan.files))
     if plan.complete:
         check_offsets("batch consume queue", rows, plan.offset_sum)
     return rows
 
 
 def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Workplace) -> FileRows:
-    build = BuildExtFiles(place.made, place.drafts, store.layout.mapped_file_size_consume_queue_ext)
+    build = BuildExtFiles(place.output, store.layout.mapped_file_size_consume_queue_ext)
     rows = FileRows.of(runner.map("write consume queue ext", build, plan.ext_files))
-    check_rows("consume queue ext", rows, ((file.path, sum(file.counts)) for file in plan.ext_files))
+    check_rows("consume queue ext", rows, ((file.path, file.slices.rows) for file in plan.ext_files))
     return rows
 
 

@@ -1,6 +1,6 @@
 """From the scans' summaries to the files that will be made: pure functions on small tables, run in the driver.
 
-Queue files follow from the runs (``consume_queue.plan_queues``), index files from prefix sums over the entries: entry
+Queue files follow from the runs (``consume_queue.place_runs``), index files from prefix sums over the entries: entry
 number n of the log lies in file n // (max_index_num - 1). Nothing here looks at a message.
 """
 
@@ -25,12 +25,11 @@ from storeformat.store.layout import (
     CONSUME_QUEUE_EXT,
     INDEX,
     StoreLayout,
-    file_name,
 )
-from udfs.batch_queues import PlannedBatchQueueFile
-from udfs.build import PlannedIndexFile, PlannedQueueFiles
+from udfs.build import PlannedIndexFile, PlannedQueueFile, PlannedQueueFiles, queue_file_path
 from udfs.queue_ext import PlannedExtFile
 from udfs.scan import SplitScan
+from udfs.staged_files import Slices
 
 MOST_NOTES = 1_000
 
@@ -83,10 +82,12 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
         first_queue_offsets=per_file.first_queue_offset,
         pre_blanks=narrow(per_file.pre_blanks),
         edges=narrow(np.append(per_file.slices_begin, len(per_file.run))),
-        sources=tuple(scan.units_path for scan in scans),
-        path_of=scan_of_run[per_file.run].astype(np.int32),
-        begins=narrow(begins[per_file.run] + per_file.run_begin),
-        counts=narrow(per_file.count),
+        slices=Slices(
+            sources=tuple(scan.units_path for scan in scans),
+            source_of=scan_of_run[per_file.run].astype(np.int32),
+            begins=narrow(begins[per_file.run] + per_file.run_begin),
+            counts=narrow(per_file.count),
+        ),
         fillers=per_file.filler,
         ext_begins=ext_begins if extended else None,
     )
@@ -105,7 +106,7 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
     )
 
 
-def _ext_numbers(plan: consume_queue.QueuePlan, counts: Int64s, light: Bools) -> tuple[Int64s, Int64s]:
+def _ext_numbers(plan: consume_queue.PlacedRuns, counts: Int64s, light: Bools) -> tuple[Int64s, Int64s]:
     """Returns for each run the number in its queue's ext of its first unit, and how many it has there: all of them,
     those too that the queue drops, but none of a light run or of an earlier life.
     """
@@ -119,7 +120,7 @@ def _plan_ext_files(
     scans: Sequence[SplitScan],
     layout: StoreLayout,
     table: QueueRuns,
-    plan: consume_queue.QueuePlan,
+    plan: consume_queue.PlacedRuns,
     numbers: Int64s,
     used: Int64s,
 ) -> list[PlannedExtFile]:
@@ -129,27 +130,30 @@ def _plan_ext_files(
     there = replace(plan, position=numbers, skip=nothing, count=used, fill=nothing, first=np.zeros_like(plan.first))
     units_per_file = consume_queue_ext.units_per_file(file_size)
     cut = consume_queue.plan_files(there, units_per_file * consume_queue.UNIT_SIZE)
-    begins = (table.runs.begins[cut.run] + cut.run_begin).tolist()
-    scan_of_slice, counts = table.scan_of_run[cut.run].tolist(), cut.count.tolist()
+    slices = Slices(
+        sources=tuple(scan.units_path for scan in scans),
+        source_of=table.scan_of_run[cut.run].astype(np.int32),
+        begins=narrow(table.runs.begins[cut.run] + cut.run_begin),
+        counts=narrow(cut.count),
+    )
+    times_of = {scan.units_path: scan.times_path for scan in scans}
     made = []
     for number in range(len(cut.queue)):
         key = int(plan.queues[cut.queue[number]])
-        part = slice(int(cut.slices_begin[number]), int(cut.slices_end[number]))
+        part = slices[int(cut.slices_begin[number]) : int(cut.slices_end[number])]
         base = int(cut.first_queue_offset[number]) // units_per_file * file_size
         made.append(
             PlannedExtFile(
-                locations.join(CONSUME_QUEUE_EXT, table.names[key >> 32], str(key & 0xFFFFFFFF), file_name(base)),
-                units_paths=tuple(scans[scan].units_path for scan in scan_of_slice[part]),
-                times_paths=tuple(scans[scan].times_path for scan in scan_of_slice[part]),
-                begins=tuple(begins[part]),
-                counts=tuple(counts[part]),
+                queue_file_path(CONSUME_QUEUE_EXT, (table.names[key >> 32], key & 0xFFFFFFFF), base),
+                part,
+                {source: times_of[source] for source in part.sources},
                 closed=number + 1 < len(cut.queue) and cut.queue[number + 1] == cut.queue[number],
             )
         )
     return made
 
 
-def _queue_notes(plan: consume_queue.QueuePlan, names: list[str]) -> Iterator[QueueNote]:
+def _queue_notes(plan: consume_queue.PlacedRuns, names: list[str]) -> Iterator[QueueNote]:
     for column, note in (
         (plan.earlier_lives, "the topic was deleted and created again: messages from before that are left out"),
         (
@@ -167,7 +171,7 @@ def _queue_notes(plan: consume_queue.QueuePlan, names: list[str]) -> Iterator[Qu
 class BatchQueuesPlan:
     """Every batch-queue file to make, with the units it must hold; ``complete`` says that no unit was left out."""
 
-    files: list[PlannedBatchQueueFile]
+    files: list[PlannedQueueFile]
     queues: int
     units: int
     complete: bool
@@ -192,43 +196,17 @@ def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> B
                 slices.clear()
             slices.append((scan.batches_path, begin, count))
     made = [
-        PlannedBatchQueueFile(
-            locations.join(BATCH_CONSUME_QUEUE, topic, str(queue_id), file_name(number * per_file * BATCH_UNIT_SIZE)),
-            *parts,
-        )
-        for (topic, queue_id), slices in sorted(queues.items())
-        for number, parts in enumerate(_cut(slices, per_file))
+        PlannedQueueFile(BATCH_CONSUME_QUEUE, queue, number * per_file * BATCH_UNIT_SIZE, part)
+        for queue, slices in sorted(queues.items())
+        for number, part in Slices.of(*slices).cut(per_file)
     ]
     return BatchQueuesPlan(
         files=made,
         queues=len(queues),
-        units=sum(sum(file.counts) for file in made),
+        units=sum(file.slices.rows for file in made),
         complete=left_out == 0,
         offset_sum=sum(scan.batch_offset_sum for scan in scans) % (1 << 64),
     )
-
-
-def _cut(
-    slices: Sequence[tuple[str, int, int]], per_file: int
-) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
-    """Yields the slices of each file, cut where a file is full."""
-    part: list[tuple[str, int, int]] = []
-    room = per_file
-    for source, slice_begin, slice_count in slices:
-        begin, count = slice_begin, slice_count
-        while count:
-            taken = min(room, count)
-            part.append((source, begin, taken))
-            begin, count, room = begin + taken, count - taken, room - taken
-            if not room:
-                yield _columns(part)
-                part, room = [], per_file
-    if part:
-        yield _columns(part)
-
-
-def _columns(part: list[tuple[str, int, int]]) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
-    return tuple(row[0] for row in part), tuple(row[1] for row in part), tuple(row[2] for row in part)
 
 
 @dataclass(frozen=True)
@@ -252,51 +230,22 @@ def plan_index_files(
     ``messageIndexEnable=false`` it makes none.
     """
     capacity = layout.max_index_num - 1
-    counts = np.array([scan.entries for scan in scans], np.int64)
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    number = -(-total // capacity)
+    staged = Slices.of(*((scan.entries_path, 0, scan.entries) for scan in scans if scan.entries))
+    parts = [part for _, part in staged.cut(capacity)]
+    end_timestamp = timestamp_of(*parts[-1].last) if parts else 0
     last_record = max((scan.last_record for scan in scans), default=-1)
     last_entry = max((scan.last_entry for scan in scans), default=-1)
-    asked_for_next = total == 0 or (total % capacity == 0 and last_record > last_entry)
+    asked_for_next = not parts or (parts[-1].rows == capacity and last_record > last_entry)
     if layout.message_index_enable and last_record >= 0 and asked_for_next:
-        number += 1
-    with_keys = [scan for scan in scans if scan.entries]
-    first_rows = np.array([0, *np.cumsum([scan.entries for scan in with_keys])], np.int64)
-    slices: list[tuple[list[str], list[int], list[int]]] = []
-    for file in range(number):
-        low, high = file * capacity, min((file + 1) * capacity, total)
-        paths, begins, sizes = [], [], []
-        first = int(np.searchsorted(first_rows, low, "right")) - 1
-        while first < len(with_keys) and first_rows[first] < high:
-            begin, end = max(low, int(first_rows[first])), min(high, int(first_rows[first + 1]))
-            paths.append(with_keys[first].entries_path)
-            begins.append(begin - int(first_rows[first]))
-            sizes.append(end - begin)
-            first += 1
-        slices.append((paths, begins, sizes))
-    names = index_file.index_file_names(_begin_timestamps(slices, timestamp_of))
-    made = []
-    previous: tuple[str, int] | None = None
-    for name, (paths, begins, sizes) in zip(names, slices, strict=True):
-        made.append(PlannedIndexFile(locations.join(INDEX, name), tuple(paths), tuple(begins), tuple(sizes), previous))
-        if paths:
-            previous = (paths[-1], begins[-1] + sizes[-1] - 1)
+        parts.append(staged[:0])  # begins when the one before ended
+    names = index_file.index_file_names([timestamp_of(*part.first) if len(part) else end_timestamp for part in parts])
+    previous = [None, *(part.last for part in parts if len(part))]
     return IndexPlan(
-        files=made,
-        entries=[sum(file.counts) for file in made],
+        files=[
+            PlannedIndexFile(locations.join(INDEX, name), part, before)
+            for name, part, before in zip(names, parts, previous, strict=False)
+        ],
+        entries=[part.rows for part in parts],
         offset_sum=sum(scan.offset_sums[1] for scan in scans) % (1 << 64),
-        end_timestamp=timestamp_of(*previous) if previous else 0,
+        end_timestamp=end_timestamp,
     )
-
-
-def _begin_timestamps(
-    slices: Sequence[tuple[list[str], list[int], list[int]]], timestamp_of: Callable[[str, int], int]
-) -> list[int]:
-    """Returns the store time of each file's first entry; an empty last file begins when the one before ended."""
-    result, end = [], 0
-    for paths, begins, sizes in slices:
-        result.append(timestamp_of(paths[0], begins[0]) if paths else end)
-        if paths:
-            end = timestamp_of(paths[-1], begins[-1] + sizes[-1] - 1)
-    return result

@@ -24,7 +24,7 @@ from storeformat.arrays import Int64s
 from storeformat.queues import consume_queue
 from storeformat.storage import files, locations
 from udfs.file_rows import FileRows, batch_of
-from udfs.rocksdb_pairs import PairsFile, QueueEnds, UnitSlice, WritePairs, end_pairs
+from udfs.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice, WritePairs, end_pairs
 from udfs.staged_files import Readers
 
 ROCKSDB = "rocksdb"
@@ -67,7 +67,7 @@ def export(
     jobs = list(_cut(slices))
     rows = FileRows.of([])
     if not options.dry_run:
-        write = WritePairs(place.made, place.drafts)
+        write = WritePairs(place.output)
         units = FileRows.of(runner.map("write RocksDB pairs", write, jobs))
         check_rows("RocksDB pairs", units, ((job.path, sum(part.count for part in job.slices)) for job in jobs))
         ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*_ends(reading, live, slices)))
@@ -122,7 +122,7 @@ def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int,
     return free
 
 
-def _cut(slices: Sequence[UnitSlice]) -> Iterator[PairsFile]:
+def _cut(slices: Sequence[UnitSlice]) -> Iterator[PlannedPairsFile]:
     """Yields the files: each has about as many rows as the others, of one queue or of several."""
     part: list[UnitSlice] = []
     rows = number = 0
@@ -130,12 +130,12 @@ def _cut(slices: Sequence[UnitSlice]) -> Iterator[PairsFile]:
         for begin in range(0, whole.count, _ROWS_A_FILE):
             count = min(_ROWS_A_FILE, whole.count - begin)
             if rows + count > _ROWS_A_FILE:
-                yield PairsFile(_path(number), tuple(part))
+                yield PlannedPairsFile(_path(number), tuple(part))
                 part, rows, number = [], 0, number + 1
             part.append(replace(whole, queue_offset=whole.queue_offset + begin, begin=whole.begin + begin, count=count))
             rows += count
     if part:
-        yield PairsFile(_path(number), tuple(part))
+        yield PlannedPairsFile(_path(number), tuple(part))
 
 
 def _path(number: int) -> str:

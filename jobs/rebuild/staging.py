@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from storeformat.errors import Refused
 from storeformat.storage import files, locations, outputs
+from udfs.output_files import OutputDirectory
 
 CLAIM = ".claim-"
 
@@ -21,6 +22,11 @@ class Workplace:
     runs: str
     drafts: str
     made: str
+
+    @property
+    def output(self) -> OutputDirectory:
+        """Where tasks make files."""
+        return OutputDirectory(self.made, self.drafts)
 
     @staticmethod
     def within(staging: str, made: str | None) -> Workplace:

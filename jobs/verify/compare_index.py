@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from jobs.log.opening import OpenedStore
 from jobs.verify.differences import Subject, Verdicts
 from jobs.verify.verification import Verification
+from storeformat.arrays import LogExtent
 from storeformat.index import index_file
 from storeformat.index.alignment import FileContext
 from storeformat.index.index_check import IndexComparison
@@ -67,12 +68,10 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
     checks = []
     for number, head in enumerate(heads):
         context = FileContext(
-            log_begin=reading.begin,
-            log_end=reading.end,
+            log=LogExtent(reading.begin, reading.end, run.lost),
             previous_end=heads[number - 1].header.end_timestamp if number else None,
             growing=growing and number == len(heads) - 1,
             with_tags=store.rules.index_tags,
-            damaged=run.lost,
         )
         checks.append(IndexCheck(head.path, context))
     sources = tuple(

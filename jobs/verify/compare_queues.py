@@ -12,6 +12,7 @@ from jobs.rebuild.planning import BatchQueuesPlan, QueuesPlan
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject
 from jobs.verify.verification import Verification
+from storeformat.arrays import LogExtent
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
@@ -23,7 +24,8 @@ from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
 from storeformat.store.queue_directories import queue_directories
 from udfs.build import PlannedQueueFile
-from udfs.verify import CompareQueueFiles, ExtFile, QueueCheck, QueueFinding
+from udfs.staged_files import Slices
+from udfs.verify import ComparedQueueFile, CompareQueueFiles, ExtFile, QueueCheck
 
 LITE_PREFIX = LIGHT_PREFIX + "$"
 _FILES_A_TASK = 256
@@ -55,8 +57,8 @@ class QueuesCompared:
     unit_size: int
     task: CompareQueueFiles
     queues: dict[TopicQueue, QueueSides] = field(default_factory=lambda: defaultdict(QueueSides))
-    findings: dict[TopicQueue, dict[int, QueueFinding]] = field(default_factory=lambda: defaultdict(dict))
-    checks: dict[str, QueueCheck] = field(default_factory=dict)
+    findings: dict[TopicQueue, dict[int, ComparedQueueFile]] = field(default_factory=lambda: defaultdict(dict))
+    checks: dict[tuple[TopicQueue, int], QueueCheck] = field(default_factory=dict)
 
     @property
     def reach(self) -> int:
@@ -81,13 +83,12 @@ def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFi
     task = _task(run, run.store.layout.consume_queue_file_size)
     compared = QueuesCompared(CONSUME_QUEUE, UNIT_SIZE, task)
     for file in plan.files:
-        _, topic, queue_id, name = file.path.split("/")
-        those = compared.queues[topic, int(queue_id)]
-        base = int(name) // UNIT_SIZE
+        those = compared.queues[file.queue]
+        begin = file.base // UNIT_SIZE + file.pre_blanks
         if not those.expected:
-            those.first = base + file.pre_blanks
-        those.expected[int(name)] = file
-        those.end = base + file.pre_blanks + int(file.counts.sum())
+            those.first = begin
+        those.expected[file.base] = file
+        those.end = begin + file.slices.rows
     _find_files(run, compared, topics)
     ext = {
         (queue.topic, queue.queue): tuple(ExtFile(entry.path, int(entry.name), entry.size) for entry in queue.files())
@@ -103,19 +104,21 @@ def compare_batch_queues(run: Verification, plan: BatchQueuesPlan, topics: Seque
     Their units lie one after the other, wherever the queue began. So where retention took the head of the log, the
     store's own units tell how many places the deleted messages take.
     """
-    task = replace(_task(run, run.store.layout.mapper_file_size_batch_consume_queue), batch=True)
+    task = replace(_task(run, run.store.layout.mapper_file_size_batch_consume_queue), batch_queues=True)
     compared = QueuesCompared(BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, task)
     slices: dict[TopicQueue, list[tuple[str, int, int]]] = defaultdict(list)
     for file in plan.files:
-        _, topic, queue_id, _ = file.path.split("/")
-        slices[topic, int(queue_id)] += zip(file.sources, file.begins, file.counts, strict=True)
-        compared.queues[topic, int(queue_id)]
+        slices[file.queue] += file.slices
+        compared.queues[file.queue]
     _find_files(run, compared, topics)
     for queue, parts in slices.items():
         those = compared.queues[queue]
         those.first = _units_of_deleted(compared, queue) if run.reading.begin else 0
         those.end = those.first + sum(count for _, _, count in parts)
-        those.expected = _cut_files(compared, queue, those.first, parts)
+        those.expected = {
+            number * task.file_size: PlannedQueueFile(BATCH_CONSUME_QUEUE, queue, number * task.file_size, part)
+            for number, part in Slices.of(*parts).cut(task.file_size // BATCH_UNIT_SIZE, those.first)
+        }
     _compare(compared, {}, run.runner)
     return compared
 
@@ -127,9 +130,7 @@ def _task(run: Verification, file_size: int) -> CompareQueueFiles:
         file_size=file_size,
         segments=tuple(store.segments),
         decode_rules=store.second_rules(),
-        log_begin=reading.begin,
-        log_end=reading.end,
-        damaged=run.lost,
+        log=LogExtent(reading.begin, reading.end, run.lost),
     )
 
 
@@ -157,45 +158,17 @@ def _units_of_deleted(compared: QueuesCompared, queue: TopicQueue) -> int:
             continue
         units = np.frombuffer(files.read_bytes(locations.join(task.root, compared.path(queue, base))), BATCH_UNIT)
         written = written_units(units)
-        alive = np.flatnonzero(units["phy_offset"][:written] >= task.log_begin)
+        alive = np.flatnonzero(units["phy_offset"][:written] >= task.log.begin)
         place = base // BATCH_UNIT_SIZE + (int(alive[0]) if len(alive) else written)
         if len(alive) or written < len(units):
             break
     return place
 
 
-def _cut_files(
-    compared: QueuesCompared, queue: TopicQueue, first: int, parts: Iterable[tuple[str, int, int]]
-) -> dict[int, PlannedQueueFile]:
-    """Returns the files that these slices of staged units make from place ``first`` on."""
-    per_file = compared.task.file_size // compared.unit_size
-    cut: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
-    place = first
-    for source, begin, count in parts:
-        at, left = begin, count
-        while left:
-            taken = min(left, per_file - place % per_file)
-            cut[place // per_file].append((source, at, taken))
-            place, at, left = place + taken, at + taken, left - taken
-    made = {}
-    for number, slices in cut.items():
-        base = number * compared.task.file_size
-        made[base] = PlannedQueueFile(
-            path=compared.path(queue, base),
-            pre_blanks=0,
-            sources=tuple(source for source, _, _ in slices),
-            path_of=np.arange(len(slices), dtype=np.int32),
-            begins=np.array([at for _, at, _ in slices], np.int64),
-            counts=np.array([taken for _, _, taken in slices], np.int64),
-            fillers=np.zeros(len(slices), bool),
-        )
-    return made
-
-
 def _compare(compared: QueuesCompared, ext: Mapping[tuple[str, str], tuple[ExtFile, ...]], runner: Runner) -> None:
     for queue, those in compared.queues.items():
         for check in _checks(compared, queue, those, ext.get((queue[0], str(queue[1])), ())):
-            compared.checks[check.file.path] = check
+            compared.checks[queue, check.file.base] = check
     run_checks(compared, runner, f"compare {compared.artefact}", compared.task, list(compared.checks.values()))
 
 
@@ -209,9 +182,7 @@ def _checks(
         if file is None:
             if base % file_size:
                 continue
-            nothing = np.zeros(0, np.int32)
-            path = compared.path(queue, base)
-            file = PlannedQueueFile(path, 0, (), nothing, nothing, nothing, np.zeros(0, bool))
+            file = PlannedQueueFile(compared.artefact, queue, base, Slices.of())
         first, end = those.first - base // unit_size, those.end - base // unit_size
         yield QueueCheck(
             file,
@@ -229,5 +200,4 @@ def run_checks(
     group = max(1, min(_FILES_A_TASK, _BYTES_A_TASK // task.file_size))
     batches = [checks[at : at + group] for at in range(0, len(checks), group)]
     for finding in runner.map(what, task, batches):
-        _, topic, queue_id, name = finding.path.split("/")
-        compared.findings[topic, int(queue_id)][int(name)] = finding
+        compared.findings[finding.queue][finding.base] = finding

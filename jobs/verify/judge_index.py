@@ -17,7 +17,7 @@ from jobs.verify.compare_index import REPAIR, IndexCompared
 from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts
 from jobs.verify.verification import Verification
 from storeformat.index import index_file
-from storeformat.index.alignment import Gap, keys_in
+from storeformat.index.alignment import OmittedRows, keys_in
 from storeformat.index.index_check import IndexComparison
 from storeformat.store.layout import INDEX
 from udfs.staged_files import Readers
@@ -70,17 +70,19 @@ class _Sequence:
                 self._missing_keys(subject, gap)
             if one.rows_begin < 0:
                 continue
-            gap = Gap(row, one.rows_begin, one.with_tags)
+            gap = OmittedRows(row, one.rows_begin, one.with_tags)
             if gap.begin < gap.end:
                 self._judge_gap(subject, gap, one, before)
             elif one.rows_begin < row:
                 self._judge_overlap(subject, one, row)
             row, with_tags, before = max(row, one.rows_end), one.with_tags, one
-        self._judge_rest(Gap(row, self._rows.total, with_tags and before is not None), before, dispatched)
+        self._judge_rest(OmittedRows(row, self._rows.total, with_tags and before is not None), before, dispatched)
         if self._doubled:
             self._verdicts.note(f"{self._doubled} index entries are there twice, as after a crash")
 
-    def _judge_gap(self, subject: Subject, gap: Gap, behind: IndexComparison, before: IndexComparison | None) -> None:
+    def _judge_gap(
+        self, subject: Subject, gap: OmittedRows, behind: IndexComparison, before: IndexComparison | None
+    ) -> None:
         count, _ = keys_in(gap, self._rows, 0)
         if not count:
             return
@@ -108,13 +110,13 @@ class _Sequence:
         else:
             self._verdicts.differ(subject, "extra_file", found=f"{len(offsets)} entries that another file holds")
 
-    def _judge_rest(self, gap: Gap, before: IndexComparison | None, dispatched: int | None) -> None:
+    def _judge_rest(self, gap: OmittedRows, before: IndexComparison | None, dispatched: int | None) -> None:
         """Says what is missing at the end: lag, files, or keys."""
         stop = gap.end if dispatched is None else min(max(self._rows.find(dispatched), gap.begin), gap.end)
-        lagging, _ = keys_in(Gap(stop, gap.end, gap.with_tags), self._rows, 0)
+        lagging, _ = keys_in(OmittedRows(stop, gap.end, gap.with_tags), self._rows, 0)
         if lagging:
             self._verdicts.note(f"the index lags: {lagging} entries are not made yet")
-        gap = Gap(gap.begin, stop, gap.with_tags)
+        gap = OmittedRows(gap.begin, stop, gap.with_tags)
         count, _ = keys_in(gap, self._rows, 0)
         if not count:
             return
@@ -123,7 +125,7 @@ class _Sequence:
         else:
             self._missing_keys(Subject(INDEX, self._compared.checks[-1].path), gap)
 
-    def _missing_files(self, gap: Gap, count: int) -> None:
+    def _missing_files(self, gap: OmittedRows, count: int) -> None:
         begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
         absorbed = min(count, self._unread)
         self._unread -= absorbed
@@ -135,7 +137,7 @@ class _Sequence:
                 count=count - absorbed,
             )
 
-    def _missing_keys(self, subject: Subject, gap: Gap) -> None:
+    def _missing_keys(self, subject: Subject, gap: OmittedRows) -> None:
         count, shown = keys_in(gap, self._rows, MOST_DIFFERENCES)
         for key in shown:
             self._verdicts.differ(subject, "missing_key", expected=key, count=0)
@@ -191,7 +193,7 @@ def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
     beyond = [
         (check, one)
         for check, one in zip(compared.checks, compared.comparisons, strict=True)
-        if one.beyond or one.end_phy_offset >= check.context.log_end
+        if one.beyond or one.end_phy_offset >= check.context.log.end
     ]
     if beyond and cut:
         count = sum(one.beyond for _, one in beyond)
@@ -201,7 +203,7 @@ def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
         verdicts.warn(
             Subject(INDEX, check.path),
             "index_beyond_log",
-            f"the index reaches offset {one.end_phy_offset}, past the end of the log at {check.context.log_end}: "
+            f"the index reaches offset {one.end_phy_offset}, past the end of the log at {check.context.log.end}: "
             "no new message before that offset is indexed",
             advice=REPAIR,
             entries=one.beyond,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,7 @@ from jobs.log.opening import OpenedStore
 from jobs.verify.compare_queues import LITE_PREFIX, QueuesCompared, TopicQueue, run_checks
 from jobs.verify.differences import Subject, Verdicts
 from jobs.verify.verification import Verification
-from storeformat.arrays import Int64s, inside
+from storeformat.arrays import Int64s
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.broker_lock import is_live
@@ -53,7 +53,7 @@ def judge_queues(
     """
     if dispatched is not None:
         again = [
-            compared.checks[one.path]
+            compared.checks[one.queue, one.base]
             for found in compared.findings.values()
             for one in found.values()
             if one.units is not None and one.units.counts
@@ -157,13 +157,13 @@ def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
         else:
             verdicts.differ(subject, "wrong_size", expected="the length of all others", found=finding.size)
         return
-    if not those.known and units.behind_count - units.behind_below:
-        if inside(units.behind.phy_offsets, judging.run.lost).any():
-            totals["unproven"] += units.behind_count
+    if not those.known and units.after_end.count - units.after_end.below_log:
+        if judging.compared.task.log.lost(units.after_end.phy_offsets).any():
+            totals["unproven"] += units.after_end.count
         elif judging.multi_dispatch:
             totals["multi_dispatch"] += 1
         else:
-            verdicts.differ(subject, "extra_file", found=f"{units.behind_count - units.behind_below} units")
+            verdicts.differ(subject, "extra_file", found=f"{units.after_end.count - units.after_end.below_log} units")
         return
     for fault in units.faults:
         verdicts.differ(
@@ -172,7 +172,7 @@ def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
     for cause, count in units.counts.items():
         verdicts.count(cause, count)
     totals["compared"] += units.compared
-    totals["old"] += units.old + (0 if those.known else units.behind_below)
+    totals["old"] += units.old + (0 if those.known else units.after_end.below_log)
     totals["lagging"] += units.lagging
     totals["ext"] += len(units.ext_places)
     totals["delivery_hashes"] += len(units.delivery_hashes)
@@ -207,40 +207,41 @@ def _judge_old_units(judging: _Judging) -> None:
         for queue, found in sorted(compared.findings.items())
         if compared.queues[queue].known
         for base, finding in sorted(found.items())
-        if finding.units is not None and finding.units.behind_count
+        if finding.units is not None and finding.units.after_end.count
     ]
     if not behind:
         return
-    offsets = np.unique(np.concatenate([one.units.behind.phy_offsets for _, _, one in behind if one.units]))
+    offsets = np.unique(np.concatenate([one.units.after_end.phy_offsets for _, _, one in behind if one.units]))
     records = _find_records(run, offsets)
     for queue, base, finding in behind:
-        units, found = finding.units, compared.findings[queue]
-        if units is None:
+        found = compared.findings[queue]
+        if finding.units is None:
             continue
+        old = finding.units.after_end
         first = min(one.first_expected for one in found.values() if one.first_expected is not None)
         subject, foreign = compared.subject(queue, base), []
-        for at, offset, size in zip(*(column.tolist() for column in astuple(units.behind)), strict=True):
+        for at, offset, size in zip(old.places.tolist(), old.phy_offsets.tolist(), old.sizes.tolist(), strict=True):
             record = records.get(offset)
             its_own = record is not None and (record[1] == queue or queue[0].startswith(LIGHT_PREFIX))
             of_earlier_life = its_own and offset < first
             if record is not None and record[0] == size and not of_earlier_life:
                 foreign.append((at * compared.unit_size, {"phy_offset": offset, "size": size}))
-        lost = int(inside(units.behind.phy_offsets, run.lost).sum())
+        lost = int(compared.task.log.lost(old.phy_offsets).sum())
         if foreign and base not in compared.queues[queue].expected:
             verdicts.differ(subject, "extra_file", found=f"{len(foreign)} units of messages that lie elsewhere")
         else:
             for position, unit in foreign:
                 verdicts.differ(subject, "extra_unit", position=position, found=unit)
         totals["unproven"] += lost
-        count = units.behind_count - len(foreign) - lost
+        count = old.count - len(foreign) - lost
         if count:
-            taken = f": the next clean start takes the first {units.taken} for messages" if units.taken else ""
+            taken = f": the next clean start takes the first {old.taken} for messages" if old.taken else ""
             verdicts.warn(
                 subject,
                 "old_units",
                 f"old units follow the queue's end{taken}",
                 advice=_repair(queue),
-                position=int(units.behind.places[0]) * compared.unit_size,
+                position=int(old.places[0]) * compared.unit_size,
                 units=count,
             )
 
@@ -264,9 +265,9 @@ def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
     total = 0
     for queue, found in sorted(compared.findings.items()):
         for base, finding in sorted(found.items()):
-            if finding.units is None or not finding.units.beyond:
+            if finding.units is None or not finding.units.after_end.beyond_log:
                 continue
-            total += finding.units.beyond
+            total += finding.units.after_end.beyond_log
             if not run.cut:
                 run.verdicts.warn(
                     compared.subject(queue, base),
@@ -274,7 +275,7 @@ def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
                     "units point past the end of the log: the next start truncates the queue, or takes them for "
                     "messages once the log has grown over them",
                     advice=_repair(queue),
-                    units=finding.units.beyond,
+                    units=finding.units.after_end.beyond_log,
                 )
     if total and run.cut:
         run.verdicts.note(f"{total} units belong to messages after the part of the log that was read")

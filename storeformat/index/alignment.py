@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int32s, Int64s, Structs, inside
+from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs
 from storeformat.index.entries import ROW, Rows, hashes_of
 
 CHUNK = 1 << 17
@@ -44,7 +44,7 @@ _MOST_JUMPS = 20_000
 
 
 @dataclass(frozen=True)
-class Gap:
+class OmittedRows:
     """Rows [begin, end) of the log that the file leaves out; ``with_tags`` says whether rows from TAGS count."""
 
     begin: int
@@ -58,19 +58,12 @@ class FileContext:
 
     ``previous_end`` is the end timestamp of the file before, None where there is none. ``growing`` says that a broker
     may be writing this file, or died while it did. ``with_tags`` says what to expect first: rows from TAGS, or none.
-    ``damaged`` are the ranges [begin, end) of the log whose records nobody can read any more.
     """
 
-    log_begin: int
-    log_end: int
+    log: LogExtent
     previous_end: int | None
     growing: bool
     with_tags: bool
-    damaged: tuple[tuple[int, int], ...] = ()
-
-    def lost(self, offsets: Int64s) -> Bools:
-        """Returns which entries are of records that damage took."""
-        return inside(offsets, self.damaged)
 
 
 @dataclass
@@ -79,7 +72,7 @@ class Coverage:
 
     rows_begin: int = -1
     rows_end: int = -1
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[OmittedRows] = field(default_factory=list)
     compared: int = 0
     old: int = 0
     """Entries of messages that retention took from the log."""
@@ -207,10 +200,10 @@ class Alignment:
 
     def _start(self, hashes: Int32s, offsets: Int64s, own: int) -> int:
         """Finds where in the log the file begins; returns how many of its ``own`` entries lie in front of that."""
-        inside = offsets >= self._context.log_begin
+        inside = offsets >= self._context.log.begin
         steady = inside & np.append(inside[1:], True)
         first = int(steady.argmax()) if steady.any() else len(offsets)
-        if self._context.log_begin == 0:
+        if self._context.log.begin == 0:
             first = 0
         if first >= own:
             self._result.old += own
@@ -221,7 +214,7 @@ class Alignment:
             found = self._find(hashes, offsets, at, 0)
             if found is not None:
                 self.row = found
-                for _ in range(int((~self._context.lost(offsets[first:at])).sum())):
+                for _ in range(int((~self._context.log.lost(offsets[first:at])).sum())):
                     self.row = self._row_before(self.row)
                 break
         while first > 0 and self.row > 0:
@@ -279,7 +272,7 @@ class Alignment:
         result, offset = self._result, int(offsets[at])
         rest = len(offsets) - at
         next_row = self.row
-        lost = self._context.lost(offsets[at:]) if self._context.damaged else np.zeros(0, bool)
+        lost = self._context.log.lost(offsets[at:]) if self._context.log.damaged else np.zeros(0, bool)
         if len(lost) and lost[0]:
             count = min(_leading(lost), self._own - at)
             result.lost += count
@@ -297,7 +290,7 @@ class Alignment:
                 return 0
             if self._is_substitute(hashes, offsets, at):
                 return self._substitute(at, pairs, paired)
-            if offset >= self._context.log_end and bool((offsets[at:] >= self._context.log_end).all()):
+            if offset >= self._context.log.end and bool((offsets[at:] >= self._context.log.end).all()):
                 result.beyond += min(rest, self._own - at)
                 return rest
             before = self.with_tags
@@ -307,7 +300,7 @@ class Alignment:
                 if older:
                     result.absent_tags += found - next_row
                 else:
-                    result.gaps.append(Gap(next_row, found, self.with_tags))
+                    result.gaps.append(OmittedRows(next_row, found, self.with_tags))
                 self.row = found
                 return 0
             self.with_tags = before
@@ -385,7 +378,7 @@ def _leading(flags: Bools) -> int:
     return len(flags) if flags.all() else int(flags.argmin())
 
 
-def keys_in(gap: Gap, rows: Rows, most: int) -> tuple[int, list[dict[str, int]]]:
+def keys_in(gap: OmittedRows, rows: Rows, most: int) -> tuple[int, list[dict[str, int]]]:
     """Returns how many entries a gap leaves out, and the first ``most`` of them as hash and offset."""
     count = 0
     shown: list[dict[str, int]] = []

@@ -18,6 +18,7 @@ from storeformat.index import index_file
 from storeformat.index.alignment import CHUNK, LOOKAHEAD, SEARCH, Aligned, Alignment, Coverage, FileContext
 from storeformat.index.entries import Rows, hashes_of
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
+from storeformat.kernels import active
 
 MOST_FAULTS = 1_000
 
@@ -130,13 +131,15 @@ def _check_entries(
     paired, rows = aligned.paired, aligned.rows
     found_hashes = entries["key_hash"].astype(np.int32)
     hashes = np.where(paired, hashes_of(rows), found_hashes & 0x7FFFFFFF).astype(np.int32)
-    prev = index_file.link_entries(index_file.key_slots(hashes, slots), first_number, table)
     if first_number == 1:
         result.first_time_diff = int(entries["time_diff"][0])
         if paired[0]:
             times.first_pair(int(rows["store_timestamp"][0]))
     timestamps = rows["store_timestamp"]
-    diffs = index_file.time_diffs(np.where(paired, timestamps, times.begin).astype(np.int64), times.begin)
+    expected = np.empty(len(entries), ENTRY)
+    times_or_begin = np.where(paired, timestamps, times.begin).astype(np.int64)
+    active().put_entries(hashes, rows["offset"], times_or_begin, times.begin, first_number, table, expected)
+    diffs = expected["time_diff"]
     if first_number == 1 and paired[0]:
         allowed = _first_time_diffs(times, int(timestamps[0]), result.rows_begin)
         stored = int(entries["time_diff"][0])
@@ -149,17 +152,14 @@ def _check_entries(
         times.proven = times.begin = begin
         late[:] = False
     wrong = paired & ((found_hashes != hashes) | (entries["phy_offset"] != rows["offset"]))
-    foreign = ~paired & (entries["phy_offset"] < times.context.log_end)
+    foreign = ~paired & (entries["phy_offset"] < times.context.log.end)
     foreign[: aligned.old] = False
-    foreign &= ~times.context.lost(entries["phy_offset"])
-    expected = np.empty(len(entries), ENTRY)
-    expected["key_hash"], expected["phy_offset"], expected["time_diff"] = hashes, rows["offset"], diffs
-    expected["prev_index"] = prev
+    foreign &= ~times.context.log.lost(entries["phy_offset"])
     position = index_file.entries_position(slots) + ENTRY_SIZE * first_number
     for cause, places in (
         ("wrong_entry", np.flatnonzero(wrong | late)),
         ("dangling_entry", np.flatnonzero(foreign)),
-        ("broken_chain", np.flatnonzero(entries["prev_index"] != prev)),
+        ("broken_chain", np.flatnonzero(entries["prev_index"] != expected["prev_index"])),
     ):
         _note_entries(result, cause, places, position, entries, None if cause == "dangling_entry" else expected)
 
@@ -169,11 +169,11 @@ def _first_time_diffs(times: _Times, timestamp: int, row: int) -> list[int] | No
     before in the log knows, too. None if it may be anything, because the file before is gone.
     """
     if times.context.previous_end is None:
-        return [0] if row == 0 and times.context.log_begin == 0 else None
+        return [0] if row == 0 and times.context.log.begin == 0 else None
     ends = [times.context.previous_end]
     if row > 0:
         ends.append(int(times.rows.read(row - 1, row)["store_timestamp"][0]))
-    return [int(index_file.time_diffs(np.array([timestamp]), end)[0]) for end in ends]
+    return [index_file.time_diff(timestamp, end) for end in ends]
 
 
 def _note_entries(

@@ -38,7 +38,7 @@ import numpy as np
 from storeformat.arrays import Int32s, Int64s, Structs
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.javacompat import index_key_hashes, java_hash
-from storeformat.kernels import active, numpy_kernels
+from storeformat.kernels import active
 
 HEADER = np.dtype(
     [
@@ -58,8 +58,6 @@ ENTRIES_AT_ONCE = 1 << 16
 """Entries linked and packed at a time: keeps them in the processor's cache, and memory small."""
 
 _SLOTS_AT_ONCE = 1 << 16
-
-key_slots, link_entries, time_diffs = numpy_kernels.key_slots, numpy_kernels.link_entries, numpy_kernels.time_diffs
 
 Write = Callable[[int, memoryview], object]
 """Takes a position and bytes of the file; must be done with the bytes when it returns."""
@@ -183,12 +181,12 @@ def build_index_file(
                 "an index file gets too many entries", found=count + size, expected=f"at most {capacity}"
             )
         if not count:
-            first_diff = time_diffs(store_timestamps[:1], begin_timestamp)
+            first_diff = time_diff(int(store_timestamps[0]), begin_timestamp)
             begin_timestamp, begin_phy_offset = int(store_timestamps[0]), int(phy_offsets[0])
         entries = packed[:size]
         put_entries(key_hashes, phy_offsets, store_timestamps, begin_timestamp, count + 1, slot_table, entries)
         if not count:
-            entries["time_diff"][:1] = first_diff
+            entries["time_diff"][0] = first_diff
         write(entries_begin + ENTRY_SIZE * (count + 1), entries.view(np.uint8).data)
         count += size
         end_timestamp, end_phy_offset = int(store_timestamps[-1]), int(phy_offsets[-1])
@@ -207,6 +205,16 @@ def build_index_file(
             write(HEADER_SIZE + SLOT_SIZE * first, part.astype(SLOT).view(np.uint8).data)
     write(0, memoryview(header.to_bytes()))
     return header
+
+
+def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
+    """Returns the whole seconds from one time (milliseconds) to another, as IndexFile#putKey clamps them into
+    [0, 2**31 - 1]; the difference has 64 bits, as in Java.
+    """
+    if begin_timestamp <= 0:
+        return 0
+    millis = (store_timestamp - begin_timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
+    return min(max(millis // 1000, 0), 0x7FFFFFFF)
 
 
 def _pieces(
@@ -336,7 +344,7 @@ def query_offsets(
 
 
 def parse_slots(content: bytes | memoryview, slots: int) -> Int32s:
-    """Returns the slot table of a file, in native byte order: what ``link_entries`` leaves when all entries went
+    """Returns the slot table of a file, in native byte order: what ``put_entries`` leaves when all entries went
     through it.
     """
     return np.frombuffer(content, dtype=SLOT, count=slots, offset=HEADER_SIZE).astype(np.int32)

@@ -1,60 +1,103 @@
-"""Where numba keeps the compiled kernels: by what their sources say, not by where these lie.
+"""Where compiled kernels are kept, and how they are found again wherever the program lies.
 
-numba would key them by the path of the source. On an executor that is a zip in a directory of the application's own, so
-every application would compile anew (9 s a process) and leave its result for nobody. Here the directory's name and the
-stamp hold a digest of all sources (``storeformat.kernels.cache_directory``), so wherever the same sources lie, what was
-compiled once is found.
+numba keeps compiled code in ``NUMBA_CACHE_DIR`` under the path of its source file, with the file's time and size, and
+sees only that this one file changed. On an executor the program is a zip in a directory of the application's own, so
+every application would compile anew (9 s a process) and leave its result for nobody. So the sources with compiled
+functions are copied to a directory whose name holds the program's version and a digest of all that they depend on, and
+are imported from there: the same sources have the same path, whoever runs them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import pkgutil
+import sys
+import uuid
+import zlib
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 
-from numba.core import config
-from numba.core.caching import _CacheLocator
+import storeformat
+from storeformat.kernels import columns
 
-from storeformat.kernels import cache_directory, source_name
+_PACKAGE = columns.__name__.rpartition(".")[0]
+COMPILED = ("machine_words", "numba_crc", "numba_records", "numba_values")
+"""The modules with compiled functions, each after those that it imports."""
+
+_USED = ("arrays", "errors", "javacompat", "message", "kernels.columns", "kernels.numpy_kernels", "kernels.cache")
+"""Other modules of storeformat whose values went into the compiled code, or that load it."""
 
 
-class ByContent(_CacheLocator):
-    """numba's question and our answers, for one function of the kernels."""
+@lru_cache(maxsize=1)
+def source_name() -> str:
+    """Returns a name for the sources of the compiled kernels, and how they are compiled."""
+    digest = 0
+    for name in (*_USED, *(f"kernels.{name}" for name in COMPILED)):
+        digest = zlib.crc32(_source(f"storeformat.{name}"), digest)
+    checked = "-checked" if os.environ.get("NUMBA_BOUNDSCHECK", "0") != "0" else ""
+    return f"{storeformat.__version__}-{digest:08x}{checked}"
 
-    def __init__(self, directory: str, line: int) -> None:
-        self._directory, self._line = directory, line
 
-    def get_cache_path(self) -> str:
-        return f"{self._directory}/by-content"
-
-    def get_source_stamp(self) -> str:
-        return source_name()
-
-    def get_disambiguator(self) -> str:
-        return str(self._line)
-
-    @classmethod
-    def from_function(cls, function: Any, path: str) -> ByContent | None:
-        """Returns a locator if there is a directory to write to."""
-        directory = os.environ.get("NUMBA_CACHE_DIR") or cache_directory()
-        found = cls(directory, function.__code__.co_firstlineno) if directory else None
+def cache_directory() -> str | None:
+    """Returns a writable place for compiled kernels, or None: in the virtual environment, else in the user's cache."""
+    homes = [Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache"), "rocketmq-store-spark", "kernels")]
+    if sys.prefix != sys.base_prefix:
+        homes.insert(0, Path(sys.prefix, "kernels"))
+    for home in homes:
         try:
-            if found is not None:
-                found.ensure_cache_path()  # type: ignore[no-untyped-call]
-        except OSError:
-            return None
-        return found
+            directory = home.expanduser() / source_name()
+            directory.mkdir(parents=True, exist_ok=True)
+        except (OSError, RuntimeError):  # no home directory
+            continue
+        if os.access(directory, os.W_OK):
+            return str(directory)
+    return None
 
 
-@contextmanager
-def kept_by_content() -> Iterator[None]:
-    """Within it numba asks ``ByContent``, then its own; a version that cannot be told goes on asking its own."""
-    own = ["UserProvidedCacheLocator", "InTreeCacheLocator", "UserWideCacheLocator", "ZipCacheLocator"]
-    settings: Any = config
-    before = getattr(settings, "CACHE_LOCATOR_CLASSES", "")
-    settings.CACHE_LOCATOR_CLASSES = ",".join([f"{__name__}.{ByContent.__name__}", *own])
-    try:
-        yield
-    finally:
-        settings.CACHE_LOCATOR_CLASSES = before
+def import_compiled() -> None:
+    """Imports the modules with compiled functions from copies of their sources in the cache.
+
+    Where there is no place for a cache they are left to be imported as any other module: numba then raises
+    RuntimeError.
+    """
+    if "NUMBA_CACHE_DIR" not in os.environ and (directory := cache_directory()) is not None:
+        os.environ["NUMBA_CACHE_DIR"] = directory
+    home = os.environ.get("NUMBA_CACHE_DIR")
+    for name in COMPILED:
+        full_name = f"{_PACKAGE}.{name}"
+        copy = _copied(Path(home, f"sources-{source_name()}", f"{name}.py"), full_name) if home else None
+        spec = importlib.util.spec_from_file_location(full_name, copy) if copy else None
+        if full_name in sys.modules or spec is None or spec.loader is None:
+            continue
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[full_name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[full_name]
+            raise
+        setattr(sys.modules[_PACKAGE], name, module)
+
+
+def _copied(path: Path, module: str) -> Path | None:
+    """Returns where the source of a module lies as a file, with one time of change for all who write it; None where it
+    cannot be written.
+    """
+    source = _source(module)
+    with suppress(OSError):
+        if path.is_file() and path.read_bytes() == source:
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{uuid.uuid4().hex}")
+        draft.write_bytes(source)
+        os.utime(draft, (0, 0))
+        draft.replace(path)
+        return path
+    return None
+
+
+def _source(module: str) -> bytes:
+    package, _, name = module.rpartition(".")
+    return pkgutil.get_data(package, f"{name}.py") or b""

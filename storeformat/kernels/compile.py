@@ -12,9 +12,9 @@ from storeformat.kernels import active
 
 def main() -> None:
     """Compiles the kernels into the cache and prints which implementation this environment uses."""
-    kernels = active().__name__.rpartition(".")[2]
-    cache = os.environ.get("NUMBA_CACHE_DIR") if kernels == "numba_kernels" else None
-    print(f"{kernels}, compiled in {cache}" if cache else kernels)  # noqa: T201
+    name = active().NAME
+    cache = os.environ.get("NUMBA_CACHE_DIR") if name == "numba" else None
+    print(f"{name} kernels, compiled in {cache}" if cache else f"{name} kernels")  # noqa: T201
 
 
 if __name__ == "__main__":

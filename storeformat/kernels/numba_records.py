@@ -49,7 +49,7 @@ def _int64(buffer, at):  # type: ignore[no-untyped-def]
 
 
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
-    """See ``numpy_kernels.walk_sizes``."""
+    """See ``Kernels.walk_sizes``."""
     positions: Int64s
     positions, reached = _walk(buffer, start, min(stop, limit - 3), limit)
     return positions, reached
@@ -74,7 +74,7 @@ def _walk(buffer, position, stop, limit):  # type: ignore[no-untyped-def]
 def walk_entries(
     buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
 ) -> tuple[Int64s, int]:
-    """See ``numpy_walks.walk_entries``."""
+    """See ``Kernels.walk_entries``."""
     positions: Int64s
     stop = min(stop, limit - ENTRY_HEAD.size + 1)
     positions, reached = _walk_entries(buffer, start, stop, limit, buffer_offset, index, term, committed)
@@ -118,7 +118,7 @@ _NARROW = ("total_size", "magic_code", "queue_id", "flag", "sys_flag", "reconsum
 
 
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
-    """See ``numpy_kernels.decode_heads``."""
+    """See ``Kernels.decode_heads``."""
     rows = len(positions)
     wide, narrow = np.empty((len(_WIDE), rows), np.int64), np.empty((len(_NARROW), rows), np.int32)
     crc, defect = np.empty(rows, np.uint32), np.empty(rows, np.uint8)
@@ -192,7 +192,7 @@ def _decode(buffer, positions, buffer_offset, wide, narrow, crc, defect):  # typ
 
 
 def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.uint32]:
-    """See ``numpy_kernels.crc32_spans``."""
+    """See ``Kernels.crc32_spans``."""
     result = np.empty(len(starts), np.uint32)
     _crc(TABLES, buffer, starts, lengths, result)
     return result
@@ -210,7 +210,7 @@ def _crc(tables, buffer, starts, lengths, result):  # type: ignore[no-untyped-de
 def property_spans(
     buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[bytes, ...], split_parser: bool
 ) -> list[Spans]:
-    """See ``numpy_kernels.property_spans``."""
+    """See ``Kernels.property_spans``."""
     value_starts = np.zeros((len(names), len(starts)), np.int64)
     value_lengths = np.full((len(names), len(starts)), -1, np.int32)
     _properties(buffer, starts, lengths, *_name_words(names), split_parser, value_starts, value_lengths)
@@ -310,7 +310,7 @@ def _properties(  # type: ignore[no-untyped-def]
 
 
 def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
-    """See ``numpy_kernels.property_pieces``."""
+    """See ``Kernels.property_pieces``."""
     rows, names, name_lengths, values, value_lengths = _pieces(buffer, starts, lengths, split_parser)
     return rows, Spans(names, name_lengths), Spans(values, value_lengths)
 
@@ -342,7 +342,7 @@ def _pieces(buffer, starts, lengths, split_parser):  # type: ignore[no-untyped-d
 
 
 def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Spans]:
-    """See ``numpy_kernels.split_spans``."""
+    """See ``Kernels.split_spans``."""
     rows, starts, lengths = _split(buffer, spans.starts, spans.lengths, separator)
     return rows, Spans(starts, lengths)
 

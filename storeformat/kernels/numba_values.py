@@ -28,7 +28,7 @@ from storeformat.kernels.machine_words import (
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
-    """See ``numpy_kernels.hash_spans``."""
+    """See ``Kernels.hash_spans``."""
     hashes = np.empty(len(spans.starts), np.int32)
     lengths = spans.lengths.copy()
     if _hash(buffer, spans.starts, spans.lengths, hashes, lengths):
@@ -89,7 +89,7 @@ def index_keys(
     topic_codes: Int32s,
     joined_topics: Int32s,
 ) -> tuple[Int64s, Int32s]:
-    """See ``numpy_kernels.index_keys``."""
+    """See ``Kernels.index_keys``."""
     uniq_keys, tags = whole[0], whole[-1]
     owners, hashes, odd = _index_keys(
         buffer, indexable, *uniq_keys, *keys, len(whole) > 1, *tags, topic_codes, joined_topics
@@ -168,7 +168,7 @@ def put_entries(
     slot_table: Int32s,
     packed: Structs,
 ) -> None:
-    """See ``numpy_kernels.put_entries``."""
+    """See ``Kernels.put_entries``."""
     key_hashes = np.ascontiguousarray(key_hashes, np.int32)
     phy_offsets = np.ascontiguousarray(phy_offsets, np.int64)
     store_timestamps = np.ascontiguousarray(store_timestamps, np.int64)
@@ -203,7 +203,7 @@ def _put_entries(  # type: ignore[no-untyped-def]
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
-    """See ``numpy_kernels.dictionary``."""
+    """See ``Kernels.dictionary``."""
     codes = np.empty(len(spans.starts), np.int32)
     firsts = _encode(buffer, spans.starts, spans.lengths, codes)
     begins = spans.starts[firsts]
@@ -278,7 +278,7 @@ def _encode(buffer, starts, lengths, codes):  # type: ignore[no-untyped-def]
 
 
 def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
-    """See ``numpy_kernels.gather_spans``; here the spans may lie in any order."""
+    """See ``Kernels.gather_spans``; here the spans may lie in any order."""
     offsets = np.zeros(len(spans.starts) + 1, np.int32)
     np.cumsum(spans.lengths, out=offsets[1:])
     data = np.empty(int(offsets[-1]) + 8, np.uint8)

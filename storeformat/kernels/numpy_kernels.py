@@ -20,15 +20,29 @@ from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs
 from storeformat.errors import RecordDefect
 from storeformat.kernels.columns import Heads, Spans
-from storeformat.kernels.numpy_walks import walk_entries, walk_sizes  # noqa: F401 - two more of these kernels
+from storeformat.kernels.numpy_walks import walk_entries, walk_sizes
+
+__all__ = [
+    "NAME",
+    "crc32_spans",
+    "decode_heads",
+    "dictionary",
+    "gather_spans",
+    "hash_spans",
+    "index_keys",
+    "property_pieces",
+    "property_spans",
+    "put_entries",
+    "split_spans",
+    "walk_entries",
+    "walk_sizes",
+]
+
+NAME = "numpy"
 
 
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
-    """Returns the fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame that
-    failed.
-
-    Precondition: ``[p, p + TOTALSIZE)`` lies inside the data for every position p, as ``walk_sizes`` guarantees.
-    """
+    """See ``Kernels.decode_heads``."""
     heads = sliding_window_view(buffer, m.MAX_HEAD_SIZE)[positions]
     v4 = _fields(heads, m.HOST_V4, m.HOST_V4)
     total_size = _native(v4["total_size"], np.int32)
@@ -94,7 +108,7 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
 
 
 def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.uint32]:
-    """Returns the CRC-32 (zlib's) of each span, top bit cleared as ``UtilAll#crc32`` does."""
+    """See ``Kernels.crc32_spans``."""
     view, crc32, mask = memoryview(buffer.data), zlib.crc32, m.CRC_MASK
     ends = starts + lengths
     values = [crc32(view[start:end]) & mask for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -104,12 +118,7 @@ def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[n
 def property_spans(
     buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[bytes, ...], split_parser: bool
 ) -> list[Spans]:
-    """Returns for each name where its value lies in each property block; length -1 where the property is absent.
-
-    A name that occurs twice has its last value. ``split_parser`` selects the grammar of releases up to 4.9.0
-    (STORE_FORMAT 1.8), otherwise ``MessageDecoder#string2messageProperties`` of 4.9.1 and later: pieces between 0x02,
-    cut at the first 0x01, dropped when name or value is empty.
-    """
+    """See ``Kernels.property_spans``."""
     rows = len(starts)
     result = [Spans(np.zeros(rows, np.int64), np.full(rows, -1, np.int32)) for _ in names]
     if rows == 0 or not lengths.any():
@@ -132,10 +141,7 @@ def property_spans(
 
 
 def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
-    """Returns every property that the parser keeps, in order: its row, and where its name and its value lie.
-
-    A name that occurs twice in a row is there twice; the grammar is that of ``property_spans``.
-    """
+    """See ``Kernels.property_pieces``."""
     if len(starts) == 0 or not lengths.any():
         none = Spans(np.zeros(0, np.int64), np.zeros(0, np.int32))
         return np.zeros(0, np.int64), none, none
@@ -191,9 +197,7 @@ def _cut_pieces(cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool) 
 
 
 def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Spans]:
-    """Returns the non-empty parts of each span between ``separator`` bytes, in order, with the row each one comes
-    from.
-    """
+    """See ``Kernels.split_spans``."""
     rows = np.flatnonzero(spans.lengths > 0)
     if rows.size == 0:
         return np.zeros(0, np.int64), Spans(np.zeros(0, np.int64), np.zeros(0, np.int32))
@@ -212,9 +216,7 @@ def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Sp
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
-    """Returns Java's ``String.hashCode`` of each span, and its length in UTF-16 units (to append it to another string's
-    hash).
-    """
+    """See ``Kernels.hash_spans``."""
     if len(spans.starts) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.int32)
     return javacompat.java_hashes_and_lengths(gather_spans(buffer, spans))
@@ -228,12 +230,7 @@ def index_keys(
     topic_codes: Int32s,
     joined_topics: Int32s,
 ) -> tuple[Int64s, Int32s]:
-    """Returns the entries that records make in an index, in the broker's order: the row of each, and its stored hash.
-
-    A row makes one entry of its value in ``whole[0]`` (also an empty one), one of each part of ``keys`` that is not
-    empty, between spaces, and one of its value in ``whole[1]`` if that is given and not empty. ``joined_topics[k, c]``
-    is the hash of topic c with what stands between it and the keys (k = 0) or the value of ``whole[1]`` (k = 1).
-    """
+    """See ``Kernels.index_keys``."""
     parts = [_whole_values(whole[0], indexable, minimum=0)]
     parts.append(split_spans(buffer, Spans(keys.starts, np.where(indexable, keys.lengths, -1)), ord(" ")))
     parts += [_whole_values(values, indexable, minimum=1) for values in whole[1:]]
@@ -257,13 +254,13 @@ def _whole_values(spans: Spans, wanted: Bools, minimum: int) -> tuple[Int64s, Sp
     return rows, Spans(spans.starts[rows], spans.lengths[rows])
 
 
-def key_slots(key_hashes: Int32s, slots: int) -> Int32s:
+def _key_slots(key_hashes: Int32s, slots: int) -> Int32s:
     """Slot of each key hash; hashes are the non-negative ones of ``javacompat.index_key_hashes``."""
     # The quotient first: numpy divides by a constant in vector instructions, its remainder does not.
     return key_hashes - key_hashes // np.int32(slots) * np.int32(slots)
 
 
-def link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32s:
+def _link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32s:
     """``prev_index`` of each entry; ``slot_table`` then holds the newest entry of each slot.
 
     Entries are numbered from ``first_number`` on, in order. The table (int32, one a slot, 0 for empty) is changed in
@@ -290,7 +287,7 @@ def link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32s
     return prev
 
 
-def time_diffs(store_timestamps: Int64s, begin_timestamp: int) -> Int32s:
+def _time_diffs(store_timestamps: Int64s, begin_timestamp: int) -> Int32s:
     """Whole seconds from the begin to each store time, as IndexFile#putKey clamps them into [0, 2**31 - 1]."""
     if begin_timestamp <= 0:
         return np.zeros(len(store_timestamps), dtype=np.int32)
@@ -307,19 +304,15 @@ def put_entries(
     slot_table: Int32s,
     packed: Structs,
 ) -> None:
-    """Fills ``packed`` (of ``indexfile.ENTRY``) with entries numbered from ``first_number`` on, and links them.
-
-    ``slot_table`` is that of ``link_entries``; ``begin_timestamp`` is what ``time_diffs`` count from. Only
-    timestamps may be negative.
-    """
+    """See ``Kernels.put_entries``."""
     packed["key_hash"] = key_hashes
     packed["phy_offset"] = phy_offsets
-    packed["time_diff"] = time_diffs(store_timestamps, begin_timestamp)
-    packed["prev_index"] = link_entries(key_slots(key_hashes, len(slot_table)), first_number, slot_table)
+    packed["time_diff"] = _time_diffs(store_timestamps, begin_timestamp)
+    packed["prev_index"] = _link_entries(_key_slots(key_hashes, len(slot_table)), first_number, slot_table)
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
-    """Returns a code for each span and the distinct values in the order of their first occurrence."""
+    """See ``Kernels.dictionary``."""
     if len(spans.starts) == 0:
         return np.zeros(0, np.int32), []
     encoded = gather_spans(buffer, spans).dictionary_encode()
@@ -328,7 +321,7 @@ def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
 
 
 def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
-    """Returns the spans as a packed Arrow binary array. They must be ascending and must not overlap.
+    """See ``Kernels.gather_spans``.
 
     A zero-copy binary array over the whole buffer whose offsets alternate between value and gap, then ``take`` of the
     values: some 40 times faster than an index gather.

@@ -16,11 +16,7 @@ _SIZE = struct.Struct(">i")
 
 
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
-    """Returns the positions reached from ``start`` by following TOTALSIZE, and the position after the last of them.
-
-    A position p is taken while p < stop and [p, p + TOTALSIZE) lies below ``limit``; TOTALSIZE below ``BLANK_SIZE``
-    ends the walk.
-    """
+    """See ``Kernels.walk_sizes``."""
     positions: list[int] = []
     append = positions.append
     unpack = _SIZE.unpack_from
@@ -39,14 +35,7 @@ def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s
 def walk_entries(
     buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
 ) -> tuple[Int64s, int]:
-    """Returns the positions of DLedger entries reached from ``start`` by following their sizes, and the position after
-    the last of them.
-
-    An entry at p is taken while p < stop, its head says that it lies at ``buffer_offset`` + p, its size agrees with the
-    record in it and ends below ``limit``, its index follows the one before and its term is no older, unless its index
-    is at most ``committed``. ``index`` and ``term`` are those of the entry before the first; -1 where they are not
-    known.
-    """
+    """See ``Kernels.walk_entries``."""
     positions: list[int] = []
     unpack = ENTRY_HEAD.unpack_from
     view = memoryview(buffer.data)

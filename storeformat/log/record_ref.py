@@ -28,14 +28,13 @@ class RecordRef:
 def record_ref(block: RecordBlock, row: int) -> RecordRef:
     """Returns what one record of a block says of itself."""
     heads = block.heads
-    kind = int(heads.sys_flag[row]) & m.TRANSACTION_MASK
     return RecordRef(
         offset=int(block.offsets[row]),
         store_timestamp=int(heads.store_timestamp[row]),
         topic=block.topics[block.topic_codes[row]],
         queue_id=int(heads.queue_id[row]),
         queue_offset=int(heads.queue_offset[row]),
-        queued=kind in (m.TRANSACTION_NONE, m.TRANSACTION_COMMIT),
+        queued=m.is_queued(int(heads.sys_flag[row])),
     )
 
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int64s, Structs
+from storeformat.arrays import Bools, Int64s, Structs, cut_ranges
 from storeformat.errors import TotalsDisagree, WrongSettings
 
 UNIT = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -65,7 +65,7 @@ def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt
 
 
 @dataclass(frozen=True)
-class QueuePlan:
+class PlacedRuns:
     """Where every run of every queue goes.
 
     Per run, in the order given: the kept units are ``[skip, skip + count)`` of the run and lie at ``position`` and
@@ -91,13 +91,13 @@ class QueuePlan:
     """Units of each queue that lie before their own queue offset."""
 
 
-def plan_queues(
+def place_runs(
     queue_of_run: npt.ArrayLike,
     first_queue_offsets: npt.ArrayLike,
     counts: npt.ArrayLike,
     after_damage: npt.ArrayLike | None = None,
     begins_anew: npt.ArrayLike | None = None,
-) -> QueuePlan:
+) -> PlacedRuns:
     """Returns the place of every run of every queue, by the rules in the head of this module.
 
     Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
@@ -139,7 +139,7 @@ def plan_queues(
     first, end = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
     first[queue[live][heads]] = position[heads] - fill[heads]
     np.maximum.at(end, queue[live], position + kept)
-    return QueuePlan(
+    return PlacedRuns(
         queues=owner[starts],
         first=first,
         end=end,
@@ -194,7 +194,7 @@ def _sum_by(group: Int64s, values: Int64s, groups: int) -> Int64s:
 class FilePlan:
     """Which files exist, in order of queue and place, and the slices of runs that each consists of.
 
-    Per file: ``queue`` (number in ``QueuePlan.queues``), ``first_queue_offset`` of its first unit, ``pre_blanks`` at
+    Per file: ``queue`` (number in ``PlacedRuns.queues``), ``first_queue_offset`` of its first unit, ``pre_blanks`` at
     its head, and its slices ``[slices_begin, slices_end)``. Per slice: units ``[run_begin, run_begin + count)`` of
     ``run``, or ``count`` times the one unit at ``run_begin`` where ``filler``.
     """
@@ -210,7 +210,7 @@ class FilePlan:
     filler: Bools
 
 
-def plan_files(plan: QueuePlan, file_size: int) -> FilePlan:
+def plan_files(plan: PlacedRuns, file_size: int) -> FilePlan:
     """Returns the files of ``file_size`` bytes (a multiple of 20) that hold the plan's units: none beyond a queue's
     last unit.
     """
@@ -225,12 +225,7 @@ def plan_files(plan: QueuePlan, file_size: int) -> FilePlan:
     begin = np.where(filler, plan.position[run] - plan.fill[run], plan.position[run])
     end = np.where(filler, plan.position[run], plan.position[run] + plan.count[run])
 
-    first_file, last_file = begin // per_file, (end - 1) // per_file
-    pieces = last_file - first_file + 1
-    source = np.repeat(np.arange(len(run)), pieces)
-    number = first_file[source] + np.arange(len(source)) - (np.cumsum(pieces) - pieces)[source]
-    piece_begin = np.maximum(begin[source], number * per_file)
-    piece_end = np.minimum(end[source], (number + 1) * per_file)
+    source, number, piece_begin, piece_end = cut_ranges(begin, end, per_file)
     queue = plan.queue_of_run[run[source]]
 
     new_file = np.ones(len(source), dtype=bool)
@@ -268,18 +263,13 @@ def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Ite
         yield piece
 
 
-def build_file(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> bytes:
-    """Returns the bytes of one whole consume-queue file, see ``file_pieces``."""
-    return b"".join(file_pieces(file_size, pre_blanks, pieces)).ljust(file_size, b"\0")
-
-
-def filler_units(unit: bytes | memoryview, count: int) -> bytes:
-    """Returns ``count`` copies of a neighbour's unit, for the places of lost messages.
+def filler_units(unit: Structs, count: int) -> Structs:
+    """Returns ``count`` copies of a neighbour's unit (an array of one), for the places of lost messages.
 
     A filler must be a valid unit or recovery ends the queue there, and it must not be a pre-blank: consumers would skip
     all messages of the log's first segment behind it. Copies of a real unit only deliver that message again.
     """
-    return bytes(unit) * count
+    return np.repeat(unit, count)
 
 
 def parse_units(content: bytes | bytearray | memoryview) -> Structs:

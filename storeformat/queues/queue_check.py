@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int64s, Structs, inside
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.queues import batch_consume_queue
 from storeformat.queues.consume_queue import PRE_BLANK, UNIT, is_pre_blank, is_valid
 from storeformat.queues.consume_queue_ext import is_address
@@ -59,12 +59,24 @@ class UnitFault:
 
 
 @dataclass(frozen=True)
-class OldUnits:
-    """Valid units in one file where the queue should hold none: places (units of the file), offsets and sizes."""
+class UnitsAfterEnd:
+    """Valid units of one file after the queue's last one, where it should hold none.
+
+    The columns have a row for each of the first ``MOST_FAULTS`` that point into the log: its place (in units), the
+    offset and the size of its record.
+    """
 
     places: Int64s
     phy_offsets: Int64s
     sizes: Int64s
+    count: int
+    """All that point below the end of what was read of the log."""
+    below_log: int
+    """Those of them that point below the log's begin."""
+    taken: int
+    """Those of them that follow the queue's end without a hole."""
+    beyond_log: int
+    """Units that point after the part of the log that was read."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +93,7 @@ class UnitComparison:
     """Commit-log offset of the last unit that is there as it should be; -1 if there is none."""
     old: int
     """Units in front of the queue's first one that point below the log."""
-    behind: OldUnits
-    """Units behind the queue's last one that point into the log (at most ``MOST_FAULTS``)."""
-    behind_count: int
-    behind_below: int
-    """Those of them that point below the log's begin."""
-    taken: int
-    """Those of them that follow the queue's end without a hole."""
-    beyond: int
-    """Units behind the queue's last one that point behind the part of the log that was read."""
+    after_end: UnitsAfterEnd
     ext_places: Int64s
     """Places whose tags code is an address into consumequeue_ext."""
     delivery_hashes: Int64s
@@ -106,19 +110,16 @@ class Expectation:
     """What the log says about one file. Places count units from the file's begin: the queue's own units lie at
     [begin, end), clipped to the file; ``fillers`` marks those whose message damage took.
 
-    ``dispatched`` is the commit-log offset up to which units must be there (None: all), [log_begin, log_end) what was
-    read of the log, less the ``damaged`` ranges; ``schedule`` says that tags codes are delivery times, ``ext`` that the
-    queue has a consumequeue_ext.
+    ``dispatched`` is the commit-log offset up to which units must be there (None: all); ``schedule`` says that tags
+    codes are delivery times, ``ext`` that the queue has a consumequeue_ext.
     """
 
     units: Structs
     begin: int
     end: int
     fillers: Bools
-    log_begin: int
-    log_end: int
+    log: LogExtent
     dispatched: int | None = None
-    damaged: tuple[tuple[int, int], ...] = ()
     schedule: bool = False
     ext: bool = False
 
@@ -141,9 +142,6 @@ def compare_units(expectation: Expectation, found: Structs) -> UnitComparison:
     present[ext] = True
     present[hashes] = True
     matched = np.flatnonzero(present)
-    behind = np.flatnonzero(valid[end:] & ~_is_pre_blank(found[end:])) + end
-    inside = behind[found["phy_offset"][behind] < expectation.log_end]
-    shown = inside[:MOST_FAULTS]
     last_valid = np.flatnonzero(valid)[-1:]
     return UnitComparison(
         faults=tuple(faults.listed()),
@@ -152,16 +150,29 @@ def compare_units(expectation: Expectation, found: Structs) -> UnitComparison:
         lagging=expectation.end - end,
         last_present=int(expectation.units["phy_offset"][matched[-1]]) if len(matched) else -1,
         old=old,
-        behind=OldUnits(shown, found["phy_offset"][shown].astype(np.int64), found["size"][shown].astype(np.int64)),
-        behind_count=len(inside),
-        behind_below=int((found["phy_offset"][inside] < expectation.log_begin).sum()),
-        taken=int((np.append(inside, -1) != np.arange(end, end + len(inside) + 1)).argmax()),
-        beyond=len(behind) - len(inside),
+        after_end=_after_end(
+            np.flatnonzero(valid[end:] & ~_is_pre_blank(found[end:])) + end, end, found, expectation.log
+        ),
         ext_places=ext,
         delivery_hashes=hashes,
         unproven=int(expectation.fillers[begin:end].sum()),
         last_is_pre_blank=bool(len(last_valid)) and bool(_is_pre_blank(found[last_valid])[0]),
         all_zero=bool(_is_zero(found).all()),
+    )
+
+
+def _after_end(places: Int64s, end: int, found: Structs, log: LogExtent) -> UnitsAfterEnd:
+    offsets = found["phy_offset"][places].astype(np.int64)
+    inside = places[offsets < log.end]
+    shown = inside[:MOST_FAULTS]
+    return UnitsAfterEnd(
+        shown,
+        found["phy_offset"][shown].astype(np.int64),
+        found["size"][shown].astype(np.int64),
+        count=len(inside),
+        below_log=int((offsets < log.begin).sum()),
+        taken=int((np.append(inside, -1) != np.arange(end, end + len(inside) + 1)).argmax()),
+        beyond_log=len(places) - len(inside),
     )
 
 
@@ -177,8 +188,8 @@ def _check_head(expectation: Expectation, found: Structs, faults: _Faults) -> in
     """Notes what may not lie in front of the queue's own units; returns how many units of messages that are gone do."""
     head = found[: expectation.begin]
     valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
-    pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < expectation.log_begin)
-    below |= valid & inside(head["phy_offset"], expectation.damaged)
+    pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < expectation.log.begin)
+    below |= valid & expectation.log.lost(head["phy_offset"])
     faults.add("missing_unit", np.flatnonzero(zero), blank=True)
     faults.add("extra_unit", np.flatnonzero(valid & ~pre_blank & ~below))
     faults.add("wrong_offset", np.flatnonzero(negative), blank=True)

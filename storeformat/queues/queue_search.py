@@ -30,14 +30,14 @@ class Boundary(Enum):
 
 
 @dataclass(frozen=True)
-class QueueFile:
+class FileUnits:
     """One file of a queue: the queue offset of its first unit, and all its units, unwritten ones too."""
 
     first_queue_offset: int
     units: Structs
 
 
-def queue_end(files: Sequence[QueueFile]) -> int:
+def queue_end(files: Sequence[FileUnits]) -> int:
     """Returns the queue offset behind the last unit, as recovery finds it: at the first invalid one from the third-last
     file on.
     """
@@ -50,7 +50,7 @@ def queue_end(files: Sequence[QueueFile]) -> int:
     return end
 
 
-def min_offset(files: Sequence[QueueFile], end: int, min_phy_offset: int, *, search: bool) -> int:
+def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, search: bool) -> int:
     """Returns the queue offset of the first message that the log still holds, as a broker computes it when it starts.
 
     0 where the broker finds none in the first file. Brokers that ``search`` (5.0.0 and later) let a queue whose last
@@ -79,7 +79,7 @@ def roll_next_file(queue_offset: int, file_size: int) -> int:
 
 
 def offset_by_time(
-    files: Sequence[QueueFile],
+    files: Sequence[FileUnits],
     timestamp: int,
     boundary: Boundary,
     store_time: StoreTime,
@@ -107,7 +107,7 @@ def offset_by_time(
 
 
 def offset_by_modified_time(
-    files: Sequence[QueueFile],
+    files: Sequence[FileUnits],
     modified: Sequence[int],
     timestamp: int,
     store_time: StoreTime,
@@ -197,11 +197,11 @@ def _in_file(search: _Search, low: int, timestamp: int, boundary: Boundary, firs
 
 
 def _file_by_store_time(
-    files: Sequence[QueueFile], timestamp: int, boundary: Boundary, store_time: StoreTime
+    files: Sequence[FileUnits], timestamp: int, boundary: Boundary, store_time: StoreTime
 ) -> int | None:
     """Returns the number of the file to search in (MappedFileQueue#getConsumeQueueMappedFileByTime)."""
 
-    def time_of(file: QueueFile, place: int) -> int:
+    def time_of(file: FileUnits, place: int) -> int:
         unit = file.units[place]
         time = store_time(int(unit["phy_offset"]), int(unit["size"]))
         return time if time > 0 else -1
@@ -233,7 +233,7 @@ def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
     return next((place for place in (low, high) if phy_offsets[place] >= min_phy_offset), -1)
 
 
-def _file_of(files: Sequence[QueueFile], queue_offset: int) -> int:
+def _file_of(files: Sequence[FileUnits], queue_offset: int) -> int:
     """Returns the number of the file that holds a queue offset."""
     number = len(files) - 1
     while number > 0 and files[number].first_queue_offset > queue_offset:

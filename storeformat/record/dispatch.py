@@ -93,8 +93,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 def dispatched(block: RecordBlock) -> Bools:
     """Returns which records go to a consume queue."""
-    kind = block.heads.sys_flag & m.TRANSACTION_MASK
-    return block.genuine & ((kind == m.TRANSACTION_NONE) | (kind == m.TRANSACTION_COMMIT))
+    return block.genuine & m.is_queued(block.heads.sys_flag)
 
 
 def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:

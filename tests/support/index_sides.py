@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from storeformat.arrays import LogExtent
 from storeformat.index import index_file
 from storeformat.index.alignment import FileContext
 from storeformat.index.entries import ROW, Rows
@@ -40,5 +41,5 @@ def file_of(entries: list[Entry]) -> bytearray:
 def compare(
     content: bytearray, log: list[Entry], *, begin: int = 0, end: int = 1 << 40, tags: bool = False
 ) -> IndexComparison:
-    context = FileContext(begin, end, None, growing=False, with_tags=tags)
+    context = FileContext(LogExtent(begin, end), None, growing=False, with_tags=tags)
     return compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context)

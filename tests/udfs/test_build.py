@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from udfs.build import PlannedQueueFile, PlannedQueueFiles
+from udfs.staged_files import Slices
 
 counts_of_files = st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=4), max_size=20)
 
@@ -25,17 +26,18 @@ def queue_files(counts: list[list[int]]) -> PlannedQueueFiles:
         first_queue_offsets=np.arange(len(counts)) * 1_000,
         pre_blanks=np.zeros(len(counts), np.int32),
         edges=np.cumsum([0, *map(len, counts)]).astype(np.int32),
-        sources=("a.units", "b.units", "c.units"),
-        path_of=(np.arange(len(flat)) % 3).astype(np.int32),
-        begins=np.arange(len(flat), dtype=np.int32),
-        counts=np.array(flat, np.int32),
+        slices=Slices(
+            sources=("a.units", "b.units", "c.units"),
+            source_of=(np.arange(len(flat)) % 3).astype(np.int32),
+            begins=np.arange(len(flat), dtype=np.int32),
+            counts=np.array(flat, np.int32),
+        ),
         fillers=np.zeros(len(flat), bool),
     )
 
 
 def said(file: PlannedQueueFile) -> tuple[str, list[tuple[str, int, int]]]:
-    sources = [file.sources[number] for number in file.path_of.tolist()]
-    return file.path, list(zip(sources, file.begins.tolist(), file.counts.tolist(), strict=True))
+    return file.path, list(file.slices)
 
 
 @given(counts=counts_of_files, most_files=st.integers(1, 8), units=st.integers(1, 200))
@@ -53,7 +55,7 @@ def test_batches_are_all_files_in_their_order(counts: list[list[int]], most_file
 
 def test_a_file_takes_along_only_the_sources_it_has() -> None:
     files = queue_files([[1, 2], [3], [4, 5, 6, 7]])
-    assert [file.sources for file in files] == [
+    assert [file.slices.sources for file in files] == [
         ("a.units", "b.units"),
         ("c.units",),
         ("a.units", "b.units", "c.units"),

@@ -15,7 +15,6 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.store.layout import StoreLayout
 from udfs.batch_queues import BatchRuns
-from udfs.build import PlannedQueueFile
 from udfs.scan import SplitScan
 from udfs.staged_runs import Runs
 
@@ -42,9 +41,7 @@ def planned_index(*scans: SplitScan) -> tuple[planning.IndexPlan, list[tuple[lis
     """
     layout = replace(StoreLayout(), max_index_num=5)
     plan = planning.plan_index_files(scans, layout, lambda path, row: BEGIN + 1000 * int(path[1:]) + row)
-    return plan, [
-        (list(zip(file.sources, file.begins, file.counts, strict=True)), file.previous) for file in plan.files
-    ]
+    return plan, [(list(file.slices), file.previous) for file in plan.files]
 
 
 def test_a_log_without_records_has_no_index() -> None:
@@ -117,12 +114,12 @@ def test_units_of_batch_queues_lie_one_behind_the_other() -> None:
         batch_scan("s1", (0, 0, 0, 2, 1), (1, 5, 2, 4, 0)),
         batch_scan("s2", (1, 0, 0, 5, 0), topics=(b"B", b"A")),
     )
-    assert [(file.path, file.sources, file.begins, file.counts) for file in plan.files] == [
-        ("batchconsumequeue/A/0/00000000000000000000", ("s1", "s2"), (0, 0), (2, 1)),
-        ("batchconsumequeue/A/0/00000000000000000138", ("s2",), (1,), (3,)),
-        ("batchconsumequeue/A/0/00000000000000000276", ("s2",), (4,), (1,)),
-        ("batchconsumequeue/B/5/00000000000000000000", ("s1",), (2,), (3,)),
-        ("batchconsumequeue/B/5/00000000000000000138", ("s1",), (5,), (1,)),
+    assert [(file.path, list(file.slices)) for file in plan.files] == [
+        ("batchconsumequeue/A/0/00000000000000000000", [("s1", 0, 2), ("s2", 0, 1)]),
+        ("batchconsumequeue/A/0/00000000000000000138", [("s2", 1, 3)]),
+        ("batchconsumequeue/A/0/00000000000000000276", [("s2", 4, 1)]),
+        ("batchconsumequeue/B/5/00000000000000000000", [("s1", 2, 3)]),
+        ("batchconsumequeue/B/5/00000000000000000138", [("s1", 5, 1)]),
     ]
     assert (plan.queues, plan.units, plan.complete, plan.offset_sum) == (2, 11, True, 14)
 
@@ -133,7 +130,7 @@ def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
         batch_scan("s2", (0, 0, 0, 1, 0)),
     )
     (file,) = plan.files
-    assert (file.sources, file.begins, file.counts) == (("s1", "s2"), (4, 0), (2, 1))
+    assert list(file.slices) == [("s1", 4, 2), ("s2", 0, 1)]
     assert (plan.queues, plan.units, plan.complete) == (1, 3, False)
 
 
@@ -162,11 +159,6 @@ def queue_scan(
     )
 
 
-def slices(file: PlannedQueueFile) -> list[tuple[str, int, int]]:
-    sources = [file.sources[number] for number in file.path_of.tolist()]
-    return list(zip(sources, file.begins.tolist(), file.counts.tolist(), strict=True))
-
-
 def planned(scans: list[SplitScan], layout: StoreLayout, **marks: Any) -> planning.QueuesPlan:
     return planning.plan_queue_files(replace(all_runs(scans), **marks), scans, layout)
 
@@ -180,7 +172,7 @@ def test_units_of_queues_lie_at_their_queue_offsets() -> None:
         [queue_scan("s1", (1, 3, 5, 2, 10), (0, 0, 0, 3, 0)), queue_scan("s2", (0, 3, 7, 2, 40), topics=(b"B",))],
         LAYOUT,
     )
-    assert [(file.path, file.pre_blanks, slices(file)) for file in plan.files] == [
+    assert [(file.path, file.pre_blanks, list(file.slices)) for file in plan.files] == [
         ("consumequeue/A/0/00000000000000000000", 0, [("s1", 0, 3)]),
         ("consumequeue/B/3/00000000000000000080", 1, [("s1", 10, 2), ("s2", 40, 1)]),
         ("consumequeue/B/3/00000000000000000160", 0, [("s2", 41, 1)]),
@@ -206,7 +198,7 @@ def test_fillers_are_units_and_no_whole_queue() -> None:
     after_loss = np.array([False, True])
     plan = planned([queue_scan("s", (0, 0, 0, 1, 0), (0, 0, 3, 1, 1))], LAYOUT, after_loss=after_loss)
     (file,) = plan.files
-    assert slices(file) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]
+    assert list(file.slices) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]
     assert file.fillers.tolist() == [False, True, False]
     assert (plan.units, plan.complete) == (4, False)
 
@@ -223,12 +215,12 @@ def test_queue_ext_counts_what_each_queue_was_given() -> None:
         (1, 1, 9, 1, 7),
     )
     plan = planned([queue_scan("s", *rows, light=(False, False, False, False, True, False))], layout)
-    assert [(file.path, file.begins, file.counts, file.closed) for file in plan.ext_files] == [
-        ("consumequeue_ext/A/0/00000000000000000000", (0, 8), (2, 1), False),
-        ("consumequeue_ext/B/1/00000000000000000000", (2,), (3,), True),
-        ("consumequeue_ext/B/1/00000000000000000064", (5, 7), (1, 1), False),
+    assert [(file.path, list(file.slices), file.closed) for file in plan.ext_files] == [
+        ("consumequeue_ext/A/0/00000000000000000000", [("s", 0, 2), ("s", 8, 1)], False),
+        ("consumequeue_ext/B/1/00000000000000000000", [("s", 2, 3)], True),
+        ("consumequeue_ext/B/1/00000000000000000064", [("s", 5, 1), ("s", 7, 1)], False),
     ]
-    assert {path for file in plan.ext_files for path in file.times_paths} == {"s.times"}
+    assert [file.times_of for file in plan.ext_files] == [{"s": "s.times"}] * 3
     numbers = plan.files.ext_begins
     assert numbers is not None
     assert [file.path.split("/")[1:3] for file in plan.files] == [["A", "0"], ["B", "1"], ["B", "1"]]

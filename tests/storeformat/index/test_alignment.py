@@ -7,8 +7,9 @@ import struct
 import pytest
 from support.index_sides import CAPACITY, ENTRIES_AT, SLOTS, Entry, compare, file_of, rows_of
 
+from storeformat.arrays import LogExtent
 from storeformat.index import alignment, index_check, index_file
-from storeformat.index.alignment import FileContext, Gap, keys_in
+from storeformat.index.alignment import FileContext, OmittedRows, keys_in
 from storeformat.index.entries import TAG_MARK, hashes_of
 from storeformat.index.index_check import IndexComparison, IndexFault, compare_index_file
 
@@ -83,7 +84,7 @@ def test_an_entry_of_a_later_record_where_the_next_ones_go_on_is_wrong(last: boo
 
 def test_a_last_entry_of_a_later_record_leaves_a_gap() -> None:
     found = compare(file_of([*KEYS[:2], KEYS[5]]), KEYS)
-    assert (found.counts, found.gaps, found.rows_end) == ({}, [Gap(2, 5, with_tags=False)], 6)
+    assert (found.counts, found.gaps, found.rows_end) == ({}, [OmittedRows(2, 5, with_tags=False)], 6)
 
 
 def test_a_file_that_is_older_than_the_log() -> None:
@@ -97,7 +98,7 @@ def test_a_file_without_entries(previous: int | None) -> None:
     """A broker makes one for a record without keys behind a full file; it begins at the end of that."""
     content = bytearray(index_file.index_file_size(SLOTS, CAPACITY))
     content[:40] = struct.pack(">qqqqii", T, T, 700, 700, 0, 1)
-    context = FileContext(0, 1 << 40, previous, growing=False, with_tags=False)
+    context = FileContext(LogExtent(0, 1 << 40), previous, growing=False, with_tags=False)
     found = compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(KEYS), context)
     assert (found.entries, found.compared, found.rows_begin, found.last_offset) == (0, 0, -1, -1)
     names = [] if previous != T + 1 else ["begin_timestamp", "end_timestamp"]
@@ -155,7 +156,7 @@ def test_an_upgrade_within_a_file(expected_first: bool) -> None:
 def test_tags_that_are_missing_behind_the_upgrade_are_gaps() -> None:
     found = compare(file_of([*WITH_TAGS[:2], key(2), *WITH_TAGS[4:6], key(4)]), WITH_TAGS, tags=True)
     assert (found.counts, found.absent_tags, found.rows_end) == ({}, 0, 7)
-    assert found.gaps == [Gap(3, 4, with_tags=True)]
+    assert found.gaps == [OmittedRows(3, 4, with_tags=True)]
 
 
 def test_a_file_before_the_upgrade_has_no_tags() -> None:
@@ -258,7 +259,7 @@ def test_entries_of_messages_that_damage_took(gone: range, chunk: int, monkeypat
     monkeypatch.setattr(index_check, "CHUNK", chunk)
     content = file_of(KEYS)
     context = FileContext(
-        0, 1 << 40, None, growing=False, with_tags=False, damaged=((100 * gone.start, 100 * gone.stop - 50),)
+        LogExtent(0, 1 << 40, ((100 * gone.start, 100 * gone.stop - 50),)), None, growing=False, with_tags=False
     )
     log = [key(record) for record in range(1, 8) if record not in gone]
     found = compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context)

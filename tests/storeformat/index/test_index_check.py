@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.index_sides import CAPACITY, ENTRIES_AT, SLOTS, Entry, compare, file_of, rows_of
 
+from storeformat.arrays import LogExtent
 from storeformat.index import index_file
-from storeformat.index.alignment import FileContext, Gap, keys_in
+from storeformat.index.alignment import FileContext, OmittedRows, keys_in
 from storeformat.index.entries import TAG_MARK
 from storeformat.index.index_check import IndexComparison, IndexFault, compare_index_file
 
@@ -112,7 +113,7 @@ def test_records_that_damage_took(groups: list[list[Entry]], data: st.DataObject
     if not kept:
         return
     context = FileContext(
-        0, 1 << 40, None, growing=False, with_tags=False, damaged=((groups[begin][0][1], groups[end - 1][0][1] + 1),)
+        LogExtent(0, 1 << 40, ((groups[begin][0][1], groups[end - 1][0][1] + 1),)), None, growing=False, with_tags=False
     )
     content = file_of(flat(groups))
     found = compare_index_file(
@@ -199,7 +200,7 @@ def test_the_first_time_is_counted_from_the_end_of_the_file_before(
     made_after: int, said: int | None, expected: int | None
 ) -> None:
     content = second_file(made_after)
-    context = FileContext(0, 1 << 40, said, growing=False, with_tags=False)
+    context = FileContext(LogExtent(0, 1 << 40), said, growing=False, with_tags=False)
     found = compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(LOG), context)
     assert found.first_time_diff == (T + 7_000 - made_after) // 1000
     assert found.counts == ({} if expected is None else {"wrong_entry": 1})
@@ -228,7 +229,7 @@ def test_entries_that_a_growing_file_does_not_count_yet() -> None:
     content = file_of(log)
     header = index_file.IndexHeader(T + 1_000, T + 3_000, 100, 300, hash_slot_count=2, index_count=4)
     content[:40] = header.to_bytes()
-    context = FileContext(0, 1 << 40, None, growing=True, with_tags=False)
+    context = FileContext(LogExtent(0, 1 << 40), None, growing=True, with_tags=False)
 
     def found() -> IndexComparison:
         return compare_index_file(
@@ -246,8 +247,8 @@ def test_entries_that_a_growing_file_does_not_count_yet() -> None:
 
 def test_gap_counts_tags_only_where_they_are_expected() -> None:
     log = [(1, 100, 0), (2 | TAG_MARK, 100, 0), (3, 200, 0)]
-    assert keys_in(Gap(0, 3, with_tags=True), rows_of(log), 5)[0] == 3
-    assert keys_in(Gap(0, 3, with_tags=False), rows_of(log), 5) == (
+    assert keys_in(OmittedRows(0, 3, with_tags=True), rows_of(log), 5)[0] == 3
+    assert keys_in(OmittedRows(0, 3, with_tags=False), rows_of(log), 5) == (
         2,
         [{"key_hash": 1, "phy_offset": 100}, {"key_hash": 3, "phy_offset": 200}],
     )

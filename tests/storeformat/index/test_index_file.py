@@ -14,6 +14,7 @@ from support import golden
 
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.index import index_file as ix
+from storeformat.kernels import active
 from storeformat.storage import extents, files
 
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -163,24 +164,6 @@ def test_a_full_file_counts_to_its_configured_number() -> None:
     assert build([entries], 3, 5)[0].index_count == 5
     with pytest.raises(TotalsDisagree, match="found 5"):
         build([entries, columns([(1, 1, 1)])], 3, 5)
-
-
-def test_many_entries_in_few_slots_and_few_in_many() -> None:
-    rng = np.random.default_rng(11)
-    for slots, values in ((100_003, 1 << 31), (7, 1 << 31), (100_003, 50)):
-        hashes = rng.integers(0, values, 300_000, dtype=np.int64).astype(np.int32)
-        table = np.zeros(slots, dtype=np.int32)
-        links = [
-            ix.link_entries(ix.key_slots(hashes[begin : begin + 70_000], slots), begin + 1, table)
-            for begin in range(0, len(hashes), 70_000)
-        ]
-        newest = dict[int, int]()
-        expected = []
-        for number, slot in enumerate((hashes % slots).tolist(), 1):
-            expected.append(newest.get(slot, 0))
-            newest[slot] = number
-        assert np.concatenate(links).tolist() == expected
-        assert {slot: number for slot, number in enumerate(table.tolist()) if number} == newest
 
 
 def test_sizes() -> None:
@@ -353,7 +336,8 @@ def test_links_of_a_real_file_follow_from_its_hashes() -> None:
         content = path.read_bytes()
         header = ix.parse_header(content)
         entries = ix.parse_entries(content[ix.entries_position(slots) :])[1 : header.index_count]
-        table = np.zeros(slots, dtype=np.int32)
-        links = ix.link_entries(ix.key_slots(entries["key_hash"].astype(np.int32), slots), 1, table)
-        assert links.tolist() == entries["prev_index"].tolist()
+        table, packed = np.zeros(slots, dtype=np.int32), np.zeros(len(entries), ix.ENTRY)
+        zeros = np.zeros(len(entries), np.int64)
+        active().put_entries(entries["key_hash"].astype(np.int32), zeros, zeros, 0, 1, table, packed)
+        assert packed["prev_index"].tolist() == entries["prev_index"].tolist()
         assert table.tolist() == ix.parse_slots(content, slots).tolist()

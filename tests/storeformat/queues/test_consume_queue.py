@@ -47,7 +47,11 @@ def cut(offsets: list[int], cuts: set[int]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def assemble(plan: cq.QueuePlan, files: cq.FilePlan, first_messages: list[int], per_file: int) -> dict[int, list[int]]:
+def build_file(file_size: int, pre_blanks: int, pieces: list[bytes]) -> bytes:
+    return b"".join(cq.file_pieces(file_size, pre_blanks, pieces)).ljust(file_size, b"\0")
+
+
+def assemble(plan: cq.PlacedRuns, files: cq.FilePlan, first_messages: list[int], per_file: int) -> dict[int, list[int]]:
     """Message numbers by queue and position, put together from the files of a plan; 0 beyond the end."""
     queues: dict[int, list[int]] = {}
     for number, queue in enumerate(files.queue.tolist()):
@@ -96,7 +100,7 @@ def test_placement_is_that_of_one_put_after_the_other(
             firsts.append(first)
             counts.append(count)
             first_messages.append(message)
-    plan = cq.plan_queues(owners, firsts, counts)
+    plan = cq.place_runs(owners, firsts, counts)
     found = assemble(plan, cq.plan_files(plan, per_file * cq.UNIT_SIZE), first_messages, per_file)
     assert found == expected
     for number, queue in enumerate(plan.queues.tolist()):
@@ -106,19 +110,19 @@ def test_placement_is_that_of_one_put_after_the_other(
 
 
 def test_no_runs_make_no_files() -> None:
-    plan = cq.plan_queues([], [], [])
+    plan = cq.place_runs([], [], [])
     assert len(plan.queues) == 0
     assert len(cq.plan_files(plan, 1000).queue) == 0
 
 
 def test_a_queue_that_ends_with_its_file_has_no_further_one() -> None:
-    files = cq.plan_files(cq.plan_queues([0], [0], [100]), 50 * cq.UNIT_SIZE)
+    files = cq.plan_files(cq.place_runs([0], [0], [100]), 50 * cq.UNIT_SIZE)
     assert files.first_queue_offset.tolist() == [0, 50]
     assert files.count.tolist() == [50, 50]
 
 
 def test_head_of_a_queue_whose_first_messages_are_gone() -> None:
-    plan = cq.plan_queues([4], [137], [20])
+    plan = cq.place_runs([4], [137], [20])
     files = cq.plan_files(plan, 50 * cq.UNIT_SIZE)
     assert files.first_queue_offset.tolist() == [100, 150]
     assert files.pre_blanks.tolist() == [37, 0]
@@ -127,7 +131,7 @@ def test_head_of_a_queue_whose_first_messages_are_gone() -> None:
 
 def test_notes_say_what_was_left_out() -> None:
     # first life 0-4; second life 0-2, then 1 again (late), then 7 (shifted to 3), then one below zero
-    plan = cq.plan_queues([1] * 5, [0, 0, 1, 7, -1], [5, 3, 1, 2, 1])
+    plan = cq.place_runs([1] * 5, [0, 0, 1, 7, -1], [5, 3, 1, 2, 1])
     assert plan.earlier_lives.tolist() == [5]
     assert plan.dropped.tolist() == [2]
     assert plan.shifted.tolist() == [2]
@@ -137,8 +141,8 @@ def test_notes_say_what_was_left_out() -> None:
 
 def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
     runs = ([7] * 3, [10, 20, 25], [5, 2, 4])
-    assert cq.plan_queues(*runs).end.tolist() == [21], "a broker leaves no gap"
-    plan = cq.plan_queues(*runs, after_damage=[False, True, False])
+    assert cq.place_runs(*runs).end.tolist() == [21], "a broker leaves no gap"
+    plan = cq.place_runs(*runs, after_damage=[False, True, False])
     assert plan.position.tolist() == [10, 20, 22]
     assert plan.fill.tolist() == [0, 5, 0]
     files = cq.plan_files(plan, 8 * cq.UNIT_SIZE)
@@ -151,7 +155,7 @@ def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
 
 
 def test_a_queue_whose_first_messages_are_lost_is_filled_from_its_begin() -> None:
-    plan = cq.plan_queues([7, 7], [3, 9], [2, 1], after_damage=[True, True])
+    plan = cq.place_runs([7, 7], [3, 9], [2, 1], after_damage=[True, True])
     assert plan.first.tolist() == [0]
     assert plan.position.tolist() == [3, 9]
     assert plan.fill.tolist() == [3, 4]
@@ -161,7 +165,7 @@ def test_a_queue_whose_first_messages_are_lost_is_filled_from_its_begin() -> Non
 
 
 def test_a_queue_shifted_before_the_damage_stays_shifted() -> None:
-    plan = cq.plan_queues([7] * 3, [0, 5, 20], [3, 2, 1], after_damage=[False, False, True])
+    plan = cq.place_runs([7] * 3, [0, 5, 20], [3, 2, 1], after_damage=[False, False, True])
     assert plan.position.tolist() == [0, 3, 18]  # 13 messages lost, shift of 2 kept
     assert plan.fill.tolist() == [0, 0, 13]
 
@@ -178,13 +182,13 @@ def test_filled_gaps_do_not_depend_on_cuts(runs: list[tuple[int, int]], data: st
         halves += [(first + at, count - at, message + at, damaged and not at)] if at < count else []
     results = []
     for parts in (pieces, halves):
-        plan = cq.plan_queues([0] * len(parts), *np.array(parts)[:, :2].T, [part[3] for part in parts])
+        plan = cq.place_runs([0] * len(parts), *np.array(parts)[:, :2].T, [part[3] for part in parts])
         results.append(assemble(plan, cq.plan_files(plan, 140), [part[2] for part in parts], 7))
     assert results[0] == results[1]
 
 
 def test_queue_offsets_that_no_file_can_hold() -> None:
-    plan = cq.plan_queues([0, 0, 1], [3, 1 << 60, (1 << 63) - 5], [2, 4, 3])
+    plan = cq.place_runs([0, 0, 1], [3, 1 << 60, (1 << 63) - 5], [2, 4, 3])
     assert plan.end.tolist() == [5, 0]
     assert plan.dropped.tolist() == [4, 3]
     assert cq.plan_files(plan, 1000).queue.tolist() == [0]
@@ -192,7 +196,7 @@ def test_queue_offsets_that_no_file_can_hold() -> None:
 
 def test_runs_out_of_order_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="sorted"):
-        cq.plan_queues([1, 0], [0, 0], [1, 1])
+        cq.place_runs([1, 0], [0, 0], [1, 1])
 
 
 @pytest.mark.parametrize(("configured", "size"), [(6_000_000, 6_000_000), (1000, 1000), (1001, 1020), (1, 20)])
@@ -217,18 +221,18 @@ def test_unit_of_a_real_broker() -> None:
 
 def test_pieces_that_do_not_fit_are_a_defect() -> None:
     with pytest.raises(TotalsDisagree):
-        cq.build_file(40, 1, [bytes(40)])
+        build_file(40, 1, [bytes(40)])
     with pytest.raises(TotalsDisagree):
-        cq.build_file(100, 0, [bytes(21)])
+        build_file(100, 0, [bytes(21)])
 
 
 def test_what_recovery_accepts() -> None:
-    units = cq.parse_units(cq.build_file(160, 2, [cq.pack_units([5, 9], [4, 4], [0, -1]).tobytes()]) + b"cut")
+    units = cq.parse_units(build_file(160, 2, [cq.pack_units([5, 9], [4, 4], [0, -1]).tobytes()]) + b"cut")
     assert cq.is_valid(units).tolist() == [True] * 4 + [False] * 4
     assert cq.is_pre_blank(units).tolist() == [True] * 2 + [False] * 6
     assert cq.written_units(units) == 4
     assert cq.written_units(units[:4]) == 4
-    assert cq.filler_units(units[3:4].tobytes(), 3) == units[3:4].tobytes() * 3
+    assert cq.filler_units(units[3:4], 3).tobytes() == units[3:4].tobytes() * 3
 
 
 @pytest.mark.golden
@@ -250,7 +254,7 @@ def test_files_rebuilt_from_the_units_of_real_brokers(store: golden.GoldenStore)
             owners.append(number)
             firsts.append(first + start)
             contents.append(units[start:stop].tobytes())
-    plan = cq.plan_queues(owners, firsts, [len(content) // cq.UNIT_SIZE for content in contents])
+    plan = cq.place_runs(owners, firsts, [len(content) // cq.UNIT_SIZE for content in contents])
     files = cq.plan_files(plan, file_size)
     built = {}
     for number, queue in enumerate(files.queue):
@@ -260,13 +264,13 @@ def test_files_rebuilt_from_the_units_of_real_brokers(store: golden.GoldenStore)
             for begin in [int(files.run_begin[piece])]
         ]
         path = directories[queue] / layout.file_name(int(files.first_queue_offset[number]) * cq.UNIT_SIZE)
-        built[path] = cq.build_file(file_size, int(files.pre_blanks[number]), pieces)
+        built[path] = build_file(file_size, int(files.pre_blanks[number]), pieces)
     expected = {path: path.read_bytes() for directory in directories for path in directory.iterdir()}
     assert sorted(built) == sorted(expected)
     assert [path for path in expected if built[path] != expected[path]] == []
 
 
 def test_plans_travel_to_tasks() -> None:
-    plan = cq.plan_queues([0], [3], [4])
+    plan = cq.place_runs([0], [3], [4])
     again = pickle.loads(pickle.dumps(plan))
     assert again.position.tolist() == [3]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from storeformat.arrays import Structs
+from storeformat.arrays import LogExtent, Structs
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.queue_check import Expectation, UnitComparison, compare_units, with_wrong_tags_codes
 
@@ -28,12 +28,17 @@ def array(units: list[Unit]) -> Structs:
 
 def expected(**changes: Any) -> Expectation:
     units = array([ZERO] * 2 + OWN + [ZERO] * 4)
-    return replace(Expectation(units, 2, 6, np.zeros(10, bool), 500, 2000), **changes)
+    return replace(Expectation(units, 2, 6, np.zeros(10, bool), LogExtent(500, 2000)), **changes)
 
 
 def compare(changed: dict[int, Unit], **changes: Any) -> UnitComparison:
     """The comparison of a healthy file in which some places are changed."""
     return compare_units(expected(**changes), array([changed.get(place, unit) for place, unit in enumerate(HEALTHY)]))
+
+
+def after_end(found: UnitComparison) -> tuple[int, int, int, int]:
+    units = found.after_end
+    return units.count, units.below_log, units.taken, units.beyond_log
 
 
 def fields(unit: Unit | None) -> dict[str, int] | None:
@@ -44,9 +49,14 @@ def test_a_healthy_file() -> None:
     found = compare({})
     assert (found.faults, found.counts) == ((), {})
     assert (found.compared, found.lagging, found.last_present, found.old, found.unproven) == (4, 0, 1300, 0, 0)
-    assert (found.behind_count, found.behind_below, found.taken, found.beyond) == (0, 0, 0, 0)
+    assert (found.after_end.count, found.after_end.below_log, found.after_end.taken, found.after_end.beyond_log) == (
+        0,
+        0,
+        0,
+        0,
+    )
     assert (found.last_is_pre_blank, found.all_zero) == (False, False)
-    assert len(found.ext_places) == len(found.delivery_hashes) == len(found.behind.places) == 0
+    assert len(found.ext_places) == len(found.delivery_hashes) == len(found.after_end.places) == 0
 
 
 @pytest.mark.parametrize(
@@ -65,7 +75,7 @@ def test_a_healthy_file() -> None:
     ],
 )
 def test_in_front_of_the_queue(unit: Unit, cause: str | None, want: Unit | None) -> None:
-    found = compare({1: unit}, damaged=((700, 800),))
+    found = compare({1: unit}, log=LogExtent(500, 2000, ((700, 800),)))
     assert found.counts == ({cause: 1} if cause else {})
     assert [(fault.position, fault.cause) for fault in found.faults] == ([(20, cause)] if cause else [])
     assert found.old == (cause is None and unit != PRE_BLANK)
@@ -154,22 +164,31 @@ def test_units_that_were_not_dispatched_yet_need_not_be_there(dispatched: int | 
 def test_old_units_behind_the_end() -> None:
     found = compare({6: (499, 10, 0), 7: (1999, 11, 0), 9: (600, 12, 0)})
     assert found.counts == {}
-    assert found.behind.places.tolist() == [6, 7, 9]
-    assert found.behind.phy_offsets.tolist() == [499, 1999, 600]
-    assert found.behind.sizes.tolist() == [10, 11, 12]
-    assert (found.behind_count, found.behind_below, found.taken, found.beyond) == (3, 1, 2, 0)
+    assert found.after_end.places.tolist() == [6, 7, 9]
+    assert found.after_end.phy_offsets.tolist() == [499, 1999, 600]
+    assert found.after_end.sizes.tolist() == [10, 11, 12]
+    assert (found.after_end.count, found.after_end.below_log, found.after_end.taken, found.after_end.beyond_log) == (
+        3,
+        1,
+        2,
+        0,
+    )
     found = compare({6: PRE_BLANK, 7: (2000, 10, 0), 8: (1999, 10, 0), 9: (1999, 0, 0)})
-    assert (found.behind.places.tolist(), found.taken, found.beyond) == ([8], 0, 1)
-    assert compare(dict.fromkeys(range(6, 10), (600, 10, 0))).taken == 4
-    whole_file = compare_units(Expectation(array([ZERO]), 0, 0, np.zeros(1, bool), 500, 2000), array([(600, 10, 0)]))
-    assert (whole_file.behind_count, whole_file.taken) == (1, 1)
+    assert (found.after_end.places.tolist(), found.after_end.taken, found.after_end.beyond_log) == ([8], 0, 1)
+    assert compare(dict.fromkeys(range(6, 10), (600, 10, 0))).after_end.taken == 4
+    whole_file = compare_units(
+        Expectation(array([ZERO]), 0, 0, np.zeros(1, bool), LogExtent(500, 2000)), array([(600, 10, 0)])
+    )
+    assert (whole_file.after_end.count, whole_file.after_end.taken) == (1, 1)
 
 
 def test_old_units_are_counted_all_and_shown_up_to_a_thousand() -> None:
     units = array([(10 * n, 10, 0) for n in range(50, 1051)])
-    comparison = compare_units(Expectation(array([ZERO] * 1001), 0, 0, np.zeros(1001, bool), 500, 1 << 40), units)
-    assert (comparison.behind_count, comparison.taken, comparison.counts) == (1001, 1001, {})
-    assert comparison.behind.places.tolist() == list(range(1000))
+    comparison = compare_units(
+        Expectation(array([ZERO] * 1001), 0, 0, np.zeros(1001, bool), LogExtent(500, 1 << 40)), units
+    )
+    assert (comparison.after_end.count, comparison.after_end.taken, comparison.counts) == (1001, 1001, {})
+    assert comparison.after_end.places.tolist() == list(range(1000))
 
 
 def test_damage_leaves_places_for_anything_that_a_broker_accepts() -> None:
@@ -197,7 +216,7 @@ def test_faults_are_counted_all_and_shown_in_order_up_to_a_thousand() -> None:
     found = units.copy()
     found["size"][1:] = 9
     found["phy_offset"][-1] += 1
-    comparison = compare_units(Expectation(units, 0, 1501, np.zeros(1501, bool), 0, 1 << 40), found)
+    comparison = compare_units(Expectation(units, 0, 1501, np.zeros(1501, bool), LogExtent(0, 1 << 40)), found)
     assert comparison.counts == {"wrong_size": 1499, "wrong_offset": 1}
     assert [fault.position for fault in comparison.faults] == [20 * n for n in range(1, 1001)]
 
@@ -217,7 +236,7 @@ def test_faults_are_counted_all_and_shown_in_order_up_to_a_thousand() -> None:
 )
 def test_each_field_of_a_batch_queues_unit(field: str, cause: str) -> None:
     units = np.array([(1000, 100, 7, 5_000, 0, 3, -1, 0), (1100, 100, 7, 5_001, 3, 2, -1, 0)], batch_consume_queue.UNIT)
-    expectation = Expectation(units, 0, 2, np.zeros(2, bool), 500, 2000)
+    expectation = Expectation(units, 0, 2, np.zeros(2, bool), LogExtent(500, 2000))
     assert compare_units(expectation, units).compared == 2
     found = units.copy()
     found[field][1] += 1
@@ -232,7 +251,7 @@ def test_a_batch_queue_has_no_pre_blank_units() -> None:
     units[1] = (1000, 100, 7, 5_000, 0, 3, -1, 0)
     found = units.copy()
     found[0] = (0, 0x7FFFFFFF, 0, 4_000, 0, 1, -1, 0)
-    comparison = compare_units(Expectation(units, 1, 2, np.zeros(2, bool), 500, 2000), found)
+    comparison = compare_units(Expectation(units, 1, 2, np.zeros(2, bool), LogExtent(500, 2000)), found)
     assert (comparison.counts, comparison.old, comparison.compared) == ({}, 1, 1)
 
 
@@ -242,5 +261,5 @@ def test_a_broker_takes_no_batch_without_messages(base: int, messages: int, acce
     units[0] = (1000, 100, 7, 5_000, 0, 3, -1, 0)
     found = units.copy()
     found[1] = (600, 100, 7, 5_000, base, messages, -1, 0)
-    comparison = compare_units(Expectation(units, 0, 1, np.zeros(2, bool), 500, 2000), found)
-    assert (comparison.counts, comparison.compared, comparison.behind_count) == ({}, 1, accepted)
+    comparison = compare_units(Expectation(units, 0, 1, np.zeros(2, bool), LogExtent(500, 2000)), found)
+    assert (comparison.counts, comparison.compared, comparison.after_end.count) == ({}, 1, accepted)

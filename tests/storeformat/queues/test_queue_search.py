@@ -16,7 +16,7 @@ from support.rebuilding import rules_of_release
 from storeformat.queues import consume_queue as cq
 from storeformat.queues.queue_search import (
     Boundary,
-    QueueFile,
+    FileUnits,
     min_offset,
     offset_by_modified_time,
     offset_by_time,
@@ -34,23 +34,24 @@ BEFORE_A_START = {
 ANSWERED = golden.stores(lambda store: "answers" in store.entry)
 
 
-def queue_of(phy_offsets: list[int], per_file: int, pre_blanks: int = 0) -> list[QueueFile]:
+def queue_of(phy_offsets: list[int], per_file: int, pre_blanks: int = 0) -> list[FileUnits]:
     """Files of a queue whose messages of 10 bytes lie at these offsets."""
-    plan = cq.plan_queues([0], [pre_blanks], [len(phy_offsets)])
-    files = cq.plan_files(plan, per_file * cq.UNIT_SIZE)
+    plan = cq.place_runs([0], [pre_blanks], [len(phy_offsets)])
+    size = per_file * cq.UNIT_SIZE
+    files = cq.plan_files(plan, size)
     units = cq.pack_units(phy_offsets, [10] * len(phy_offsets), [0] * len(phy_offsets)).tobytes()
     found = []
     for number, first in enumerate(files.first_queue_offset.tolist()):
         begin = int(files.run_begin[number])
         piece = units[begin * cq.UNIT_SIZE : (begin + int(files.count[number])) * cq.UNIT_SIZE]
-        content = cq.build_file(per_file * cq.UNIT_SIZE, int(files.pre_blanks[number]), [piece])
-        found.append(QueueFile(first, cq.parse_units(content)))
+        content = b"".join(cq.file_pieces(size, int(files.pre_blanks[number]), [piece])).ljust(size, b"\0")
+        found.append(FileUnits(first, cq.parse_units(content)))
     return found
 
 
-def real_queue(directory: Path) -> list[QueueFile]:
+def real_queue(directory: Path) -> list[FileUnits]:
     return [
-        QueueFile(int(path.name) // cq.UNIT_SIZE, cq.parse_units(path.read_bytes()))
+        FileUnits(int(path.name) // cq.UNIT_SIZE, cq.parse_units(path.read_bytes()))
         for path in sorted(directory.iterdir())
     ]
 
@@ -171,15 +172,15 @@ def test_recovery_looks_at_the_last_three_files_only() -> None:
     files = queue_of([10 * n for n in range(20)], 5)
     hole = bytearray(files[0].units.tobytes())
     hole[20:40] = bytes(20)
-    assert queue_end([QueueFile(0, cq.parse_units(hole)), *files[1:]]) == 20
-    assert queue_end([QueueFile(0, cq.parse_units(hole)), *files[1:3]]) == 1
+    assert queue_end([FileUnits(0, cq.parse_units(hole)), *files[1:]]) == 20
+    assert queue_end([FileUnits(0, cq.parse_units(hole)), *files[1:3]]) == 1
 
 
 def test_a_last_file_that_nobody_wrote() -> None:
     """A broker that was killed right after it made the file: the queue ends in front of it. A search by time that comes
     to it finds nothing to look at.
     """
-    files = [*queue_of([100, 110, 120], 3), QueueFile(3, cq.parse_units(bytes(60)))]
+    files = [*queue_of([100, 110, 120], 3), FileUnits(3, cq.parse_units(bytes(60)))]
     ends = {"begin": 0, "end": 3, "min_phy_offset": 100}
     assert queue_end(files) == 3
     for search in (False, True):

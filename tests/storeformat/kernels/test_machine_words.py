@@ -1,0 +1,38 @@
+"""Reads of several bytes at once, and the check that none of them leaves a buffer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
+
+ROOT = Path(__file__).parents[3]
+CHECKED = [
+    str(Path(__file__).with_name(f"test_{name}.py"))
+    for name in ("numba_records", "numba_values", "numpy_kernels", "numpy_walks", "numba_crc", "machine_words")
+]
+
+
+def test_a_kernel_that_reads_outside_is_caught_by_bounds_checks() -> None:
+    """The tests of the compiled kernels once more, every read checked."""
+    if os.environ.get("NUMBA_BOUNDSCHECK"):
+        from storeformat.kernels import machine_words
+
+        assert machine_words.CHECKED
+        with pytest.raises(IndexError, match="outside"):
+            machine_words.load64(np.zeros(16, np.uint8), 9)
+        return
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment |= {"NUMBA_BOUNDSCHECK": "1", "ROCKETMQ_STORE_SPARK_KERNELS": "numba"}
+    again = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not real_logs or 5.5.0", *CHECKED],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stdout[-4000:]
+    assert " passed" in again.stdout

@@ -1,0 +1,19 @@
+"""The compiled CRC against zlib's."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
+
+
+@pytest.mark.parametrize("carryless", [True, False])
+def test_crc_is_zlibs_at_every_length(carryless: bool) -> None:
+    from storeformat.kernels.numba_crc import TABLES, crc32
+
+    data = np.random.default_rng(6).integers(0, 256, 5000, np.uint8)
+    for length in (*range(300), 4096, 4999):
+        assert crc32(TABLES, data, 1, 1 + length, carryless) == zlib.crc32(data[1 : 1 + length]), length

@@ -1,0 +1,33 @@
+"""Which implementation of the kernels a process uses."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from storeformat import kernels
+from storeformat.kernels import numpy_kernels
+from storeformat.kernels.protocol import Kernels
+
+numba_kernels: Any = pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
+
+
+def test_the_implementation_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETMQ_STORE_SPARK_KERNELS", "numpy")
+    kernels.active.cache_clear()
+    assert kernels.active() is numpy_kernels
+    monkeypatch.setenv("ROCKETMQ_STORE_SPARK_KERNELS", "numba")
+    kernels.active.cache_clear()
+    assert kernels.active() is numba_kernels
+    monkeypatch.delenv("ROCKETMQ_STORE_SPARK_KERNELS")
+    monkeypatch.setitem(sys.modules, "storeformat.kernels.numba_kernels", None)  # as if numba were not installed
+    kernels.active.cache_clear()
+    assert kernels.active() is numpy_kernels
+    kernels.active.cache_clear()
+
+
+def test_both_implementations_have_every_kernel_and_nothing_else() -> None:
+    functions = {name for name in vars(Kernels) if not name.startswith("_")} | {"NAME"}
+    assert set(numpy_kernels.__all__) == set(numba_kernels.__all__) == functions
