@@ -55,7 +55,7 @@ def _real_queues(block: RecordBlock) -> set[tuple[str, int]]:
     codes = [code for code, topic in enumerate(block.topics) if topic.decode(errors="replace") in HOLDING_TOPICS]
     topics, queues = block.properties[_REAL_TOPIC], block.properties[_REAL_QUEUE]
     told = (topics.lengths > 0) & (queues.lengths > 0)
-    rows = np.flatnonzero(block.genuine & told & np.isin(block.topic_codes, codes))
+    rows = np.flatnonzero(~block.foreign & told & np.isin(block.topic_codes, codes))
     names, ids = span_texts(block.buffer, topics, rows), span_texts(block.buffer, queues, rows)
     pairs = ((name, parse_int(text)) for name, text in zip(names, ids, strict=True))
     return {(name, queue_id) for name, queue_id in pairs if queue_id is not None and 0 <= queue_id < MOST_QUEUES}

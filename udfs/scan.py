@@ -201,16 +201,16 @@ class _Dispatch:
     def add(self, block: RecordBlock) -> None:
         """Takes the records of one block."""
         totals, heads = self._totals, block.heads
-        genuine = block.genuine
-        totals["records"] += int(genuine.sum())
-        totals["record_bytes"] += int(heads.total_size[genuine].sum(dtype=np.int64))
-        foreign = np.flatnonzero(~genuine)
+        own = ~block.foreign
+        totals["records"] += int(own.sum())
+        totals["record_bytes"] += int(heads.total_size[own].sum(dtype=np.int64))
+        foreign = np.flatnonzero(block.foreign)
         self._foreign += [(int(block.offsets[row]), int(heads.total_size[row])) for row in foreign]
         room = _MOST_REFS - len(self._foreign_refs)
         self._foreign_refs += [record_ref(block, row) for row in foreign[:room].tolist()]
         self._fillers += _fillers(block)
         self._last["last_record"] = int(block.offsets[-1])
-        times = heads.store_timestamp[genuine]
+        times = heads.store_timestamp[own]
         if len(times):
             self._times = (self._times[0] if self._times else int(times[0]), int(times[-1]))
             self._recent = (*self._recent, *times[-3:].tolist())[-3:]
@@ -287,5 +287,5 @@ def _fillers(block: RecordBlock) -> list[tuple[int, int]]:
     if not codes:
         return []
     rolled_back = (block.heads.sys_flag & m.TRANSACTION_MASK) == m.TRANSACTION_ROLLBACK
-    rows = np.flatnonzero(block.genuine & rolled_back & np.isin(block.topic_codes, codes))
+    rows = np.flatnonzero(~block.foreign & rolled_back & np.isin(block.topic_codes, codes))
     return list(zip(block.offsets[rows].tolist(), block.heads.total_size[rows].tolist(), strict=True))

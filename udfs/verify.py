@@ -219,7 +219,7 @@ class FindRecords:
             with files.RangeReader(split.segment.path) as reader:
                 walk = ChainWalk(BlockWindow(reader, split.segment), split, split.first_record, self.decode_rules)
                 for block in walk:
-                    for row in np.flatnonzero(block.genuine & np.isin(block.offsets, one.offsets)).tolist():
+                    for row in np.flatnonzero(~block.foreign & np.isin(block.offsets, one.offsets)).tolist():
                         yield RecordFound(
                             int(block.offsets[row]),
                             int(block.heads.total_size[row]),

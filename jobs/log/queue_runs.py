@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s
-from storeformat.queues.consume_queue import PlacedRuns, place_runs
+from storeformat.queues.consume_queue import RunPositions, place_runs
 from storeformat.record.dispatch import topic_names
 from udfs.scan import SplitScan
 from udfs.staged_runs import Runs
@@ -34,7 +34,7 @@ class QueueRuns:
     begins_anew: Bools | None = None
     left_out: int = 0
 
-    def plan(self) -> PlacedRuns:
+    def plan(self) -> RunPositions:
         """Returns where every run goes."""
         runs = self.runs
         return place_runs(self.keys, runs.first_queue_offsets, runs.counts, self.after_loss, self.begins_anew)

@@ -32,7 +32,7 @@ def row_rules(store: OpenedStore, *, bodies: bool) -> RowRules:
 
 
 def rows_of(block: RecordBlock, rules: RowRules) -> list[dict[str, Any]]:
-    """Returns the genuine records of a block as dictionaries that JSON can hold."""
+    """Returns the records of a block, foreign ones aside, as dictionaries that JSON can hold."""
     return [plain_row(row) for row in record_batch(block, rules).to_pylist()]
 
 

@@ -106,7 +106,7 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
     )
 
 
-def _ext_numbers(plan: consume_queue.PlacedRuns, counts: Int64s, light: Bools) -> tuple[Int64s, Int64s]:
+def _ext_numbers(plan: consume_queue.RunPositions, counts: Int64s, light: Bools) -> tuple[Int64s, Int64s]:
     """Returns for each run the number in its queue's ext of its first unit, and how many it has there: all of them,
     those too that the queue drops, but none of a light run or of an earlier life.
     """
@@ -120,7 +120,7 @@ def _plan_ext_files(
     scans: Sequence[SplitScan],
     layout: StoreLayout,
     table: QueueRuns,
-    plan: consume_queue.PlacedRuns,
+    plan: consume_queue.RunPositions,
     numbers: Int64s,
     used: Int64s,
 ) -> list[PlannedExtFile]:
@@ -153,7 +153,7 @@ def _plan_ext_files(
     return made
 
 
-def _queue_notes(plan: consume_queue.PlacedRuns, names: list[str]) -> Iterator[QueueNote]:
+def _queue_notes(plan: consume_queue.RunPositions, names: list[str]) -> Iterator[QueueNote]:
     for column, note in (
         (plan.earlier_lives, "the topic was deleted and created again: messages from before that are left out"),
         (

@@ -84,7 +84,7 @@ class ChainWalk:
         Those follow a record, so a segment that begins with one was renamed or moved. And they were written whole: one
         in which a certified record begins, its body aside, is a damaged one, or a copy, whose size leads astray.
         """
-        rows = np.flatnonzero(~block.genuine)
+        rows = np.flatnonzero(block.foreign)
         if not rows.size:
             return None
         if not self._split.segment.framing.allows_foreign_records:

@@ -128,7 +128,7 @@ def judge_head(head: bytes, room: int, allowed: int) -> Verdict:
     """Returns what TOTALSIZE and MAGICCODE say: the record's size if one can begin here, else how the chain ends.
 
     ``room`` is what the segment has left, ``allowed`` what may be read of it. A BLANK must reach exactly to the end of
-    its segment: the broker does not look (STORE_FORMAT 1.4), but what a wrong one hides would be lost without a word.
+    its segment: the broker does not look, but what a wrong one hides would be lost without a word.
     """
     size = int.from_bytes(head[:4], "big", signed=True)
     magic = int.from_bytes(head[4:8], "big", signed=True)

@@ -1,7 +1,7 @@
 """Where a log ends that somebody is writing, and whether it still ends where it was found to: told by its last segment.
 
 Queues, index and checkpoint fit a log only up to one offset. A broker that finds fewer units than records never queues
-the rest, or queues it with a gap, depending on its release (STORE_FORMAT 6.7). So the offset must be exact: the sizes
+the rest, or queues it with a gap, depending on its release. So the offset must be exact: the sizes
 of the segment's records lead to it, and no record begins there.
 """
 

@@ -39,6 +39,6 @@ def record_ref(block: RecordBlock, row: int) -> RecordRef:
 
 
 def first_record_ref(block: RecordBlock) -> RecordRef | None:
-    """Returns what the first genuine record of a block says of itself; None where there is none."""
-    rows = np.flatnonzero(block.genuine)
+    """Returns what the first record of a block that is not foreign says of itself; None where there is none."""
+    rows = np.flatnonzero(~block.foreign)
     return record_ref(block, int(rows[0])) if rows.size else None

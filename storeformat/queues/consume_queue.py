@@ -65,7 +65,7 @@ def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt
 
 
 @dataclass(frozen=True)
-class PlacedRuns:
+class RunPositions:
     """Where every run of every queue goes.
 
     Per run, in the order given: the kept units are ``[skip, skip + count)`` of the run and lie at ``position`` and
@@ -97,7 +97,7 @@ def place_runs(
     counts: npt.ArrayLike,
     after_damage: npt.ArrayLike | None = None,
     begins_anew: npt.ArrayLike | None = None,
-) -> PlacedRuns:
+) -> RunPositions:
     """Returns the place of every run of every queue, by the rules in the head of this module.
 
     Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
@@ -139,7 +139,7 @@ def place_runs(
     first, end = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
     first[queue[live][heads]] = position[heads] - fill[heads]
     np.maximum.at(end, queue[live], position + kept)
-    return PlacedRuns(
+    return RunPositions(
         queues=owner[starts],
         first=first,
         end=end,
@@ -194,7 +194,7 @@ def _sum_by(group: Int64s, values: Int64s, groups: int) -> Int64s:
 class FilePlan:
     """Which files exist, in order of queue and place, and the slices of runs that each consists of.
 
-    Per file: ``queue`` (number in ``PlacedRuns.queues``), ``first_queue_offset`` of its first unit, ``pre_blanks`` at
+    Per file: ``queue`` (number in ``RunPositions.queues``), ``first_queue_offset`` of its first unit, ``pre_blanks`` at
     its head, and its slices ``[slices_begin, slices_end)``. Per slice: units ``[run_begin, run_begin + count)`` of
     ``run``, or ``count`` times the one unit at ``run_begin`` where ``filler``.
     """
@@ -210,7 +210,7 @@ class FilePlan:
     filler: Bools
 
 
-def plan_files(plan: PlacedRuns, file_size: int) -> FilePlan:
+def plan_files(plan: RunPositions, file_size: int) -> FilePlan:
     """Returns the files of ``file_size`` bytes (a multiple of 20) that hold the plan's units: none beyond a queue's
     last unit.
     """

@@ -8,7 +8,7 @@ places                   what may lie there
 before the queue's       pre-blank units, and units of messages that retention took from the log
 first unit in the log
 between first and last   exactly the units that follow from the log; where dispatch lags after a kill, zeros
-behind the last unit     zeros; or old units that a truncation or a deleted topic left (STORE_FORMAT 4.3), or
+behind the last unit     zeros; or old units that a truncation or a deleted topic left, or
                          units of records behind the part of the log that was read
 =======================  =====================================================================================
 

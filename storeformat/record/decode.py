@@ -1,6 +1,6 @@
 """Vectorised decode: (buffer, record starts) -> columns, with the first record that fails a check and why.
 
-The checks are those of ``CommitLog#checkMessageAndReturnSize`` (STORE_FORMAT 1.4) in its order, and three that the
+The checks are those of ``CommitLog#checkMessageAndReturnSize`` in its order, and three that the
 broker lacks: the record's own PHYSICALOFFSET, the property CRC where there is one, and a topic and queue id that can be
 a directory.
 """
@@ -47,7 +47,7 @@ class RecordBlock:
 
     ``positions`` are relative to the buffer, whose first byte lies at ``buffer_offset`` of the log. ``topic_codes``
     index ``topics`` (UTF-8, as Java reads them). ``properties`` holds the value spans of each name in the rules. Rows
-    whose ``heads.defect`` is FOREIGN_OFFSET are no records of this place and are stepped over.
+    whose ``heads.defect`` is FOREIGN_OFFSET are foreign records: they are stepped over and dispatched to nothing.
     """
 
     buffer: Bytes
@@ -67,9 +67,9 @@ class RecordBlock:
         return self.positions + self.buffer_offset
 
     @property
-    def genuine(self) -> Bools:
-        """False for the records of another place (ghosts)."""
-        return self.heads.defect == RecordDefect.OK
+    def foreign(self) -> Bools:
+        """Which records are foreign: sound, but with another PHYSICALOFFSET than where they lie."""
+        return self.heads.defect != RecordDefect.OK
 
     def head(self, count: int) -> RecordBlock:
         """Returns the first ``count`` records."""
@@ -212,7 +212,7 @@ def _bad_inner_batch(block: RecordBlock) -> int | None:
 
 
 def _bad_property_crc(block: RecordBlock) -> int | None:
-    """Returns the first record that ends in a property CRC which is not its own (STORE_FORMAT 1.5)."""
+    """Returns the first record that ends in a property CRC which is not its own."""
     spans = block.properties.get(m.PROPERTY_CRC)
     if spans is None:
         return None

@@ -93,7 +93,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 def dispatched(block: RecordBlock) -> Bools:
     """Returns which records go to a consume queue."""
-    return block.genuine & m.is_queued(block.heads.sys_flag)
+    return ~block.foreign & m.is_queued(block.heads.sys_flag)
 
 
 def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
@@ -190,7 +190,7 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
     if not rules.message_index_enable:
         return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
     properties = block.properties
-    indexable = block.genuine & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
+    indexable = ~block.foreign & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
     joined_topics = np.array(
         [[_joined_hash(topic, joint) for topic in block.topics] for joint in ("#", "#T#")], np.int32
     )
@@ -214,7 +214,7 @@ def from_tags(block: RecordBlock, entries: IndexEntries) -> Bools:
     of each record that has tags.
     """
     last = np.append(entries.offsets[1:] != entries.offsets[:-1], True)[: len(entries.offsets)]
-    tagged = block.heads.physical_offset[block.genuine & (block.properties[m.TAGS].lengths > 0)]
+    tagged = block.heads.physical_offset[~block.foreign & (block.properties[m.TAGS].lengths > 0)]
     return last & np.isin(entries.offsets, tagged)
 
 

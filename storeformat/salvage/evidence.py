@@ -202,7 +202,7 @@ class Witness:
         claims = claims_of(block)
         self._learned = compare(claims, self._ends, self._firsts, self._learned, whole=self._whole)
         self._ends.update(claims.ends())
-        times = block.heads.store_timestamp[block.genuine][-3:].tolist()
+        times = block.heads.store_timestamp[~block.foreign][-3:].tolist()
         self._before = latest_time(times, self._after) if times else self._before
 
     @property
@@ -220,11 +220,11 @@ class Witness:
 
 def foreign_bytes(block: RecordBlock) -> int:
     """Returns how many bytes of a chain are foreign records: messages may be lost under them."""
-    return int(block.heads.total_size[~block.genuine].sum())
+    return int(block.heads.total_size[block.foreign].sum())
 
 
 class _Rows:
-    """The columns of a block's genuine records that evidence needs, as Python values."""
+    """The columns of a block's own records that evidence needs, as Python values."""
 
     def __init__(self, block: RecordBlock) -> None:
         heads = block.heads

@@ -106,7 +106,7 @@ def _chains(read: Reader, pieces: Sequence[Range], rejected: Sequence[Range]) ->
 
 def _rows(read: Reader, begin: int, end: int) -> Iterator[tuple[RecordRef, int]]:
     for block in read(begin, end):
-        for row in np.flatnonzero(block.genuine).tolist():
+        for row in np.flatnonzero(~block.foreign).tolist():
             yield record_ref(block, row), int(block.offsets[row] + block.heads.total_size[row])
 
 
@@ -122,7 +122,7 @@ def _stretch(read: Reader, piece: Range, queues: set[Queue]) -> _Stretch:
     foreign = 0
     for block in read(*piece):
         foreign += foreign_bytes(block)
-        times = block.heads.store_timestamp[block.genuine]
+        times = block.heads.store_timestamp[~block.foreign]
         first_times += times[: _TIMES - len(first_times)].tolist()
         last_times = [*last_times, *times[-_TIMES:].tolist()][-_TIMES:]
         claims = claims_of(block)

@@ -209,7 +209,7 @@ class _Surveyor:
         """Keeps the record at [position, end) if nothing but the CRC of its body is wrong."""
         self._window.load(position, end - position)
         block, fault = decode(self._window.bytes, position, _FIRST, replace(self._rules, check_crc=False))
-        if fault is not None or not block.genuine.all():
+        if fault is not None or block.foreign.any():
             return False
         self._kept.append((position, end))
         self._witness.learn(block)

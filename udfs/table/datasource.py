@@ -43,7 +43,7 @@ class HeadFilter:
 
     def passes(self, block: RecordBlock) -> Bools:
         """Returns which records of a block pass; no foreign record does."""
-        keep = block.genuine
+        keep = ~block.foreign
         if self.topics:
             keep = keep & selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)
         for values, (begin, end) in ((block.offsets, self.offsets), (block.heads.store_timestamp, self.times)):

@@ -159,7 +159,7 @@ def queue_places(block: RecordBlock, rules: DispatchRules) -> tuple[Int64s, Int6
 def _of_queue(
     block: RecordBlock, topic: str | None, queue_id: int | None, *, waiting: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    keep = block.genuine.copy()
+    keep = ~block.foreign
     if topic is not None:
         codes = [
             code

@@ -56,7 +56,7 @@ def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLO
         lenient = replace(rules, check_crc=False, as_broker=True)
         walk = ChainWalk(BlockWindow(reader, split.segment), split, split.start, lenient, block_size)
         for block in walk:
-            found += int(block.genuine.sum())
+            found += int((~block.foreign).sum())
             yield block
     if walk.position != split.stop or found != proven.records:
         raise WriteFailed(
@@ -101,7 +101,7 @@ class ReadRanges:
     def _batches(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
         rules = DecodeRules(split_parser=self.rules.split_parser, properties=self.rules.properties)
         for block in proven_blocks(wanted, rules, self.block_size):
-            keep = block.genuine & (block.offsets >= self.from_offset)
+            keep = ~block.foreign & (block.offsets >= self.from_offset)
             if self.topics:
                 keep &= selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)
             yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)

@@ -94,10 +94,9 @@ class RowRules:
 
 
 def record_batch(block: RecordBlock, rules: RowRules) -> pa.RecordBatch:
-    """Returns the rows of a block's genuine records, in its order, with the columns of the rules in their order."""
-    genuine = block.genuine
-    if not genuine.all():
-        block = block.take(np.flatnonzero(genuine))
+    """Returns the rows of a block's own records, in its order, with the columns of the rules in their order."""
+    if block.foreign.any():
+        block = block.take(np.flatnonzero(~block.foreign))
     wanted = rules.properties
     if not set(wanted) <= set(block.properties):
         heads = block.heads

@@ -51,7 +51,9 @@ def build_file(file_size: int, pre_blanks: int, pieces: list[bytes]) -> bytes:
     return b"".join(cq.file_pieces(file_size, pre_blanks, pieces)).ljust(file_size, b"\0")
 
 
-def assemble(plan: cq.PlacedRuns, files: cq.FilePlan, first_messages: list[int], per_file: int) -> dict[int, list[int]]:
+def assemble(
+    plan: cq.RunPositions, files: cq.FilePlan, first_messages: list[int], per_file: int
+) -> dict[int, list[int]]:
     """Message numbers by queue and position, put together from the files of a plan; 0 beyond the end."""
     queues: dict[int, list[int]] = {}
     for number, queue in enumerate(files.queue.tolist()):

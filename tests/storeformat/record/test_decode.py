@@ -169,7 +169,7 @@ def test_every_property_crc_is_looked_at_whatever_its_digits() -> None:
 def test_ghosts_stay_in_the_chain_and_are_marked() -> None:
     block, fault = decode_all(Message(), Message(physical_offset=3), Message())
     assert fault is None
-    assert block.genuine.tolist() == [True, False, True]
+    assert block.foreign.tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a record becomes: units, tags codes and index entries, literally as STORE_FORMAT 3 and 5 have them."""
+"""What a record becomes: units, tags codes and index entries: literal values."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from storeformat.salvage.second_pass import look_again
 SIZE = 8192
 HOUR = 3600 * 1000
 LEAST = 91
-"""Bytes of the smallest record there is (STORE_FORMAT.md)."""
+"""Bytes of the smallest record there is."""
 RECORD = 100
 """Bytes of each record here."""
 Q: Queue = (b"TopicTest", 0)

@@ -36,7 +36,7 @@ def walk(data: bytes, start: int = 0, rules: DecodeRules = RULES) -> tuple[Block
     segment = Segment("x", 0, len(data))
     window = BlockWindow(Bytes(data), segment)  # type: ignore[arg-type]
     chain = ChainWalk(window, Split(0, segment, start, segment.end, segment.end, start), start, rules)
-    return window, chain, [int(offset) for block in chain for offset in block.offsets[block.genuine]]
+    return window, chain, [int(offset) for block in chain for offset in block.offsets[~block.foreign]]
 
 
 def look_behind(data: bytes, near: Neighbours | None = None, *, keep: bool = False) -> Survey:
