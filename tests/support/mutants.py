@@ -52,13 +52,17 @@ class Score:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where mutmut works on one module."""
+    """Where mutmut works on one module: with the tests of its name, or with all of its folder. Each has a directory of
+    its own, since mutmut forgets what it knows when the tests change.
+    """
 
     module: str
+    wide: bool = False
 
     @property
     def directory(self) -> Path:
-        return ROOT / "target" / "mutants" / self.module.removesuffix(".py").replace("/", ".")
+        name = self.module.removesuffix(".py").replace("/", ".")
+        return ROOT / "target" / "mutants" / (f"{name}.folder" if self.wide else name)
 
     @property
     def folder(self) -> str:
@@ -72,8 +76,9 @@ class Workplace:
         found = [*folder.glob(f"test_{stem}.py"), *folder.glob(f"test_{stem}_*.py")]
         return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
-    def prepare(self, tests: Sequence[str]) -> None:
-        """Makes the directory, and a pyproject.toml with this module and these tests in it."""
+    def prepare(self) -> None:
+        """Makes the directory, and a pyproject.toml with this module and its tests in it."""
+        tests = [self.folder] if self.wide else self.by_name
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in LINKED:
             link = self.directory / name
@@ -81,7 +86,7 @@ class Workplace:
                 link.symlink_to(ROOT / name)
         settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         chosen = f"source_paths = {json.dumps([self.module])}\n"
-        chosen += f"pytest_add_cli_args_test_selection = {json.dumps(list(tests))}\n"
+        chosen += f"pytest_add_cli_args_test_selection = {json.dumps(tests)}\n"
         assert SECTION in settings
         text = settings.replace(SECTION, SECTION + chosen)
         (self.directory / "pyproject.toml").write_text(text, encoding="utf-8")
@@ -108,13 +113,10 @@ class Workplace:
                 return False
         return True
 
-    def score(self) -> Score:
-        """Returns what is known so far."""
+    def codes(self) -> dict[str, int | None]:
+        """Returns mutmut's exit code of each mutant, None for those not tried."""
         found = self.directory / "mutants" / f"{self.module}.meta"
-        codes = json.loads(found.read_text())["exit_code_by_key"] if found.is_file() else {}
-        survivors = tuple(name for name, code in codes.items() if code in SURVIVED)
-        waiting = sum(code is None for code in codes.values())
-        return Score(self.module, len(codes) - len(survivors) - waiting, survivors, waiting)
+        return json.loads(found.read_text())["exit_code_by_key"] if found.is_file() else {}
 
     def diff(self, name: str) -> str:
         """Returns a mutant as a diff."""
@@ -128,26 +130,41 @@ class Workplace:
         return shown.stdout.strip() or f"# {name}: {shown.stderr.strip()}"
 
 
+def score_of(module: str) -> Score:
+    """Returns what is known of a module so far."""
+    narrow, wide = Workplace(module).codes(), Workplace(module, wide=True).codes()
+    codes = {name: narrow.get(name) if wide.get(name) is None else wide[name] for name in narrow or wide}
+    survivors = tuple(name for name, code in codes.items() if code in SURVIVED)
+    waiting = sum(code is None for code in codes.values())
+    return Score(module, len(codes) - len(survivors) - waiting, survivors, waiting)
+
+
 def try_module(module: str, deadline: float, children: int) -> Score:
     """Returns the score of a module after as much of the work as there is time for."""
-    place = Workplace(module)
-    if not (ROOT / place.folder).is_dir():
-        return Score(module, 0, (), 0)
-    tests = place.by_name or [place.folder]
-    place.prepare(tests)
-    ended = place.run((), deadline, children)
-    score = place.score()
+    narrow, wide = Workplace(module), Workplace(module, wide=True)
+    left: list[str] = []
+    if narrow.by_name:
+        narrow.prepare()
+        if not narrow.run((), deadline, children):
+            return score_of(module)
+        refuse_failure(narrow)
+        tried = wide.codes()
+        left = [name for name in score_of(module).survivors if tried.get(name) is None]
+    if (left or not narrow.by_name) and (ROOT / wide.folder).is_dir() and time.monotonic() < deadline:
+        wide.prepare()
+        if wide.run(left, deadline, children):
+            refuse_failure(wide)
+    return score_of(module)
+
+
+def refuse_failure(place: Workplace) -> None:
+    """Ends the program where mutmut tried no mutant because it, or a test without one, failed."""
+    codes = place.codes()
+    if codes and any(code is not None for code in codes.values()):
+        return
     log = place.directory / "mutmut.log"
-    if ended and not (score.killed or score.survivors or score.open) and b"Traceback" in log.read_bytes():
-        sys.exit(f"mutmut could not work on {module}: see {log}")
-    again = place.directory / "tried-again"
-    known = again.read_text().split() if again.is_file() else []
-    left = [name for name in score.survivors if name not in known]
-    if ended and left and tests != [place.folder] and time.monotonic() < deadline:
-        place.prepare([place.folder])
-        if place.run(left, deadline, children):
-            again.write_text("\n".join(place.score().survivors))
-    return place.score()
+    if b"rror" in log.read_bytes():
+        sys.exit(f"mutmut could not work on {place.module}: see {log}")
 
 
 def modules_of(words: Iterable[str]) -> list[str]:
@@ -202,14 +219,13 @@ def main() -> int:
     scores = []
     for module in dict.fromkeys(modules):
         if asked.fresh:
-            shutil.rmtree(Workplace(module).directory, ignore_errors=True)
-        score = (
-            try_module(module, deadline, asked.children) if time.monotonic() < deadline else Workplace(module).score()
-        )
+            for wide in (False, True):
+                shutil.rmtree(Workplace(module, wide).directory, ignore_errors=True)
+        score = try_module(module, deadline, asked.children) if time.monotonic() < deadline else score_of(module)
         scores.append(score)
         print(score.text, flush=True)
         for name in () if asked.quiet else score.survivors:
-            print(Workplace(module).diff(name), end="\n\n", flush=True)
+            print(Workplace(module, wide=not Workplace(module).by_name).diff(name), end="\n\n", flush=True)
     totals(scores)
     return 1 if any(score.survivors or score.open for score in scores) else 0
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from jobs.table.commits import BrokerRows, BrokerState, recorded_state, takes_files
+from jobs.table.commits import BrokerRows, BrokerState, Overtaken, append, recorded_state, takes_files
 from udfs.table import schemas
 
 
@@ -81,3 +82,35 @@ def test_a_table_without_a_column_takes_none() -> None:
     schema = json.loads(found["schemaString"])
     schema["fields"].pop()
     assert not takes_files({**found, "schemaString": json.dumps(schema)})
+
+
+PREFIX = "rocketmq-store-spark/c/b/"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "seen", "recorded", "overtaken"),
+    [
+        (3, BrokerState(900, 3), {"3": 900}, False),
+        (3, BrokerState(900, 3), {"3": 950}, True),
+        (3, BrokerState(900, 3), {"3": 900, "4": 0}, True),
+        (3, BrokerState(900, 3), {}, True),
+        (0, None, {}, False),
+        (0, None, {"0": 0}, True),
+        (0, None, {"1": 5}, True),
+    ],
+)
+def test_rows_are_added_only_to_the_state_they_were_made_for(
+    epoch: int, seen: BrokerState | None, recorded: dict[str, int], *, overtaken: bool
+) -> None:
+    """Another load of the broker, or a repair, which begins the next epoch, may have been committed meanwhile."""
+    log = MagicMock()
+    transaction = log.startTransaction()
+    transaction.txnVersion = lambda name: recorded.get(name.removeprefix(PREFIX), -1)
+    what = BrokerRows("c", "b", 900, None, 1000, epoch, {})
+    if overtaken:
+        with pytest.raises(Overtaken, match="c/b was loaded meanwhile"):
+            append(MagicMock(), log, [], what, seen, [])
+        transaction.commit.assert_not_called()
+    else:
+        append(MagicMock(), log, [], what, seen, [])
+        transaction.commit.assert_called_once()
