@@ -10,17 +10,17 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from support.kernel_columns import assert_same, implementations
 from support.uniform_log import UniformLog, uniform_log
 
 from storeformat import javacompat
 from storeformat import message as m
 from storeformat.index import index_file
-from storeformat.kernels import PADDING, Spans, numpy_kernels
+from storeformat.kernels import PADDING, Kernels, Spans, numpy_kernels
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import pack_units
@@ -30,14 +30,6 @@ from storeformat.storage.files import RangeReader
 pytestmark = pytest.mark.benchmark
 BLOCK = 4 << 20
 SLOTS, ENTRIES = 5_000_000, 3_000_000
-
-
-def implementations() -> list[ModuleType]:
-    try:
-        from storeformat.kernels import numba_kernels
-    except ImportError:
-        return [numpy_kernels]
-    return [numpy_kernels, numba_kernels]
 
 
 def best(stage: Callable[[], Any], rounds: int = 15) -> float:
@@ -50,7 +42,7 @@ def best(stage: Callable[[], Any], rounds: int = 15) -> float:
     return fastest
 
 
-def stages(kernels: ModuleType, log: UniformLog) -> dict[str, Callable[[], Any]]:
+def stages(kernels: Kernels, log: UniformLog) -> dict[str, Callable[[], Any]]:
     """The stages of a scan over one block in memory, each with the input that the stage before it made."""
     buffer = np.frombuffer(log.data + bytes(PADDING), np.uint8)
     positions, reached = kernels.walk_sizes(buffer, 0, len(log.data), len(log.data))
@@ -83,13 +75,16 @@ def stages(kernels: ModuleType, log: UniformLog) -> dict[str, Callable[[], Any]]
 
 
 @pytest.mark.parametrize("message_bytes", [1000, 220])
-@pytest.mark.parametrize("kernels", implementations(), ids=lambda module: module.__name__.rpartition(".")[2])
-def test_stages_of_a_scan(kernels: ModuleType, message_bytes: int, tmp_path: Any) -> None:
+@pytest.mark.parametrize("kernels", implementations(), ids=lambda kernels: kernels.NAME)
+def test_stages_of_a_scan(kernels: Kernels, message_bytes: int, tmp_path: Any) -> None:
     log = uniform_log(BLOCK, message_bytes=message_bytes)
     seconds = {"read": best(_reading(log, tmp_path))}
-    seconds |= {name: best(stage) for name, stage in stages(kernels, log).items()}
+    reference = stages(numpy_kernels, log)
+    for name, stage in stages(kernels, log).items():
+        assert_same(stage(), reference[name](), name)
+        seconds[name] = best(stage)
     crc = best(lambda: zlib.crc32(log.data))
-    print(f"\n{kernels.__name__}, {message_bytes} bytes a message; zlib at {len(log.data) / crc / 1e9:.1f} GB/s")
+    print(f"\n{kernels.NAME}, {message_bytes} bytes a message; zlib at {len(log.data) / crc / 1e9:.1f} GB/s")
     for name, cost in (*seconds.items(), ("all", sum(seconds.values()))):
         rate, speed = log.messages / cost, len(log.data) / cost
         print(f"{name:12} {cost / log.messages * 1e6:7.3f} us a message {rate / 1e6:8.2f} M/s {speed / 1e6:9.0f} MB/s")
@@ -100,12 +95,18 @@ def _reading(log: UniformLog, directory: Any) -> Callable[[], None]:
     path.write_bytes(log.data)
     window = BlockWindow(RangeReader(str(path)), Segment(str(path), 0, len(log.data)))
     window.load(0, len(log.data))
+
+    def read() -> None:
+        window.bytes[:8] = 0
+        window.load(0, len(log.data))
+        assert window.bytes[:8].tobytes() == log.data[:8]
+
     assert window.bytes[: len(log.data)].tobytes() == log.data
-    return lambda: window.load(0, len(log.data))
+    return read
 
 
-@pytest.mark.parametrize("kernels", implementations(), ids=lambda module: module.__name__.rpartition(".")[2])
-def test_index_entries(kernels: ModuleType) -> None:
+@pytest.mark.parametrize("kernels", implementations(), ids=lambda kernels: kernels.NAME)
+def test_index_entries(kernels: Kernels) -> None:
     rng = np.random.default_rng(1)
     key_hashes = rng.integers(0, 1 << 31, ENTRIES, dtype=np.int32)
     offsets, times = np.arange(ENTRIES) * 333, 1_700_000_000_000 + np.arange(ENTRIES)
@@ -121,4 +122,4 @@ def test_index_entries(kernels: ModuleType) -> None:
     newest = {key % SLOTS: number for number, key in enumerate(key_hashes[:1000].tolist(), 1)}
     kernels.put_entries(key_hashes[:1000], offsets[:1000], times[:1000], 1, 1, table := table * 0, packed[:1000])
     assert {slot: int(table[slot]) for slot in newest} == newest
-    print(f"\n{kernels.__name__}: {cost / ENTRIES * 1e9:.1f} ns an index entry, {ENTRIES / cost / 1e6:.1f} M/s")
+    print(f"\n{kernels.NAME}: {cost / ENTRIES * 1e9:.1f} ns an index entry, {ENTRIES / cost / 1e6:.1f} M/s")

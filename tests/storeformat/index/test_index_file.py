@@ -280,7 +280,8 @@ def test_walk_of_a_slot_is_newest_first_with_strangers() -> None:
 def test_walk_ends_where_links_are_broken() -> None:
     header, content = build([columns(ENTRIES)], 3, 9)
     entry_7 = ix.entries_position(3) + 20 * 7
-    for prev, numbers in ((7, [7]), (99, [7]), (-1, [7]), (0, [7])):
+    # Entry 8 was never written, but a broker follows a link to it: the header's count is the number of the next entry.
+    for prev, numbers in ((7, [7]), (99, [7]), (9, [7]), (8, [7, 8]), (-1, [7]), (0, [7])):
         broken = content[: entry_7 + 16] + struct.pack(">i", prev) + content[entry_7 + 20 :]
         assert [entry.number for entry in ix.chain(reader(broken), header, 3, 7)] == numbers
     entry_6 = entry_7 - 20
@@ -299,6 +300,10 @@ def test_query_stops_at_the_first_file_older_than_its_begin() -> None:
     assert ix.query_offsets(files, 3, 7, max_num=64, **ever) == [13, 12, 11, 10]
     assert ix.query_offsets(files, 3, 7, max_num=2, **ever) == [13, 12]
     assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_060_000, end=1_700_000_120_000) == [12, 11]
+    # a file that begins just at the asked time is not older
+    twins = [build([columns([(7, 20 + n, 1_700_000_000_000)])], 3, 9) for n in range(2)]
+    same = [(header, reader(content)) for header, content in twins]
+    assert ix.query_offsets(same, 3, 7, max_num=64, begin=1_700_000_000_000, end=1 << 62) == [21, 20]
     # a newer file whose clock was wrong hides all older ones, as in a broker
     late = build([columns([(7, 14, 5_000)])], 3, 9)
     files.append((late[0], reader(late[1])))

@@ -194,6 +194,16 @@ def test_a_last_file_that_nobody_wrote() -> None:
     assert found == [0, 2, 0]
 
 
+def test_of_two_messages_as_near_the_old_search_takes_the_earlier_one() -> None:
+    files, times = queue_of([0, 10], 5), {0: 10, 10: 20}
+    ends = {"begin": 0, "end": 2, "min_phy_offset": 0}
+    found = [
+        offset_by_modified_time(files, [20], asked, lambda offset, _size: times[offset], **ends)
+        for asked in (14, 15, 16)
+    ]
+    assert found == [0, 0, 1]
+
+
 def test_next_file() -> None:
     assert [roll_next_file(offset, 6_000_000) for offset in (0, 299_999, 300_000)] == [300_000, 300_000, 600_000]
 

@@ -166,7 +166,17 @@ def test_every_property_crc_is_looked_at_whatever_its_digits() -> None:
             assert len(decode(buffer, 0, np.zeros(1, np.int64), rules)[0]) == count
 
 
-def test_ghosts_stay_in_the_chain_and_are_marked() -> None:
+@pytest.mark.parametrize("digit", [b":", b"/"])
+def test_a_property_of_that_name_without_digits_is_no_crc(digit: bytes) -> None:
+    """A colon is one above the digits, a slash one below."""
+    record = bytearray(encode_record(Message(property_crc=True), 0))
+    record[-2:-1] = digit
+    buffer = np.frombuffer(bytes(record) + bytes(PADDING), np.uint8)
+    block, fault = decode(buffer, 0, np.zeros(1, np.int64), DecodeRules())
+    assert (len(block), fault) == (1, None)
+
+
+def test_foreign_records_stay_in_the_chain_and_are_marked() -> None:
     block, fault = decode_all(Message(), Message(physical_offset=3), Message())
     assert fault is None
     assert block.foreign.tolist() == [False, True, False]

@@ -83,7 +83,7 @@ def test_transaction_types() -> None:
     assert entries.key_hashes.tolist() == [index_hash(f"TopicTest#k{kind}") for kind in kinds[:3]]
 
 
-def test_records_of_another_place_become_nothing() -> None:
+def test_foreign_records_become_nothing() -> None:
     block = block_of(Message(keys="k"), Message(keys="k", physical_offset=7), Message(keys="k"))
     assert dispatch.queue_units(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
     assert dispatch.index_entries(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
@@ -136,6 +136,13 @@ def test_topics_of_batch_queues_have_batch_units_and_no_others() -> None:
     assert {block.topics[code] for code in batches.topic_codes} == {b"B"}
     assert len(dispatch.batch_units(block, RULES).units) == 0
     assert len(dispatch.queue_units(block, RULES).offsets) == len(messages) - 1
+
+
+def test_a_batch_that_says_it_holds_nothing_has_a_unit() -> None:
+    """The broker's dispatch refuses negative counts alone; its recovery ends the queue at this unit."""
+    block = block_of(Message(topic="B", properties={"INNER_NUM": "0", "INNER_BASE": "7"}))
+    units = dispatch.batch_units(block, DispatchRules((), batch_topics=frozenset({b"B"}))).units
+    assert (units["batch_size"].tolist(), units["msg_base_offset"].tolist()) == ([0], [7])
 
 
 def test_index_keys_in_the_brokers_order() -> None:
