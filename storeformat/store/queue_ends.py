@@ -32,7 +32,7 @@ class QueueEnd:
 
     ``begin`` and ``end`` are queue offsets, ``end_offset`` the commit-log offset behind the last unit's record (-1
     without units). ``stray`` are files that no queue has; ``lost_units`` stand in files after the one where recovery
-    ends the queue; ``empty_last`` tells a last file without a unit.
+    ends the queue; ``empty_last`` tells a last file without a unit behind a full one.
     """
 
     topic: str
@@ -84,9 +84,8 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
         if written < file.size // units:
             later = recovered[number + 1 :]
             lost = sum(_written(file, batch=batch) for file in later)
-            return replace(
-                queue, end_offset=_end_offset(last), lost_units=lost, empty_last=not _written(own[-1], batch=batch)
-            )
+            empty_last = not later and not written and len(own) > 1
+            return replace(queue, end_offset=_end_offset(last), lost_units=lost, empty_last=empty_last)
     return replace(queue, end_offset=_end_offset(last))
 
 

@@ -71,7 +71,7 @@ class StoreToStart:
         return self.root / "consumequeue" / topic / str(queue_id)
 
     def segment(self, number: int) -> Path:
-        return sorted((self.root / "commitlog").iterdir())[number]
+        return sorted((self.root / "commitlog").glob("0*"))[number]
 
     def age(self, hours: float, segments: int) -> None:
         """Makes the first segments so old."""

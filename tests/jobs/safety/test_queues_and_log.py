@@ -146,9 +146,16 @@ def test_a_queue_file_of_another_length(store: StoreToStart) -> None:
     assert store.only_reason("queue_files").expected.startswith("400 bytes")
 
 
-def test_an_empty_last_file(store: StoreToStart) -> None:
+def test_an_empty_file_behind_a_full_one(tmp_path: Path) -> None:
+    store = healthy_store(tmp_path / "store", messages=80)
     (store.queue_directory("Orders", 0) / f"{400:020d}").write_bytes(bytes(400))
     assert "without a message" in store.only_reason("queue_files").what
+
+
+def test_an_empty_file_behind_an_unfinished_one(store: StoreToStart) -> None:
+    """The broker deletes it."""
+    (store.queue_directory("Orders", 0) / f"{400:020d}").write_bytes(bytes(400))
+    assert store.answer().safe
 
 
 def test_a_hole_before_the_last_file(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""Random stores, healthy and damaged, against a model of the broker's start.
+
+Never safe where the model loses a message, has a group skip or repeat some, or does not come up; never unsafe for a
+healthy store.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.broker_settings import BrokerSettings
+from support.start_model import Release, Start, start
+from support.store_builder import LogBuilder
+from support.store_to_start import QUEUE_FILE, SEGMENT, finished
+
+SETTINGS = BrokerSettings(mapped_file_size_commit_log=SEGMENT, mapped_file_size_consume_queue=QUEUE_FILE)
+RELEASES: tuple[tuple[str, Release], ...] = (
+    ("4.9", (4, 9, 8)), ("5.1", (5, 1, 4)), ("5.3", (5, 3, 1)), ("5.3", (5, 3, 3)), ("5.5", (5, 4, 0)),
+    ("5.5", (5, 5, 0)),
+)  # fmt: skip
+TOPICS = ("Orders", "Stock", "%RETRY%readers")
+LOSING_CONFIGS = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
+CONTENTS = {"sound": None, "absent": None, "empty": b"", "torn": b'{"offsetTable":{', "zeros": bytes(64)}
+
+
+class Trial:
+    """One store: made healthy, then damaged by what the seed draws."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.version, self.release = self.random.choice(RELEASES)
+        self.log = LogBuilder(SEGMENT)
+        for _ in range(self.random.randint(1, 90)):
+            topic, queue_id = self.random.choice(TOPICS), self.random.randrange(3)
+            self.log.message(topic=topic, queue_id=queue_id, body=bytes(self.random.randrange(300)),
+                             store_timestamp=self.log.clock + self.random.randrange(9000))  # fmt: skip
+        self.expected = {
+            record.offset: (str(record.message.topic), record.message.queue_id) for record in self.log.records
+        }
+        self.dispatched = len(self.log.records)
+        kinds = [self.lag, self.drop_queue, self.cut_log, self.crash, self.flip, self.tear, self.stray, self.resize,
+                 self.configure, self.commit, self.expire]  # fmt: skip
+        chosen = [] if self.random.random() < 0.3 else self.random.sample(kinds, self.random.randint(1, 3))
+        self.healthy, self.names = not chosen, [kind.__name__ for kind in chosen]
+        if self.lag in chosen:
+            self.dispatched = self.random.randrange(len(self.log.records))
+        self.store = finished(root, self.log, self.version, self.dispatched)
+        entry = {"readQueueNums": 3, "writeQueueNums": 3}
+        self.store.write_config("topics.json", {"topicConfigTable": dict.fromkeys(TOPICS, entry)})
+        self.offsets = {
+            (str(topic), queue): self.random.randint(0, end) for (topic, queue), end in self.log.queue_offsets.items()
+        }
+        self.forgotten = self.torn_twice = False
+        self.expired = 0
+        self.write_offsets()
+        for kind in chosen:
+            kind()
+
+    # ------------------------------------------------------------------------------------------------------- damages
+    def lag(self) -> None:
+        """Made with the store."""
+
+    def drop_queue(self) -> None:
+        found = sorted((self.store.root / "consumequeue").glob("*/*"))
+        if found:
+            shutil.rmtree(self.random.choice(found))
+
+    def cut_log(self) -> None:
+        """The log is that of an older copy; the queues are not."""
+        cut = self.random.choice(self.log.records).offset
+        for path in (self.store.root / "commitlog").glob("0*"):
+            base = int(path.name)
+            if base >= cut and base:
+                path.unlink()
+            elif path.stat().st_size == SEGMENT and base <= cut < base + SEGMENT:
+                path.write_bytes(path.read_bytes()[: cut - base].ljust(SEGMENT, b"\0"))
+        self.expected = {offset: key for offset, key in self.expected.items() if offset < cut}
+
+    def crash(self) -> None:
+        (self.store.root / "abort").touch()
+        if self.random.random() < 0.7:
+            first, last = self.log.records[0].message.store_timestamp, self.log.clock
+            time = self.random.randint(first or 0, last + 9000)
+            (self.store.root / "checkpoint").write_bytes(struct.pack(">qq", time, time).ljust(4096, b"\0"))
+
+    def flip(self) -> None:
+        record = self.random.choice([record for record in self.log.records if record.message.body] or self.log.records)
+        path = self.store.root / "commitlog" / f"{record.offset // SEGMENT * SEGMENT:020d}"
+        if path.exists():
+            data = bytearray(path.read_bytes())
+            place = record.offset % SEGMENT + 8
+            if place < len(data):
+                data[place + 3] ^= 1
+                path.write_bytes(bytes(data))
+            self.expected.pop(record.offset, None)
+
+    def tear(self) -> None:
+        end = self.log.end_offset
+        path = self.store.root / "commitlog" / f"{end // SEGMENT * SEGMENT:020d}"
+        if path.exists() and path.stat().st_size == SEGMENT:
+            data = bytearray(path.read_bytes())
+            torn = (struct.pack(">iI", 200, 0xDAA320A7) + b"\x01" * 60)[: SEGMENT - end % SEGMENT]
+            data[end % SEGMENT : end % SEGMENT + len(torn)] = torn
+            path.write_bytes(bytes(data))
+
+    def stray(self) -> None:
+        (self.store.root / "commitlog" / "notes").write_text("x")
+
+    def resize(self) -> None:
+        kind = self.random.choice(["commitlog", "consumequeue"])
+        found = sorted(path for path in (self.store.root / kind).rglob("*") if path.is_file())
+        if found:
+            path = self.random.choice(found)
+            path.write_bytes(path.read_bytes()[: -self.random.choice([20, 1, 300])])
+
+    def configure(self) -> None:
+        name = self.random.choice(LOSING_CONFIGS)
+        main, backup = self.random.choice(sorted(CONTENTS)), self.random.choice(sorted(CONTENTS))
+        path = self.store.config(name)
+        sound = path.read_bytes()
+        for place, content in ((path, main), (path.with_name(name + ".bak"), backup)):
+            place.unlink(missing_ok=True)
+            if content != "absent":
+                place.write_bytes(sound if content == "sound" else CONTENTS[content] or b"")
+        if main != "sound" and backup != "sound":
+            self.torn_twice = backup in ("torn", "zeros")
+            # delayOffset.json is absent where nothing was ever delayed
+            self.forgotten = name != "delayOffset.json"
+            if name == "consumerOffset.json":
+                self.offsets = {}
+
+    def commit(self) -> None:
+        for key in list(self.offsets):
+            self.offsets[key] += self.random.choice([0, 0, 1, 30])
+        if self.store.config("consumerOffset.json").exists():
+            self.write_offsets()
+
+    def expire(self) -> None:
+        count = len(list((self.store.root / "commitlog").glob("0*")))
+        self.expired = self.random.randrange(count) if count else 0
+        self.store.age(100, self.expired)
+
+    def write_offsets(self) -> None:
+        table: dict[str, dict[int, int]] = {}
+        for (topic, queue_id), offset in self.offsets.items():
+            table.setdefault(f"{topic}@readers", {})[queue_id] = offset
+        self.store.commit(table)
+
+    # --------------------------------------------------------------------------------------------------------- model
+    def losses(self) -> list[str]:
+        """What the start of the model's broker does that nobody wants."""
+        found = start(self.store.root, self.release, SETTINGS)
+        if not found.loaded or self.torn_twice:
+            return ["does not start"]
+        lost = [offset for offset, key in self.expected.items() if offset not in found.served.get(key, ())]
+        said = [f"{len(lost)} messages not served"] if lost else []
+        said += ["configuration forgotten"] if self.forgotten else []
+        skipped = {key: at for key, at in self.offsets.items() if at > found.ends.get(key, 0)}
+        said += [f"skipped: {skipped}"] if skipped else []
+        return said + self.deleted(found)
+
+    def deleted(self, found: Start) -> list[str]:
+        """Messages that expire before the group, which has committed an offset in their queue, has read them."""
+        bases = sorted(int(path.name) for path in (self.store.root / "commitlog").glob("0*"))
+        begin = bases[self.expired] if self.expired < len(bases) else 0
+        unread = [
+            record
+            for record in self.log.records
+            if record.offset < begin
+            and record.offset in found.served.get((str(record.message.topic), record.message.queue_id), ())
+            and (record.message.queue_offset or 0)
+            >= self.offsets.get((str(record.message.topic), record.message.queue_id), 1 << 62)
+        ]
+        return [f"{len(unread)} messages expire unread"] if unread else []
+
+
+def run(directory: Path, seeds: range) -> Counter[str]:
+    tally: Counter[str] = Counter()
+    for seed in seeds:
+        root = directory / str(seed)
+        trial = Trial(root, seed)
+        losses, answer = trial.losses(), trial.store.answer()
+        what = (seed, trial.version, trial.release, trial.names, losses, answer.lines())
+        if trial.healthy:
+            assert losses == [], what
+            assert answer.safe, what
+        if losses:
+            assert not answer.safe, what
+        tally["healthy" if trial.healthy else "lossy" if losses else "harmless"] += 1
+        tally["harmless, and said to be unsafe"] += not losses and not answer.safe
+        shutil.rmtree(root)
+    return tally
+
+
+def test_some(tmp_path: Path) -> None:
+    tally = run(tmp_path, range(300))
+    assert min(tally["healthy"], tally["lossy"], tally["harmless"]) > 20, tally
+
+
+@pytest.mark.slow
+def test_ten_thousand(tmp_path: Path) -> None:
+    tally = run(tmp_path, range(10_000, 20_000))
+    print(dict(tally))  # noqa: T201
+    assert tally["harmless, and said to be unsafe"] < tally["harmless"] // 2, tally
