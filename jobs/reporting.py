@@ -19,7 +19,7 @@ from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import local_files
 from storeformat.storage.locations import without_secrets
 
-EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "damaged": 1, "refused": 2, "error": 70}
+EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "nothing_found": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
 LONGEST_LINE = 10

@@ -51,8 +51,7 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     found = answer.pop("found")
     return Report(
         "query",
-        "ok",
-        exit_code=0 if found else 1,
+        "ok" if found else "nothing_found",
         store=offline.store.root,
         kind=options.kind,
         found=found,
@@ -66,7 +65,10 @@ def _where_else(options: QueryOptions) -> list[str]:
     """Returns where to look for what was not found."""
     if options.kind == "id" and options.topic is None:
         return ["no message has this offsetMsgId; the msgId that clients show is a UNIQ_KEY: name its --topic, too"]
-    if options.scan or options.kind == "time":
+    if options.kind == "time":
+        side = "at or after" if options.boundary == "lower" else "at or before"
+        return [f"the queue has no message {side} this time"]
+    if options.scan:
         return []
     if options.kind == "offset":
         return ["the queue has no message there; --scan reads the log itself"]
@@ -177,7 +179,19 @@ def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
             end=end,
             min_phy_offset=offline.min_phy_offset,
         )
-    return {"found": 1 if end > begin else 0, "queue_offset": found, "min_offset": begin, "max_offset": end}
+    ends = [offline.unit_at(options.topic, options.queue_id, place) for place in (begin, end - 1) if begin < end]
+    times = [offline.store_time(*unit) for unit in ends if unit is not None]
+    return {
+        "found": _is_within(options, times), "queue_offset": found, "min_offset": begin, "max_offset": end,
+    }  # fmt: skip
+
+
+def _is_within(options: QueryOptions, times: Sequence[int]) -> int:
+    """Returns 1 where one of these times lies on the side of the time that is asked for, else 0."""
+    time = options.time or 0
+    if options.boundary == "lower":
+        return int(any(at >= time for at in times))
+    return int(any(0 <= at <= time for at in times))
 
 
 def _batch_by_time(
@@ -186,7 +200,9 @@ def _batch_by_time(
     batches = offline.batch_queue(topic, queue_id)
     begin, end = batch_queue_search.queue_range(batches, offline.min_phy_offset)
     found = batch_queue_search.offset_by_time(batches, time, Boundary(options.boundary), begin=begin, end=end)
-    return {"found": 1 if end > begin else 0, "queue_offset": found, "min_offset": begin, "max_offset": end}
+    holding = [batch_queue_search.unit_at(batches, place) for place in (begin, end - 1) if begin < end]
+    times = [int(unit["store_timestamp"]) for unit in holding if unit is not None]
+    return {"found": _is_within(options, times), "queue_offset": found, "min_offset": begin, "max_offset": end}
 
 
 def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) -> dict[str, Any]:
@@ -198,7 +214,8 @@ def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) 
     later = [place.first_at_or_after for place in places if place.first_at_or_after is not None]
     earlier = [place.last_at_or_before for place in places if place.last_at_or_before is not None]
     found = min(later, default=end) if options.boundary == "lower" else max(earlier, default=begin)
-    return {"found": len(places), "queue_offset": found, "min_offset": begin, "max_offset": end}
+    within = later if options.boundary == "lower" else earlier
+    return {"found": int(bool(within)), "queue_offset": found, "min_offset": begin, "max_offset": end}
 
 
 def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) -> tuple[ProvenRange, ...]:

@@ -143,9 +143,10 @@ def read_manifest(directory: str) -> Manifest:
     if not files.exists(directory):
         raise MissingInput("there is no such directory", path=directory)
     if not files.exists(path):
-        raise Refused(
-            "this is not a finished rebuild: it has no manifest", path=path, advice="run rebuild --output first"
-        )
+        empty = not files.list_directory(directory)
+        moved = "an empty one was published: what it held is in that store, and its manifest in the store's backup/"
+        advice = f"run rebuild --output first ({moved})" if empty else "run rebuild --output first"
+        raise Refused("this is not a finished rebuild: it has no manifest", path=path, advice=advice)
     data = files.read_bytes(path)
     try:
         facts: dict[str, Any] = json.loads(data)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 from jobs.config import ROCKSDB, RebuildOptions, narrow_to_queues
@@ -21,11 +22,15 @@ from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, staging_for
 from jobs.reporting import Report, Reporter
+from jobs.safety.retention import retention_notes
+from jobs.safety.start_settings import read_settings
 from jobs.spark import launch, session
 from jobs.spark.runner import MeteringRunner, SparkRunner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.storage import files, locations, outputs
+from storeformat.storage.broker_lock import is_live
+from storeformat.store.layout import LOCK
 from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 
@@ -37,6 +42,9 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         raise UsageError("--topics-json needs the consume queues of all topics")
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)))
     refuse_rocksdb_queues(store, options.only, "made")
+    if not is_live(locations.join(store.root, LOCK)):
+        settings = read_settings(options.broker_conf, options.settings)
+        store = replace(store, notes=(*store.notes, *retention_notes(store.segments, settings)))
     for note in store.notes:
         reporter.note(note)
     output = outputs.resolved(locations.absolute(options.output))

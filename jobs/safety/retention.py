@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
-from storeformat.storage import local_status
+from jobs.safety.start_settings import StartSettings
+from storeformat.log.segments import Segment
+from storeformat.storage import local_status, locations
+from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
 
 _HOUR_MS = 3_600_000
+_RESERVED_HOURS = 72
 _FORCED_PERCENT = 85
 _WRITABLE_PERCENT = (10, 95)
 
@@ -28,30 +32,50 @@ class Doomed:
 
 
 def doomed_segments(evidence: Evidence) -> Doomed | None:
-    """Returns what the next cleaning deletes, None for nothing.
+    """Returns what the next cleaning deletes of a store's log, None for nothing."""
+    return doomed(evidence.log.files, evidence.settings, evidence.now_ms)
+
+
+def doomed(segments: Sequence[FileStatus], settings: StartSettings, now_ms: int) -> Doomed | None:
+    """Returns what the next cleaning deletes of these segments, None for nothing.
 
     Mirrors CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
     MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): from the first segment on while it is older than
     ``fileReservedTime`` hours, never the last one; in the hours of ``deleteWhen``, or at once where the disk is fuller
     than ``diskMaxUsedSpaceRatio``; above 85 %, with ``cleanFileForciblyEnable``, whatever its age.
     """
-    settings, files = evidence.settings, evidence.log.files
-    used = local_status.space_of(evidence.log.directories[0]).used_percent if files else 0
-    reserved = settings.number("fileReservedTime", 72) * _HOUR_MS
+    used = local_status.space_of(locations.parent_of(segments[0].path)).used_percent if segments else 0
+    reserved = settings.number("fileReservedTime", _RESERVED_HOURS) * _HOUR_MS
     forced = used > min(settings.number("diskSpaceCleanForciblyRatio", _FORCED_PERCENT), _FORCED_PERCENT)
     forced = forced and settings.flag("cleanFileForciblyEnable", default=True)
     low, high = _WRITABLE_PERCENT
-    hours = _hours_until(settings.text("deleteWhen", "04"), evidence.now_ms)
+    hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
     at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), low), high)
-    due_ms = evidence.now_ms + (0 if at_once else hours * _HOUR_MS)
+    due_ms = now_ms + (0 if at_once else hours * _HOUR_MS)
     count = 0
-    for file in files[:-1]:
+    for file in segments[:-1]:
         if not forced and file.modified_ms + reserved > due_ms:
             break
         count += 1
     if not count:
         return None
-    return Doomed(count, int(files[count].name), forced, 0 if forced or at_once else hours)
+    return Doomed(count, int(segments[count].name), forced, 0 if forced or at_once else hours)
+
+
+def retention_notes(segments: Sequence[Segment], settings: StartSettings) -> list[str]:
+    """Returns a note where a broker that is started on a log now deletes a part of it; nothing for remote logs."""
+    found = [local_status.status_of(segment.path) for segment in segments if locations.is_local(segment.path)]
+    there = [status for status in found if status is not None]
+    part = doomed(there, settings, int(time.time() * 1000))
+    if part is None:
+        return []
+    hours = settings.number("fileReservedTime", _RESERVED_HOURS)
+    why = "the disk is too full" if part.forced else f"they are older than fileReservedTime ({hours} h)"
+    when = "at once" if part.hours == 0 else f"within {part.hours} h (deleteWhen {settings.text('deleteWhen', '04')})"
+    told = "" if settings.told else "; --broker-conf tells the broker's own settings"
+    what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"
+    cure = "raise fileReservedTime, or touch the segments, before the start"
+    return [f"retention: a broker that starts now deletes {what}: {why}; {cure}{told}"]
 
 
 def _hours_until(delete_when: str, now_ms: int) -> int:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import replace
 from typing import Any
 
 from jobs.config import VerifyOptions, narrow_to_queues
 from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
 from jobs.rebuild.staging import staging_beside
 from jobs.reporting import Report, Reporter
+from jobs.safety.retention import retention_notes
+from jobs.safety.start_settings import read_settings
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
 from jobs.verify.compare_store import Verified, compare_store
 from storeformat.storage import locations
+from storeformat.storage.broker_lock import is_live
+from storeformat.store.layout import LOCK
 
 
 def run(options: VerifyOptions, reporter: Reporter) -> Report:
@@ -26,6 +31,9 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     options = narrow_to_queues(options)
     store = open_store(options, needs_index_sizes="index" in options.only)
     refuse_rocksdb_queues(store, options.only, "judged")
+    if not is_live(locations.join(store.root, LOCK)):
+        settings = read_settings(options.broker_conf, options.settings)
+        store = replace(store, notes=(*store.notes, *retention_notes(store.segments, settings)))
     for note in store.notes:
         reporter.note(note)
     size = sum(segment.size for segment in store.segments)

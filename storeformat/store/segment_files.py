@@ -10,8 +10,11 @@ from storeformat.errors import MissingInput, NotAStore
 from storeformat.log.dledger import ENTRIES, HEAD_SIZE, framing_of, is_of_group
 from storeformat.log.framing import PLAIN, Framing
 from storeformat.log.segments import Segment
-from storeformat.storage import files
+from storeformat.storage import files, locations
 from storeformat.store.layout import file_name, is_file_name
+
+_MOST_STRAY = 20
+"""So many names an error shows."""
 
 
 def find_segments(directories: Sequence[str], expected_size: int | None) -> list[Segment]:
@@ -22,6 +25,7 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
     A directory's first segment shows how all of them are framed.
     """
     found: list[files.Entry] = []
+    stray: list[files.Entry] = []
     framings: dict[str, Framing] = {}
     for directory in directories:
         entries = files.list_directory(directory)
@@ -38,11 +42,8 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
             if not has_segments:
                 raise NotAStore("this is not a commit log: it has no segments", path=directory, found=entry.name)
             if not is_file_name(entry.name):
-                raise NotAStore(
-                    "there is a stray file in the commit log",
-                    path=entry.path,
-                    advice="no broker starts with it; move it away",
-                )
+                stray.append(entry)
+                continue
             if entry.size < 0:
                 raise NotAStore("this is not a regular file", path=entry.path)
             found.append(entry)
@@ -50,6 +51,7 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
         own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)
         framing = _framing_shown(own) or (ENTRIES if is_of_group(directory) else PLAIN)
         framings |= dict.fromkeys((entry.path for entry in own), framing)
+    _refuse_stray(stray)
     found.sort(key=lambda entry: entry.name)
     if found and found[-1].size == 0:
         found.pop()
@@ -58,6 +60,21 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
     segments = [Segment(entry.path, int(entry.name), entry.size, framings[entry.path]) for entry in found]
     _check_segments(segments, _shown_size(segments) if expected_size is None else expected_size)
     return segments
+
+
+def _refuse_stray(stray: Sequence[files.Entry]) -> None:
+    """Raises NotAStore for files that are no segments, and names all of them."""
+    if len(stray) == 1:
+        raise NotAStore(
+            "there is a stray file in the commit log", path=stray[0].path, advice="no broker starts with it; move it away"
+        )
+    if stray:
+        rest = f" and {len(stray) - _MOST_STRAY} more" if len(stray) > _MOST_STRAY else ""
+        raise NotAStore(
+            f"there are {len(stray)} stray files in the commit log", path=locations.parent_of(stray[0].path),
+            found=", ".join(entry.name for entry in stray[:_MOST_STRAY]) + rest,
+            advice="no broker starts with them; move them away",
+        )  # fmt: skip
 
 
 def _shown_size(segments: Sequence[Segment]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.publishing import Case, Snapshot, manifest, own_bytes, snapshot
 
+from jobs.rebuild.manifest import read_manifest
 from storeformat.errors import NotAStore, Refused
 from storeformat.storage import owners
 from storeformat.store import swap_journal
@@ -87,6 +88,13 @@ def test_what_was_taken_back_is_not_published_already(case: Case) -> None:
     case.restore()
     with pytest.raises(Refused, match="no manifest"):
         case.publish()
+
+
+def test_a_rebuild_that_was_published_says_where_it_went(case: Case) -> None:
+    case.publish()
+    with pytest.raises(Refused, match="no manifest") as refusal:
+        read_manifest(str(case.out))
+    assert "in that store" in (refusal.value.advice or "")
 
 
 # --------------------------------------------------------------------------------------------------------------- notes

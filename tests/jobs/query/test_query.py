@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from support import golden
 from support.golden import GoldenStore
-from support.rebuilding import SETTINGS, rules_of_release
+from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
+from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
 from jobs.config import QueryOptions
@@ -193,3 +194,30 @@ def test_a_queue_whose_messages_are_gone(version: str, begin: int, tmp_path: Pat
     asked = options_of(store, "time", root, time=0, topic="TopicOrder", queue_id=2)
     answer = ask(dataclasses.replace(asked, broker_version=version))
     assert (answer["min_offset"], answer["max_offset"]) == (begin, 13)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("version", ["4.9", "5.3"])
+@pytest.mark.parametrize(
+    ("boundary", "time", "found"), [("lower", 0, 1), ("lower", 2**60, 0), ("upper", 2**60, 1), ("upper", 0, 0)]
+)
+def test_a_time_without_a_message_on_its_side(
+    tmp_path: Path, boundary: Any, time: int, found: int, version: str, scan: bool
+) -> None:
+    log = LogBuilder()
+    for _ in range(3):
+        log.message(topic="T")
+    root = log.write(tmp_path / "store")
+    built = rebuild_here(root, tmp_path / "work", {}, only=("consumequeue",))
+    (Path(built.directory) / "consumequeue").rename(root / "consumequeue")
+    options = QueryOptions(
+        store=str(root), kind="time", topic="T", queue_id=0, time=time, boundary=boundary, broker_version=version
+    )
+    answer = query.by_time(options, OfflineStore(open_store(options)), LocalRunner() if scan else None)
+    assert (answer["found"], answer["min_offset"], answer["max_offset"]) == (found, 0, 3)
+
+
+def test_the_status_of_a_question_without_an_answer() -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    report = ask(options_of(store, "offset", topic="A", queue_id=0, offset=99999))
+    assert (report["status"], report["found"], report.exit_code) == ("nothing_found", 0, 1)

@@ -79,6 +79,14 @@ def test_stray_file(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "notes.txt" in said
 
 
+def test_all_stray_files_are_named_at_once(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("notes.txt", "core.4711"):
+        (store / "commitlog" / name).write_text("x")
+    code, said = refuse(capsys, store)
+    assert code == 65
+    assert "there are 2 stray files in the commit log: found core.4711, notes.txt" in said
+
+
 def test_truncated_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.truncate(segments(store)[1], 60_000)
     code, said = refuse(capsys, store)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from support.store_to_start import StoreToStart
 
+from jobs.config import LogOptions
+from jobs.log.opening import open_store
+from jobs.safety.retention import retention_notes
+from jobs.safety.start_settings import StartSettings
 from storeformat.storage import local_status
 from storeformat.storage.local_status import Space
 
@@ -66,3 +70,13 @@ def test_a_full_disk_takes_young_ones(
     store.commit({"Orders@readers": {0: 0}})
     monkeypatch.setattr(local_status, "space_of", lambda path: Space(10**6, (100 - used) * 10**4, (100 - used) * 10**4))
     assert [reason.unsafe for reason in store.reasons(RULE)] == [True] * deleted
+
+
+def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
+    segments = open_store(LogOptions(store=str(store.root)), needs_index_sizes=False).segments
+    assert retention_notes(segments, StartSettings()) == []
+    store.age(100, segments=1)
+    (note,) = retention_notes(segments, StartSettings({"deleteWhen": "04;05"}))
+    assert f"deletes 1 of {len(segments)} segments" in note
+    assert "all messages before offset 4096: they are older than fileReservedTime (72 h)" in note
+    assert retention_notes(segments, StartSettings({"fileReservedTime": "200"})) == []
