@@ -291,7 +291,7 @@ def add_load(parser: Parser) -> None:
     parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (new table: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
     parser.add_argument(
-        "--allow-gap", action="store_true", help="go on where retention deleted records that were never loaded"
+        "--allow-gap", action="store_true", help="continue where retention deleted records that were never loaded"
     )
     parser.add_argument(
         "--repair-from", type=natural, metavar="N", help="replace all rows of this broker from commit-log offset N on"

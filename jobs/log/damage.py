@@ -51,7 +51,7 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
         return Tail(known.chain.end, known.chain.end)
     if known.is_zero_behind(end, known.segments[-1].end):
         return Tail(end.offset, end.offset)
-    surveys = runner.map("look behind the end", task, list(broken_places(known, candidates)))
+    surveys = runner.map("look past the end", task, list(broken_places(known, candidates)))
     used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
     is_damage = any(item.pieces or item.kept for item in surveys)
     is_damage |= end in candidates and _lost_a_message(end, surveys[0])

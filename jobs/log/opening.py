@@ -101,9 +101,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     A job that neither reads nor writes index files does not need their sizes, and is not refused for them.
     """
     if options.keep_crc_failures and options.on_damage != "salvage":
-        raise UsageError(
-            "--keep-crc-failures needs --on-damage salvage: what to do with damaged records is asked there"
-        )
+        raise UsageError("--keep-crc-failures needs --on-damage salvage, which alone keeps damaged records")
     root = locations.absolute(options.store)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
@@ -130,7 +128,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     else:
         shown, why = guess_version(release_signs(root, layout))
         if shown not in (version, DEFAULT):
-            notes.append(f"the rules are those of {version}, as told; what the store shows would be {shown}: {why}")
+            notes.append(f"using the rules of {version}, as requested; the store suggests {shown}: {why}")
     if len(segments) == 1 and not sized and segments[0].size != StoreLayout().mapped_file_size_commit_log:
         notes.append(
             f"the only segment has {segments[0].size} bytes: if the broker's mappedFileSizeCommitLog is another, the "

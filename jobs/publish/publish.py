@@ -37,8 +37,8 @@ from storeformat.store.topic_config import TOPICS, configured_batch_topics
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 
 _QUEUES_TELL = (
-    "a broker goes on where the queues end, the furthest of them: what lags behind these, other queues or the index, "
-    "will stay so; verify names it, and a rebuild of everything has it"
+    "a broker resumes where the furthest queue ends: other queues, or an index, that end before that will stay "
+    "incomplete; verify names them, and a rebuild of everything completes them"
 )
 
 

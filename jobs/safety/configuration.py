@@ -12,7 +12,7 @@ _ALWAYS_THERE = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
 """What every broker writes within seconds of its first start."""
 _WITHOUT = {
     "topics.json": "no client finds its topics, their messages are not served",
-    "consumerOffset.json": "every group begins anew: it reads messages again, or skips those it has not read",
+    "consumerOffset.json": "every group starts over: it reads messages again, or skips those it has not read",
     "subscriptionGroup.json": "groups have to be made again; retries and switches of theirs are forgotten",
     "delayOffset.json": "every delayed message that is still in the log is delivered again",
     "consumerFilter.json": "SQL92 filters are unknown until their consumers are back",

@@ -126,7 +126,7 @@ def _checkpoint(root: str) -> StoreCheckpoint | None:
     if not size:
         return None
     if size > 1 << 20:
-        raise NotAStore("this is no checkpoint", path=path, found=size, expected=f"{checkpoint.PAGE_SIZE} bytes")
+        raise NotAStore("this is not a checkpoint", path=path, found=size, expected=f"{checkpoint.PAGE_SIZE} bytes")
     return checkpoint.parse_checkpoint(files.read_bytes(path))
 
 

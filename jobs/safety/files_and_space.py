@@ -39,7 +39,7 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
     for file in log.stray:
         yield Reason(
             "stray_file",
-            f"{file.path} is no segment: the broker does not start",
+            f"{file.path} is not a segment: the broker does not start",
             found=file.name,
             expected="20 digits",
             cure=f"mv {file.path} {evidence.root}/..",
@@ -76,8 +76,8 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
         if before.size == log.size and after.size in (log.size, 0):
             yield Reason(
                 "segment_missing",
-                f"a segment is missing between {before.path} and {after.name}: what it held is not served, and the "
-                "broker finds wrong segments for offsets behind it",
+                f"a segment is missing between {before.path} and {after.name}: its messages are not served, and the "
+                "broker finds wrong segments for offsets after it",
                 found=int(after.name),
                 expected=int(before.name) + log.size,
                 cure="put the segment back, or rebuild --on-damage salvage",

@@ -46,7 +46,7 @@ class LogTail:
 
     @property
     def is_torn(self) -> bool:
-        """Whether it ends with bytes that are no record, and nothing younger comes after them."""
+        """Whether it ends with bytes that are not a record, and nothing younger comes after them."""
         return self.defect not in (RecordDefect.OK, RecordDefect.UNWRITTEN) and self.goes_on_at is None
 
 

@@ -77,7 +77,7 @@ def committed_before_queue(evidence: Evidence) -> Iterator[Reason]:
                 yield Reason(
                     "committed_before_queue",
                     f"group {group} has committed {committed} in queue {queue_id} of {topic}, which begins at {begin}: "
-                    f"the {begin - committed} messages between are not in the log any more",
+                    f"the {begin - committed} messages between are no longer in the log",
                     found=committed,
                     expected=f"at least {begin}",
                     unsafe=False,

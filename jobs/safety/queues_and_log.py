@@ -167,7 +167,7 @@ def torn_tail(evidence: Evidence) -> Iterator[Reason]:
     if tail.is_torn and evidence.log.segments:
         yield Reason(
             "torn_tail",
-            f"the log ends at offset {tail.end} with bytes that are no record ({tail.defect.name}): the broker cuts "
+            f"the log ends at offset {tail.end} with bytes that are not a record ({tail.defect.name}): the broker cuts "
             "them off; that is one message at most that was being written",
             found=tail.defect.name,
             expected="a record, or zeros",
@@ -195,7 +195,7 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
         for file in (*queue.stray, *wrong):
             yield Reason(
                 "queue_files",
-                f"{file.path} is no file of a queue"
+                f"{file.path} is not a queue file"
                 if file in queue.stray
                 else f"{file.path} has the wrong length: the broker does not start",
                 found=file.size,

@@ -44,6 +44,6 @@ def read_settings(broker_conf: str | None, settings: tuple[tuple[str, str], ...]
     if broker_conf is not None:
         size = files.size_of(broker_conf)
         if size is not None and size > LARGEST_CONF:
-            raise WrongSettings("this is no broker.conf", path=broker_conf, found=size, expected="at most 1 MiB")
+            raise WrongSettings("this is not a broker.conf", path=broker_conf, found=size, expected="at most 1 MiB")
         given = dict(parse_properties(files.read_bytes(broker_conf).decode("utf-8", "replace")))
     return StartSettings({**given, **dict(settings)}, told=broker_conf is not None or bool(settings))

@@ -118,7 +118,7 @@ def _epochs(path: str) -> str:
     if size is None:
         return "absent"
     if size > _LARGEST_EPOCHS:
-        raise NotAStore("this is no epoch file", path=path, found=size, expected=f"at most {_LARGEST_EPOCHS} bytes")
+        raise NotAStore("this is not an epoch file", path=path, found=size, expected=f"at most {_LARGEST_EPOCHS} bytes")
     lines = files.read_bytes(path).decode("utf-8", "replace").splitlines()
     try:
         count, crc = int(lines[0]), int(lines[1])

@@ -145,7 +145,7 @@ def install(log: IO[str], *extras: str) -> None:
             f"the dependencies could not be installed: {errors[-1][7:] if errors else 'pip failed'}",
             f"all of it: {log.name}",
         )
-    say("numba has no wheel here: going on with numpy alone, which is slower")
+    say("numba has no wheel for this machine: using numpy alone, which is slower")
 
 
 def fetch_delta_jars(venv: Path, log: IO[str]) -> None:

@@ -50,7 +50,7 @@ def plan_window(
     begin, epoch, repair = state.end, state.epoch, False
     if options.repair_from is not None:
         if options.repair_from > begin:
-            raise UsageError(f"--repair-from {options.repair_from}: what was loaded ends at {begin} already")
+            raise UsageError(f"--repair-from {options.repair_from}: the loaded range ends at {begin}")
         begin, epoch, repair = options.repair_from, epoch + 1, True
     if begin < log_begin:
         if not options.allow_gap:

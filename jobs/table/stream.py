@@ -106,7 +106,7 @@ class LogStreamReader(DataSourceStreamReader):
         first, last = store.segments[0], store.segments[-1]
         if begin < first.base:
             raise Refused(
-                "the log begins after the offset that the stream has reached: retention deleted what it had not read",
+                "the log starts after the offset that the stream has reached: retention deleted what it had not read",
                 path=store.root, found=first.base, expected=begin,
                 advice="a stream with a new checkpoint starts where the log starts",
             )  # fmt: skip

@@ -129,7 +129,7 @@ def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions)
         last = max((one.last_expected for one in found.values() if one.last_expected is not None), default=-1)
         reason = gone.explain(queue, last)
         if reason is not None:
-            verdicts.note(f"{queue[0]}:{queue[1]} is not there: {reason}")
+            verdicts.note(f"{queue[0]}:{queue[1]} is missing: {reason}")
             return
     for base in missing:
         finding = found.get(base)
@@ -151,7 +151,7 @@ def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
     if units is None:
         if finding.size == 0 and last:
             verdicts.warn(
-                subject, "empty_file", "the last file has no bytes: brokers before 5.1.3 do not start with it",
+                subject, "empty_file", "the last file is empty: brokers before 5.1.3 do not start with it",
                 advice=_repair(queue),
             )  # fmt: skip
         else:

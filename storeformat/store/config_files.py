@@ -167,7 +167,7 @@ def _table(document: Any, name: str) -> Mapping[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ValueError("this is no object")  # noqa: TRY004  (for the reader of the file it is one kind of error)
+        raise ValueError("this is not an object")  # noqa: TRY004  (for the reader of the file it is one kind of error)
     return _mapping(document.get(name))
 
 
@@ -175,14 +175,14 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ValueError("this is no object")  # noqa: TRY004
+        raise ValueError("this is not an object")  # noqa: TRY004
     return value
 
 
 def _int(value: Any) -> int:
     """Returns a number as Java's Long takes it: 1.5 is 1, text of digits is a number, 2^63 is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError("this is no number")  # noqa: TRY004
+        raise ValueError("this is not a number")  # noqa: TRY004
     number = int(value)
     if not -_LONG <= number < _LONG:
         raise ValueError("a number has more than 64 bits")

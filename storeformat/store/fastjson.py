@@ -52,4 +52,4 @@ def _as_standard(found: re.Match[str]) -> str:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no value")
+    raise ValueError(f"{constant} is not a value")

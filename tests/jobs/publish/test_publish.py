@@ -179,7 +179,7 @@ def test_one_queue_is_replaced_and_abort_stays(original: Case, old: Snapshot, tm
     report = part.publish()
     assert report["replaced"] == [place]
     assert any("abort stays" in note for note in report["notes"])
-    assert any("a broker goes on where the queues end" in note for note in report["notes"])
+    assert any("a broker resumes where the furthest queue ends" in note for note in report["notes"])
     expected = {**broken, **{item: value for item, value in whole.items() if item.startswith(place)}}
     assert snapshot(part.root) == expected
     part.restore()
