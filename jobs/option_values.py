@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jobs import config
 from storeformat.queues.topic_filter import TopicFilter
+from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
 
 def natural(text: str) -> int:
@@ -65,11 +66,14 @@ def name(text: str) -> str:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """Returns the two sides of ``name=value``."""
-    name, equals, value = text.partition("=")
-    if not (name.strip() and equals):
+    """Returns the two sides of ``name=value``; the name is one that a broker knows."""
+    name, equals, value = (side.strip() for side in text.partition("="))
+    if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
-    return name.strip(), value.strip()
+    if name not in SETTING_NAMES:
+        near = " or ".join(nearest_names(name))
+        raise argparse.ArgumentTypeError(f"brokers know no setting {name!r}" + (f"; is it {near}?" if near else ""))
+    return name, value
 
 
 def topic_filter(text: str) -> TopicFilter:

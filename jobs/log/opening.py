@@ -22,6 +22,7 @@ from storeformat.store.layout import (
     StoreLayout,
     apply_settings,
     file_name,
+    has_effect,
 )
 from storeformat.store.log_directories import (
     commit_log_directories,
@@ -112,6 +113,11 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
     layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
     notes += [
+        f"--set {name}: the files of a store do not depend on it"
+        for name, _ in options.settings
+        if not has_effect(name) and name not in QUEUE_STORE_SETTINGS
+    ]
+    notes += [
         f"{path} is empty and is ignored: the broker died while it created the file, or its content is lost"
         for directory in directories
         if files.size_of(path := locations.join(directory, file_name(segments[-1].end))) == 0
@@ -178,5 +184,4 @@ def _configured_layout(options: LogOptions) -> tuple[StoreLayout, dict[str, str]
         given |= conf
     settings = dict(options.settings)
     given |= settings
-    known = {name: value for name, value in settings.items() if name not in QUEUE_STORE_SETTINGS}
-    return apply_settings(layout, known, strict=True), given
+    return apply_settings(layout, settings, strict=True), given

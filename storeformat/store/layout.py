@@ -24,6 +24,7 @@ from storeformat.errors import WrongSettings
 from storeformat.index import index_file
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
 COMMIT_LOG = "commitlog"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -96,17 +97,22 @@ def broker_name(field_name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
+def has_effect(name: str) -> bool:
+    """Returns whether a setting of broker.conf shapes the files of a store."""
+    return any(broker_name(field.name) == name for field in fields(StoreLayout))
+
+
 def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: bool) -> StoreLayout:
-    """Returns the layout with these settings (broker.conf names). Unknown names are an error if ``strict``, else the
-    broker's own business.
+    """Returns the layout with these settings (broker.conf names). Those that shape no file are left alone; names that
+    no broker knows are an error if ``strict``.
     """
     known = {broker_name(field.name): field for field in fields(StoreLayout)}
     changes: dict[str, object] = {}
     for name, text in settings.items():
         field = known.get(name)
         if field is None:
-            if strict:
-                raise WrongSettings("no such setting", found=name, expected=", ".join(sorted(known)))
+            if strict and name not in SETTING_NAMES:
+                raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)
             continue
         changes[field.name] = _parse_value(name, text, str(field.type))
     return replace(layout, **changes) if changes else layout  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ class TestParsing:
     def test_rebuild_with_everything(self) -> None:
         line = """
             rebuild --store s3://b/store --output D --commitlog /a/log,/b/log --broker-conf b.conf --set maxIndexNum=20
-            --set a= --broker-version 4.9 --topic T --topic %RETRY%g:3 --batch-topic B --only index,consumequeue
+            --set aclEnable= --broker-version 4.9 --topic T --topic %RETRY%g:3 --batch-topic B --only index,consumequeue
             --on-damage salvage --until-offset 100 --split-size 4096 --dry-run --json --report R --quiet --debug
         """
         assert parse(line.split(), JOBS)[1] == config.RebuildOptions(
@@ -66,7 +66,7 @@ class TestParsing:
             output="D",
             commitlog=("/a/log", "/b/log"),
             broker_conf="b.conf",
-            settings=(("maxIndexNum", "20"), ("a", "")),
+            settings=(("maxIndexNum", "20"), ("aclEnable", "")),
             broker_version="4.9",
             topics=(config.TopicFilter("T"), config.TopicFilter("%RETRY%g", 3)),
             batch_topics=("B",),
@@ -141,6 +141,11 @@ class TestParsing:
     )
     def test_times(self, text: str) -> None:
         assert option_values.milliseconds(text) == 1626079567052
+
+    def test_settings_are_those_of_brokers(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert option_values.setting("flushDiskType = SYNC_FLUSH") == ("flushDiskType", "SYNC_FLUSH")
+        assert main([*LINE, "--set", "maxIndexNumm=7"], JOBS) == 64
+        assert "brokers know no setting 'maxIndexNumm'; is it maxIndexNum" in capsys.readouterr().err
 
     def test_an_unknown_option_is_the_jobs(self) -> None:
         with pytest.raises(errors.UsageError, match="--frm 5") as wrong:

@@ -69,3 +69,11 @@ def test_a_store_type_that_is_told_counts_before_what_lies_in_the_store(root: Pa
     refuse_rocksdb_queues(open_store(LogOptions(store=str(root))), ("index", "checkpoint"), "made")
     with pytest.raises(Refused, match="config/topics/"):
         refuse_rocksdb_queues(open_store(LogOptions(store=str(root))), ("consumequeue",), "made")
+
+
+def test_a_setting_of_brokers_without_effect_is_a_note(root: Path) -> None:
+    settings = (("flushDiskType", "SYNC_FLUSH"), ("maxIndexNum", "20"), ("storeType", "default"))
+    store = open_store(LogOptions(store=str(root), settings=settings), needs_index_sizes=False)
+    assert [note for note in store.notes if note.startswith("--set")] == [
+        "--set flushDiskType: the files of a store do not depend on it"
+    ]

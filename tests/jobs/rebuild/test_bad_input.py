@@ -221,7 +221,6 @@ def test_topic_that_is_nowhere(store: Path, topic: str) -> None:
         "maxHashSlotNum=0",
         "maxIndexNum=2000000000",
         "messageDelayLevel=1s five",
-        "noSuchSetting=1",
     ],
 )
 def test_wrong_settings(store: Path, capsys: pytest.CaptureFixture[str], wrong: str) -> None:

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from storeformat.errors import WrongSettings
+from storeformat.store.layout import StoreLayout, apply_settings, broker_name, has_effect
+from storeformat.store.queue_store import QUEUE_STORE_SETTINGS
+from storeformat.store.setting_names import SETTING_NAMES, nearest_names
+
+
+def test_every_setting_that_counts_here_is_a_brokers() -> None:
+    assert {broker_name(field.name) for field in fields(StoreLayout)} <= SETTING_NAMES
+    assert set(QUEUE_STORE_SETTINGS) <= SETTING_NAMES
+    assert {"flushDiskType", "brokerClusterName", "listenPort", "namesrvAddr"} <= SETTING_NAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("maxIndexNumm", ["maxIndexNum"]),
+        ("MAXINDEXNUM", ["maxIndexNum"]),
+        ("mappedFileSizeCommitlog", ["mappedFileSizeCommitLog"]),
+        ("qqqqqqqq", []),
+    ],
+)
+def test_a_name_that_was_mistyped(name: str, meant: list[str]) -> None:
+    assert nearest_names(name)[:1] == meant
+    with pytest.raises(WrongSettings, match="no such setting: found"):
+        apply_settings(StoreLayout(), {name: "1"}, strict=True)
+
+
+def test_a_setting_without_effect_changes_nothing() -> None:
+    assert apply_settings(StoreLayout(), {"flushDiskType": "SYNC_FLUSH"}, strict=True) == StoreLayout()
+    assert not has_effect("flushDiskType")
+    assert has_effect("maxIndexNum")
