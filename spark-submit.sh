@@ -1,8 +1,10 @@
 #!/bin/sh
 # spark-submit.sh [spark-submit options] JOB [options]: sets up .venv on the first start, then runs the job with Spark.
-# spark-submit.sh --setup: only sets up.
+# spark-submit.sh --setup [--from FILE]: only sets up; from a file that --bundle wrote, without a network.
+# spark-submit.sh --bundle FILE: writes all that a set-up fetches into one file, for machines without a network.
 # spark-submit.sh --pack FILE: writes the Python packages that executors need into a .tar.gz, for --archives.
-# Environment: ROCKETMQ_STORE_SPARK_VENV (where .venv is), ROCKETMQ_STORE_SPARK_PYTHON (the Python that makes it), JAVA_HOME.
+# Environment: ROCKETMQ_STORE_SPARK_VENV (where .venv is), ROCKETMQ_STORE_SPARK_PYTHON (the Python that makes it), JAVA_HOME,
+# ROCKETMQ_STORE_SPARK_WHEELS and ROCKETMQ_STORE_SPARK_JARS (directories to take packages and Delta's jars from).
 set -eu
 
 unavailable() {
@@ -31,24 +33,27 @@ fi
 
 # Every start but the first ends here.
 if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/pyproject.toml" -nt "$stamp" ] &&
-    ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/jobs/spark/environment.py" -nt "$stamp" ] &&
+    ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/conf/delta-jars.sha256" -nt "$stamp" ] &&
+    ! [ "$root/jobs/spark/environment.py" -nt "$stamp" ] && ! [ "$root/jobs/spark/delta_jars.py" -nt "$stamp" ] &&
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ]; then
     case ${1:-} in
     --setup) exit 0 ;;
+    --bundle) exec "$venv/bin/python" "$root/jobs/spark/environment.py" --venv "$venv" "$@" ;;
     --pack) exec "$venv/bin/python" "$root/jobs/spark/packing.py" "$@" ;;
     esac
     exec "$venv/bin/python" "$main" "$@"
 fi
 
-# A Python to set up with: any of 3.10 or later.
+# A Python to set up with: the one that is named, else the first that fits.
 python=
-for candidate in "${ROCKETMQ_STORE_SPARK_PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10 python3.14 python; do
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
+for candidate in ${ROCKETMQ_STORE_SPARK_PYTHON:+"$ROCKETMQ_STORE_SPARK_PYTHON"} \
+    ${ROCKETMQ_STORE_SPARK_PYTHON:-python3 python3.13 python3.12 python3.11 python3.10 python3.14 python}; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1; then
         python=$candidate
         break
     fi
 done
-[ -n "$python" ] || unavailable "Python 3.10 or later is needed; install it, or name it in ROCKETMQ_STORE_SPARK_PYTHON"
+[ -n "$python" ] || unavailable "Python 3.10 to 3.14 is needed${ROCKETMQ_STORE_SPARK_PYTHON:+, $ROCKETMQ_STORE_SPARK_PYTHON is none}; install it, or name it in ROCKETMQ_STORE_SPARK_PYTHON"
 
 # Help and a wrong command line need no Java and no set-up.
 for argument in "$@"; do
@@ -56,8 +61,19 @@ for argument in "$@"; do
 done
 [ $# -gt 0 ] || exec "$python" "$main"
 case $1 in
---setup) shift ;;
---pack)
+--setup)
+    case "$#:${2:-}" in
+    1: | 3:--from) ;;
+    *)
+        echo "error: --setup takes nothing, or --from FILE" >&2
+        exit 64
+        ;;
+    esac
+    [ -x "$java" ] || unavailable "Java 17 or later is needed; install it, or set JAVA_HOME"
+    shift
+    exec "$python" "$root/jobs/spark/environment.py" --venv "$venv" --java "$java" "$@"
+    ;;
+--pack | --bundle)
     sh "$root/spark-submit.sh" --setup || exit $?
     exec sh "$root/spark-submit.sh" "$@"
     ;;

@@ -1,19 +1,21 @@
 """The first start: makes the environment that every later start finds, then goes on to the job.
 
-``spark-submit.sh`` runs this file with any Python of 3.10 or later when the environment is missing or older than what
-describes it; therefore it imports nothing but the standard library, and nothing of this project's. In the order of the
-work:
+``spark-submit.sh`` runs this file with any Python that it found when the environment is missing or older than what
+describes it; therefore it imports the standard library alone, and modules of ours that do the same. Its steps, of which
+those that need nothing of each other run at once:
 
-| what | where | from |
+| step | where | from |
 |---|---|---|
-| virtual environment | ``.venv``, or ROCKETMQ_STORE_SPARK_VENV | ``python -m venv`` |
-| dependencies | in it | pyproject.toml; with the extra ``fast`` where numba has a wheel |
-| Delta's jars | ``jars/`` in it | conf/delta-pom.xml with Maven; without Maven every start asks for ``--packages`` |
-| compiled kernels | ``kernels/`` in it | numba, if it is there |
+| environment | ``.venv``, or ROCKETMQ_STORE_SPARK_VENV | ``python -m venv`` |
+| jars | ``jars/`` in it | ``delta_jars`` |
+| libraries | in it | pyproject.toml, numba where it has a wheel; or the directory ROCKETMQ_STORE_SPARK_WHEELS |
+| kernels | ``kernels/`` in it | numba, if it is there |
+| Spark | in it | pyproject.toml, or the same directory |
 | class archive | ``spark.jsa`` in it | the JVM itself: classes of Spark as it wants them, 1.5 s less at every start |
 | stamp | ``ready`` in it, last of all | path of java, digest of the sources of all this |
 
-An interrupted set-up has no stamp and is done again; a lock lets one of several first starts work and the others wait.
+An interrupted set-up has no stamp; the next one goes on where it ended. A lock lets one of several first starts work
+while the others wait.
 """
 
 from __future__ import annotations
@@ -22,21 +24,33 @@ import argparse
 import fcntl
 import hashlib
 import importlib
-import importlib.metadata
+import importlib.util
 import os
+import platform
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
-DESCRIBED_BY = (ROOT / "pyproject.toml", ROOT / "conf" / "delta-pom.xml", Path(__file__).resolve())
+# A script's own directory leads sys.path; modules of ours are found as packages only.
+sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROOT), str(ROOT / "jobs" / "spark")))]
+
+from jobs.spark import bundle, delta_jars  # noqa: E402  (only now the path is right)
+from jobs.spark.setup_steps import LeftOut, Progress, SetupError, Step, Steps, say  # noqa: E402
+
+PROJECT = ROOT / "pyproject.toml"
+DESCRIBED_BY = (PROJECT, delta_jars.POM, delta_jars.SUMS, Path(__file__).resolve(), Path(delta_jars.__file__))
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 OLDEST_JAVA = 17
 EX_UNAVAILABLE = 69
+WHEELS = "ROCKETMQ_STORE_SPARK_WHEELS"
+"""Names the environment variable with a directory of wheels; then no package index is asked."""
+SPARK = ("pyspark", "delta-spark")
+"""Packages that need none of the libraries, and take as long as all of them."""
 
 TRAINING = """
 from jobs.spark.session import spark_session
@@ -46,22 +60,23 @@ with spark_session("training") as spark:
 """
 
 
-def say(text: str) -> None:
-    """Tell the user; stdout belongs to the job's report."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
-def fail(what: str, advice: str = "") -> NoReturn:
-    """End with the exit code for something that is missing."""
-    say(f"error: {what}" + (f"\n  {advice}" if advice else ""))
-    sys.exit(EX_UNAVAILABLE)
-
-
-def digest() -> str:
-    """Return a digest of everything that describes the environment; the settings of tools do not."""
-    texts = [path.read_text(encoding="utf-8").partition("\n[tool.")[0] for path in DESCRIBED_BY]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+# ------------------------------------------------------------------------------------------------ what is refused first
+def check_python() -> None:
+    """Raises SetupError where this Python cannot run the program, before anything is made."""
+    found = sys.version_info[:2]
+    oldest, newest = (".".join(map(str, version)) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
+    reason = ""
+    if not OLDEST_PYTHON <= found <= NEWEST_PYTHON:
+        reason = f"Python {oldest} to {newest} is needed, this is {platform.python_version()}"
+    elif platform.python_implementation() != "CPython" or sys.maxsize < 2**32:
+        reason = f"a 64-bit CPython is needed, this is {platform.python_implementation()} {platform.architecture()[0]}"
+    elif importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        raise SetupError(
+            f"{sys.executable} cannot make a virtual environment: it has no venv and ensurepip",
+            "on Debian and Ubuntu: apt install python3-venv",
+        )
+    if reason:
+        raise SetupError(f"{reason} ({sys.executable})", "name another in ROCKETMQ_STORE_SPARK_PYTHON")
 
 
 def java_version(java: str) -> int:
@@ -75,137 +90,187 @@ def java_version(java: str) -> int:
 
 
 def check_java(java: str) -> None:
-    """Return if the java program is new enough for Spark, else end."""
+    """Raises SetupError where the java program is too old for Spark."""
     version = java_version(java)
     if version < OLDEST_JAVA:
-        fail(f"Java {OLDEST_JAVA} or later is needed; {java} is {version or 'no Java'}", "install it, or set JAVA_HOME")
+        what = f"Java {OLDEST_JAVA} or later is needed; {java} is {version or 'no Java'}"
+        raise SetupError(what, "install it, or set JAVA_HOME")
 
 
-def run(command: list[str], log: IO[str], **settings: str) -> bool:
-    """Return whether a command succeeded; what it says goes to the log."""
-    log.write(f"$ {' '.join(command)}\n")
-    log.flush()
-    return code_of(command, stdout=log, stderr=log, env=os.environ | settings, cwd=ROOT) == 0
-
-
-def code_of(command: list[str], **settings: Any) -> int:
-    """Return the exit code of a command, which ends when this process is told to end."""
-    with subprocess.Popen(command, **settings) as process:
-        try:
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            raise
-
-
-def create_venv(venv: Path) -> None:
-    """Make the virtual environment unless a working one is there; ends when this Python cannot."""
-    python = venv / "bin" / "python"
+def check_venv(venv: Path) -> None:
+    """Raises SetupError where something else lies in the environment's place."""
     if venv.exists() and any(venv.iterdir()) and not (venv / "pyvenv.cfg").is_file():
-        fail(
+        raise SetupError(
             f"{venv} exists and is not a virtual environment",
             "remove it, or set ROCKETMQ_STORE_SPARK_VENV to another place",
         )
-    if (
-        python.exists()
-        and subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
-    ):
-        return
-    made = subprocess.run([sys.executable, "-m", "venv", "--clear", venv], capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        reason = (made.stdout + made.stderr).strip().splitlines() or [""]
-        fail(
-            f"{sys.executable} cannot make a virtual environment: {reason[0]}",
-            "on Debian and Ubuntu: apt install python3-venv",
-        )
 
 
-def requirements(*extras: str) -> list[str]:
+# ------------------------------------------------------------------------------------------------------------- packages
+def requirements(*extras: str, venv: Path | None = None) -> list[str]:
     """Return the dependencies in pyproject.toml and those of the extras, also of extras that they name."""
-    # Python 3.10 has no tomllib, but its pip carries the same.
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "pip._vendor.tomli")
-    project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    if sys.version_info >= (3, 11):
+        toml = importlib.import_module("tomllib")
+    else:  # its pip carries the same; a Debian Python has none of its own
+        sys.path += [str(path) for path in (venv or Path(sys.prefix)).glob("lib/python3.*/site-packages")]
+        toml = importlib.import_module("pip._vendor.tomli")
+    project = toml.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     wanted = list(project["dependencies"])
     for extra in extras:
         for requirement in project["optional-dependencies"][extra]:
             nested = re.fullmatch(rf"{project['name']}\[(.*)\]", requirement)
-            wanted += requirements(*nested[1].split(",")) if nested else [requirement]
+            wanted += requirements(*nested[1].split(","), venv=venv) if nested else [requirement]
     return list(dict.fromkeys(wanted))
 
 
-def install(log: IO[str], *extras: str) -> None:
-    """Install the dependencies and those of extras here, inside the environment; with numba where it has a wheel."""
-    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
-    wheels_only = ["--only-binary", "numba,llvmlite"]
-    if run([*pip, *wheels_only, *requirements("fast", *extras)], log):
-        return
-    if not run([*pip, *requirements(*extras)], log):
-        errors = [line for line in Path(log.name).read_text(encoding="utf-8").splitlines() if line.startswith("ERROR")]
-        fail(
-            f"the dependencies could not be installed: {errors[-1][7:] if errors else 'pip failed'}",
-            f"all of it: {log.name}",
-        )
-    say("numba has no wheel for this machine: using numpy alone, which is slower")
+def pinned_versions() -> dict[str, str]:
+    """Return the versions of Spark and Delta, which pyproject.toml pins."""
+    return dict(re.findall(r'"([a-z-]+)==([\d.]+)"', PROJECT.read_text(encoding="utf-8")))
 
 
-def fetch_delta_jars(venv: Path, log: IO[str]) -> None:
-    """Fill ``jars/`` with what Delta needs beyond Spark's own jars, or leave it out when there is no Maven."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        return
-    spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
-    jars = Path(tempfile.mkdtemp(prefix="jars.", dir=venv))
+def pip_install(venv: Path, wanted: list[str], progress: Progress) -> str:
+    """Install requirements into the environment; return what and how much that is, raise SetupError if pip fails."""
+    forget_half_installed(venv)
     command = [
-        maven, "--batch-mode", "--quiet", "--file", str(ROOT / "conf" / "delta-pom.xml"),
-        "dependency:copy-dependencies", "-DincludeScope=runtime", "-DincludeGroupIds=io.delta,io.unitycatalog",
-        f"-DoutputDirectory={jars}",
-        f"-Dspark.minor={spark}", f"-Ddelta.version={importlib.metadata.version('delta-spark')}",
+        str(venv / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off",
+        "--no-compile", "--only-binary", "numba,llvmlite", *wheel_options(), *wanted,
     ]  # fmt: skip
-    home = os.environ.get("HOME", "")
-    if not (home and os.access(home, os.W_OK)):
-        command.append(f"-Dmaven.repo.local={venv / 'm2'}")
-    fetched = run(command, log) and any(jars.glob("delta-spark*.jar"))
-    shutil.rmtree(venv / "jars", ignore_errors=True)
-    if fetched:
-        jars.rename(venv / "jars")
-    else:
-        shutil.rmtree(jars)
-        say(f"Maven could not fetch Delta's jars (see {log.name}): Spark will ask for them when a job needs them")
+    installed: list[str] = []
+
+    def hear(line: str) -> None:
+        if match := re.search(r"(?:Downloading|Using cached) (\S+?)-\d\S* \((.*)\)", line):
+            progress.text = f"{match[1]} ({match[2]})"
+        elif line.startswith(("Installing collected", "Building wheels")):
+            progress.text = line.partition(":")[0].lower()
+        elif line.startswith("Successfully installed"):
+            installed.extend(line.split()[2:])
+
+    if not progress.run(command, hear):
+        reason = progress.errors("ERROR").removeprefix("ERROR:").strip() or "pip failed"
+        raise SetupError(f"the dependencies could not be installed: {reason}", f"all that pip said: {progress.log}")
+    sizes = {name: size_of(venv, name) for name in installed}
+    named = sorted((name for name in sizes if sizes[name] >= 10), key=lambda name: -sizes[name])
+    shown = ", ".join(f"{name} {sizes[name]:.0f} MB" for name in named)
+    if not sizes:
+        return "up to date"
+    return f"{len(sizes)} packages, {sum(sizes.values()):.0f} MB" + (f": {shown}" if shown else "")
 
 
-def archive_classes(venv: Path, log: IO[str]) -> None:
+def size_of(venv: Path, installed: str) -> float:
+    """Return the megabytes of an installed package, which is named as pip does: ``numpy-2.4.6``."""
+    name, _, version = installed.rpartition("-")
+    pattern = f"lib/python3.*/site-packages/{re.sub('[-_.]+', '_', name)}-{version}.dist-info/RECORD"
+    records = [record for record in venv.glob(pattern) if record.is_file()]
+    lines = records[0].read_text(encoding="utf-8").splitlines() if records else []
+    return sum(int(line.rpartition(",")[2] or 0) for line in lines) / 1e6
+
+
+def wheel_options() -> list[str]:
+    """Return pip's options for a directory of wheels, if there is one."""
+    directory = os.environ.get(WHEELS)
+    if not directory:
+        return []
+    if not Path(directory).is_dir():
+        raise SetupError(f"{WHEELS}: there is no directory {directory}")
+    return ["--no-index", "--find-links", str(Path(directory).absolute())]
+
+
+def forget_half_installed(venv: Path) -> None:
+    """Remove what pip takes for installed although it was killed before it had unpacked all of it."""
+    for about in venv.glob("lib/python3.*/site-packages/*.dist-info"):
+        record = about / "RECORD"
+        files = record.read_text(encoding="utf-8").splitlines() if record.is_file() else []
+        names = [line.rsplit(",", 2)[0].strip('"') for line in files]
+        looked_at = [name for name in names if not name.endswith(".pyc") and not name.startswith("..")]
+        if not files or not all((about.parent / name).exists() for name in looked_at):
+            shutil.rmtree(about)
+
+
+def install_libraries(venv: Path, progress: Progress) -> str:
+    """Install all but Spark; with numba where it has a wheel."""
+    fast = [one for one in requirements("fast", venv=venv) if not one.startswith(SPARK)]
+    try:
+        return pip_install(venv, fast, progress)
+    except SetupError:
+        plain = [one for one in requirements(venv=venv) if not one.startswith(SPARK)]
+        told = pip_install(venv, plain, progress)
+    return f"{told}; numba has no wheel for this machine: numpy alone is slower"
+
+
+# ------------------------------------------------------------------------------------------------------------ the steps
+def create_venv(venv: Path, progress: Progress) -> str:
+    """Make the virtual environment unless a working one is there."""
+    python = venv / "bin" / "python"
+    about = f"Python {platform.python_version()}, {venv}"
+    if python.exists() and progress.run([str(python), "-m", "pip", "--version"]):
+        return about
+    shutil.rmtree(venv / "lib", ignore_errors=True)
+    if not progress.run([sys.executable, "-m", "venv", str(venv)]):
+        reason = (progress.log.read_text(encoding="utf-8").strip().splitlines() or [""])[-1]
+        raise SetupError(f"{sys.executable} cannot make a virtual environment: {reason}")
+    return about
+
+
+def compile_kernels(venv: Path, progress: Progress) -> str:
+    """Compile the kernels into the environment; without that the first job does it."""
+    code = [str(venv / "bin" / "python"), "-m", "storeformat.kernels.compile"]
+    if not progress.run(code, environment={"PYTHONPATH": str(ROOT)}):
+        raise LeftOut(f"not compiled ({progress.log}): jobs try again")
+    return "compiled" if "numba" in progress.log.read_text(encoding="utf-8") else "numpy alone, nothing to compile"
+
+
+def archive_classes(venv: Path, java: str, progress: Progress) -> str:
     """Make the class archive by a short run of Spark; where the path has blanks, the JVM ignores most of it."""
     target, draft = venv / "spark.jsa", venv / "spark.jsa.draft"
     target.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
-    flags = f'-XX:ArchiveClassesAtExit="{draft}" -Xlog:cds=off -Xlog:cds+dynamic=off'
-    if run([sys.executable, "-c", TRAINING], log, SPARK_SUBMIT_OPTS=flags, PYTHONPATH=str(ROOT)) and draft.is_file():
-        draft.rename(target)
+    settings = {
+        "SPARK_SUBMIT_OPTS": f'-XX:ArchiveClassesAtExit="{draft}" -Xlog:cds=off -Xlog:cds+dynamic=off',
+        "JAVA_HOME": str(Path(java).resolve().parents[1]),
+        "PYTHONPATH": str(ROOT),
+        "ROCKETMQ_STORE_SPARK_KERNELS": "numpy",  # the others may be compiling just now
+    }
+    if not progress.run([str(venv / "bin" / "python"), "-c", TRAINING], None, settings) or not draft.is_file():
+        raise LeftOut(f"not made ({progress.log}): starts take 1.5 s longer")
+    draft.rename(target)
+    return f"Java {java_version(java)}, {target.stat().st_size / 1e6:.0f} MB"
 
 
-def fill(venv: Path, java: str) -> None:
-    """Do everything that happens inside the environment; the stamp is the last thing written."""
-    stamp = venv / "ready"
-    with (venv / "setup.log").open("w", encoding="utf-8") as log:
-        install(log)
-        fetch_delta_jars(venv, log)
-        # Without either everything works; the first jobs start later.
-        run([sys.executable, "-m", "storeformat.kernels.compile"], log, PYTHONPATH=str(ROOT))
-        archive_classes(venv, log)
-    draft = venv / "ready.draft"
-    draft.write_text(f"{java}\n{digest()}\n", encoding="utf-8")
-    draft.replace(stamp)
+def steps_of(venv: Path, java: str) -> list[Step]:
+    """Return the steps; the key of each is all that it was made from."""
+    versions = pinned_versions()
+    packages = hashlib.sha256(PROJECT.read_text(encoding="utf-8").partition("\n[tool.")[0].encode()).hexdigest()
+    jars = hashlib.sha256(delta_jars.SUMS.read_bytes() + delta_jars.POM.read_bytes()).hexdigest()
+    python = f"{sys.version}\n{sys.prefix}"
+    return [
+        Step("environment", lambda progress: create_venv(venv, progress), lambda: python),
+        Step("jars", lambda progress: delta_jars.fetch(venv, versions, progress), lambda: jars),
+        Step(
+            "libraries",
+            lambda progress: install_libraries(venv, progress),
+            lambda: packages,
+            after=("environment",),
+        ),
+        Step("kernels", lambda progress: compile_kernels(venv, progress), lambda: packages, after=("libraries",)),
+        Step(
+            "Spark",
+            lambda progress: pip_install(venv, requirements(venv=venv), progress),
+            lambda: packages,
+            after=("libraries",),
+        ),
+        Step(
+            "class archive",
+            lambda progress: archive_classes(venv, java, progress),
+            lambda: f"{java}\n{Path(java).resolve()}\n{packages}",
+            after=("Spark",),
+        ),
+    ]
 
 
-def install_extra(venv: Path, extra: str) -> None:
-    """Install an extra, unless that has been done since its description changed."""
-    stamp = venv / f"ready-{extra}"
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest():
-        return
-    say(f"installing what the extra {extra} needs (once)")
-    with (venv / f"setup-{extra}.log").open("w", encoding="utf-8") as log:
-        install(log, extra)
-    stamp.write_text(digest(), encoding="utf-8")
+def digest() -> str:
+    """Return a digest of everything that describes the environment; the settings of tools do not."""
+    texts = [path.read_text(encoding="utf-8").partition("\n[tool.")[0] for path in DESCRIBED_BY]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def is_ready(venv: Path, java: str) -> bool:
@@ -214,8 +279,8 @@ def is_ready(venv: Path, java: str) -> bool:
     return stamp.is_file() and stamp.read_text(encoding="utf-8").split("\n")[:2] == [java, digest()]
 
 
-def set_up(venv: Path, java: str) -> None:
-    """Bring the environment up to date, alone."""
+def set_up(venv: Path, java: str, archive: Path | None = None) -> None:
+    """Bring the environment up to date, alone; from a bundle without asking anybody else, if one is given."""
     venv.parent.mkdir(parents=True, exist_ok=True)
     with venv.with_name(venv.name + ".lock").open("w") as lock:
         try:
@@ -226,53 +291,64 @@ def set_up(venv: Path, java: str) -> None:
         if is_ready(venv, java):
             (venv / "ready").touch()
             return
+        check_python()
         check_java(java)
-        say(f"setting up {venv} (once, takes a minute or two)")
-        create_venv(venv)
-        inside = [
-            str(venv / "bin" / "python"),
-            str(Path(__file__).resolve()),
-            "--fill",
-            "--venv",
-            str(venv),
-            "--java",
-            java,
-        ]
-        code = code_of(inside)
-        if code != 0:
-            sys.exit(code if code > 0 else 128 - code)
+        check_venv(venv)
+        fill(venv, java, archive)
 
 
-def split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return what stands before the first ``--`` and what stands behind it."""
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
+def fill(venv: Path, java: str, archive: Path | None) -> None:
+    """Do the steps that are left; the stamp is the last thing written."""
+    again = (venv / "steps").is_dir()
+    say(f"setting up {venv}" + (", what is left of it" if again else " (once: some 600 MB of packages)"))
+    venv.mkdir(exist_ok=True)
+    with bundle.unpacked(archive, venv) as unpacked:
+        if unpacked is not None:
+            os.environ[WHEELS], os.environ[delta_jars.JARS] = str(unpacked / "wheels"), str(unpacked / "jars")
+        Steps(venv / "steps").run(steps_of(venv, java))
+    draft = venv / "ready.draft"
+    draft.write_text(f"{java}\n{digest()}\n", encoding="utf-8")
+    draft.replace(venv / "ready")
+
+
+def install_extra(venv: Path, extra: str) -> None:
+    """Install an extra, unless that has been done since its description changed."""
+    wanted = requirements("fast", extra)
+    key = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
+    say(f"what the extra {extra} needs")
+    Steps(venv / "steps").run(
+        [Step(f"extra {extra}", lambda progress: pip_install(venv, wanted, progress), lambda: key)]
+    )
 
 
 def main() -> NoReturn:
     """Set up what ``--venv`` names and become the job whose command line follows ``--``."""
     parser = argparse.ArgumentParser(description="makes the environment; run by spark-submit.sh")
-    parser.add_argument("--venv", type=Path, default=sys.prefix)
-    parser.add_argument("--java")
-    parser.add_argument("--fill", action="store_true", help="the part that runs inside the environment")
+    parser.add_argument("--venv", type=lambda text: Path(text).absolute(), default=Path(sys.prefix))
+    parser.add_argument("--java", default="java")
+    parser.add_argument("--from", type=Path, dest="archive", metavar="FILE", help="a file that --bundle wrote")
+    parser.add_argument("--bundle", type=Path, metavar="FILE", help="write all that a set-up fetches into FILE")
     parser.add_argument("--extra", help="only install an extra of pyproject.toml; inside the environment")
-    own, job = (sys.argv[1:], []) if "--" not in sys.argv else split_at_dashes(sys.argv[1:])
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    own, job = sys.argv[1:at], sys.argv[at + 1 :]
     arguments = parser.parse_args(own)
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(128 + signal.SIGTERM))
     try:
-        if arguments.extra:
+        if arguments.bundle:
+            bundle.write(arguments.bundle.absolute(), arguments.venv, requirements("fast"))
+        elif arguments.extra:
             install_extra(arguments.venv, arguments.extra)
-            sys.exit(0)
-        if arguments.fill:
-            fill(arguments.venv, arguments.java)
-            sys.exit(0)
-        set_up(arguments.venv, arguments.java)
+        else:
+            set_up(arguments.venv, arguments.java, arguments.archive)
     except KeyboardInterrupt:
-        if not arguments.fill:
-            say("interrupted; the next start sets up again")
+        say("interrupted; the next start goes on with the set-up")
         sys.exit(130)
+    except SetupError as error:
+        say(f"error: {error}" + (f"\n  {error.advice}" if error.advice else ""))
+        sys.exit(EX_UNAVAILABLE)
     except OSError as error:
-        fail(f"setting up failed: {error}")
+        say(f"error: the set-up failed: {error}")
+        sys.exit(EX_UNAVAILABLE)
     if not job:
         sys.exit(0)
     python = str(arguments.venv / "bin" / "python")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from support.fake_java import java_that_says
 from support.processes import processes_of
 
 from jobs.spark import environment
+from jobs.spark.setup_steps import SetupError
 
 ROOT = Path(__file__).resolve().parents[3]
 JAVA = shutil.which("java")
@@ -55,54 +55,80 @@ class TestEnvironment:
 
     def test_a_directory_that_is_something_else_is_left_alone(self, tmp_path: Path) -> None:
         (tmp_path / "mine").write_text("dear to me")
-        with pytest.raises(SystemExit) as ended:
-            environment.create_venv(tmp_path)
-        assert ended.value.code == 69
+        with pytest.raises(SetupError, match="is not a virtual environment"):
+            environment.check_venv(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
-    def test_an_environment_without_its_stamp_is_filled_again(
+    @pytest.mark.parametrize("version", [(3, 9, 18), (3, 15, 0)])
+    def test_a_python_that_cannot_run_it_is_refused_with_the_reason(
+        self, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int]
+    ) -> None:
+        monkeypatch.setattr(environment.sys, "version_info", version)
+        with pytest.raises(SetupError, match=r"^Python 3.10 to 3.14 is needed, this is "):
+            environment.check_python()
+
+    def test_a_python_without_ensurepip_is_refused_with_the_cure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "ensurepip" else object())
+        with pytest.raises(SetupError) as refused:
+            environment.check_python()
+        assert "apt install python3-venv" in refused.value.advice
+
+    def test_a_stamp_stands_for_one_java_and_one_description(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         java = str(java_that_says(tmp_path / "java", "17"))
         venv = tmp_path / "venv"
-        calls: list[list[str]] = []
+        runs: list[int] = []
 
-        def interrupted(command: list[str]) -> int:
-            calls.append(command)
-            return 130
+        class Ends:
+            def __init__(self, stamps: Path) -> None:
+                pass
 
-        def completed(command: list[str]) -> int:
-            calls.append(command)
-            (venv / "ready").write_text(f"{java}\n{environment.digest()}\n")
-            return 0
+            def run(self, steps: object) -> None:
+                runs.append(len(runs))
+                if len(runs) == 1:
+                    raise KeyboardInterrupt
 
-        monkeypatch.setattr(environment, "create_venv", lambda venv: venv.mkdir(exist_ok=True))
-        monkeypatch.setattr(environment, "check_java", lambda java: None)
-        monkeypatch.setattr(environment, "code_of", interrupted)
-        with pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(environment, "Steps", Ends)
+        with pytest.raises(KeyboardInterrupt):
             environment.set_up(venv, java)
-        assert ended.value.code == 130
         assert not environment.is_ready(venv, java)
-        monkeypatch.setattr(environment, "code_of", completed)
+        (venv / "pyvenv.cfg").touch()
         environment.set_up(venv, java)
         assert environment.is_ready(venv, java)
         environment.set_up(venv, java)
-        assert len(calls) == 2, "a third start had nothing to do"
+        assert len(runs) == 2, "a third start had nothing to do"
+        assert not environment.is_ready(venv, "/another/java")
+
+    def test_what_pip_had_not_finished_is_not_taken_for_installed(self, tmp_path: Path) -> None:
+        packages = tmp_path / "lib" / "python3.11" / "site-packages"
+        for name, files in (("whole", ["whole.py"]), ("torn", ["torn.py", "other.py"]), ("early", [])):
+            about = packages / f"{name}-1.0.dist-info"
+            about.mkdir(parents=True)
+            (about / "METADATA").touch()
+            (packages / f"{name}.py").touch()
+            if files:
+                (about / "RECORD").write_text("".join(f"{file},sha256=x,1500000\n" for file in files) + "x.pyc,,\n")
+        environment.forget_half_installed(tmp_path)
+        assert [path.name for path in packages.glob("*.dist-info")] == ["whole-1.0.dist-info"]
+        assert environment.size_of(tmp_path, "whole-1.0") == 1.5
 
     def test_what_it_started_ends_with_it(self, tmp_path: Path) -> None:
         program = (
-            "import signal, sys\nfrom jobs.spark import environment as e\n"
+            "import signal, sys\nfrom pathlib import Path\nfrom jobs.spark.setup_steps import Step, Steps\n"
             "signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))\n"
-            "e.code_of(['sh', '-c', 'echo begun; exec sleep 60'])\n"
+            "work = lambda progress: str(progress.run(['sh', '-c', 'echo begun; exec sleep 60'], hear))\n"
+            "hear = lambda line: print(line, end='', flush=True)\n"
+            "Steps(Path(sys.argv[1])).run([Step('one', work, str), Step('two', work, str)])\n"
         )
-        command = [sys.executable, "-c", program]
+        command = [sys.executable, "-c", program, str(tmp_path / "steps")]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == "begun\n"
-            time.sleep(0.5)  # it may speak before the one that started it holds it
+            assert [process.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
             process.terminate()
-            assert process.wait(timeout=150) == 143
+            assert process.wait(timeout=50) == 143
         assert processes_of(process.pid) == []
+        assert not (tmp_path / "steps").exists()
 
     def test_a_second_start_waits_for_the_first(self, tmp_path: Path) -> None:
         venv = tmp_path / "venv"
@@ -110,12 +136,12 @@ class TestEnvironment:
             "import sys, time\nfrom pathlib import Path\nfrom jobs.spark import environment as e\n"
             "venv = Path(sys.argv[1])\n"
             "e.check_java = lambda java: None\n"
-            "def create(venv):\n"
-            "    venv.mkdir()  # fails for the second of two at once\n"
-            "    time.sleep(0.5)\n"
-            "    (venv / 'ready').write_text('java\\n' + e.digest() + '\\n')\n"
-            "e.create_venv = create\n"
-            "e.code_of = lambda command: 0\n"
+            "class Steps:\n"
+            "    def __init__(self, stamps):\n"
+            "        stamps.mkdir()  # fails for the second of two at once\n"
+            "    def run(self, steps):\n"
+            "        time.sleep(0.5)\n"
+            "e.Steps = Steps\n"
             "e.set_up(venv, 'java')\n"
         )
         started = [
