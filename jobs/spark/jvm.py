@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from jobs.reporting import printable
-from jobs.spark import launch
+from jobs.spark import isolation, launch
 from storeformat.errors import DependencyMissing
 from udfs.worker_daemon import EARLY as EARLY_DAEMON
 
@@ -58,7 +58,8 @@ def start_early_daemon(output: int) -> subprocess.Popen[bytes] | None:
     come from elsewhere.
     """
     os.environ.pop(EARLY_DAEMON, None)
-    if launch.WORKER_ENVIRONMENT not in os.environ or os.environ["PYSPARK_PYTHON"] != sys.executable:
+    python = os.environ["PYSPARK_PYTHON"]
+    if launch.WORKER_ENVIRONMENT not in os.environ or not (python == sys.executable or isolation.is_private(python)):
         return None
     path = str(Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-"), "early"))
     if len(os.fsencode(path)) > launch.LONGEST_SOCKET_PATH:
@@ -66,7 +67,7 @@ def start_early_daemon(output: int) -> subprocess.Popen[bytes] | None:
         return None
     os.environ[EARLY_DAEMON] = path
     return subprocess.Popen(
-        [sys.executable, "-m", launch.WORKER_DAEMON, "--early"],
+        [python, "-m", launch.WORKER_DAEMON, "--early"],
         env={**os.environ, **json.loads(os.environ[launch.WORKER_ENVIRONMENT])},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

@@ -16,12 +16,12 @@ import json
 import os
 import shlex
 import sys
-import tempfile
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from jobs.spark import isolation
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, MissingInput, UsageError
 from storeformat.javaproperties import parse_properties
@@ -126,13 +126,26 @@ def user_settings(options: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def socket_settings(directory: str) -> dict[str, str]:
-    """Returns where Spark and its Python processes meet: sockets in a directory for temporary files, or TCP where their
-    paths would be too long.
+def socket_settings(directory: str | None, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Returns where Spark and its Python processes meet: sockets in a directory, or TCP where their paths would be too
+    long. On other machines nobody knows how long paths are (``directory`` is None). What the user chose stands.
     """
-    if len(os.fsencode(directory)) + len("/.00000000-0000-0000-0000-000000000000.sock") > LONGEST_SOCKET_PATH:
+    if any(name.startswith(SOCKETS) for name in chosen):
+        return {}
+    name = "/.00000000-0000-0000-0000-000000000000.sock"
+    if directory is None or len(os.fsencode(directory)) + len(name) > LONGEST_SOCKET_PATH:
         return {f"{SOCKETS}.enabled": "false"}
     return {f"{SOCKETS}.dir": directory}
+
+
+def local_settings(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Returns the settings of a Spark that lives in one JVM, where the user made no choice."""
+    settings = {"spark.authenticate": "true", "spark.python.daemon.module": WORKER_DAEMON}
+    if "SPARK_LOCAL_IP" not in os.environ:
+        # No name of this machine needs to resolve, no interface needs to be up, and nobody else can connect.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= socket_settings(str(directory), chosen)
+    return {name: value for name, value in settings.items() if name not in chosen}
 
 
 def prepare(
@@ -158,23 +171,27 @@ def prepare(
     extra: list[str] = []
     if delta or "io.delta" in " ".join(chosen.values()):
         extra += delta_options(chosen, settings)
+    worker_python = sys.executable
     if is_local(master):
-        # No name of this machine needs to resolve, no interface needs to be up.
-        for name in ("spark.driver.host", "spark.driver.bindAddress"):
-            if name not in chosen and "SPARK_LOCAL_IP" not in os.environ:
-                settings[name] = "127.0.0.1"
-        if not any(name.startswith(SOCKETS) for name in chosen):
-            settings |= socket_settings(tempfile.gettempdir())
+        private = isolation.private_directories(chosen)
+        worker_python = isolation.worker_python(private[0])
+        settings |= local_settings(chosen, private[0])
+        places = ",".join(map(str, private))
+        if "spark.local.dir" in chosen:
+            extra += ["--conf", f"spark.local.dir={places}"]
+        else:
+            settings["spark.local.dir"] = places
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        if "spark.python.daemon.module" not in chosen:
-            settings["spark.python.daemon.module"] = WORKER_DAEMON
     else:
+        settings |= socket_settings(None, chosen)
         extra += ["--py-files", ",".join([*values_of(options, "--py-files"), str(application_zip())])]
     # What spark-submit does with a Python program; it does not know that there is one.
     if "spark.pyspark.python" in chosen:
         os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
     if master.startswith("local"):  # local-cluster, too: everything runs on this machine
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if isolation.is_private(os.environ.get("PYSPARK_PYTHON", "")):  # an earlier session's, which has gone
+            del os.environ["PYSPARK_PYTHON"]
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_HOME"] = str(spark_home())

@@ -12,12 +12,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.reporting import Progress
-from jobs.spark import jvm
+from jobs.spark import isolation, jvm
 from jobs.spark.signals import deferred_signals
-from jobs.spark.spark_errors import plain_errors
+from jobs.spark.spark_errors import SparkError, plain_errors
+from storeformat.errors import DependencyMissing
 
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
@@ -35,7 +36,7 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
             yield active
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        context = SparkContext(conf=SparkConf().setAppName(app_name))
+        context = started(SparkContext, conf=SparkConf().setAppName(app_name))
         try:
             with plain_errors():
                 yield context
@@ -47,11 +48,22 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
         with deferred_signals():
             gateway = jvm.start_jvm()
         with plain_errors():
-            yield SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
+            yield started(SparkContext, gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
         done = True
     finally:
         if gateway is not None:
             jvm.end_jvm(gateway, at_work=not done)
+            isolation.remove_private_directories()
+
+
+def started(context: type[SparkContext], **settings: Any) -> SparkContext:
+    """Returns a new SparkContext; raises DependencyMissing with Spark's reason where none comes up."""
+    try:
+        with plain_errors():
+            return context(**settings)
+    except SparkError as error:
+        advice = "look at --master and the settings of Spark; --debug shows all that it said"
+        raise DependencyMissing(f"Spark did not start: {error}", advice=advice) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from storeformat import errors
 
 TRACE = "Traceback (most recent call last)"
-RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
+RAISED = re.compile(r"^(?:: )?(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
 OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
 
 

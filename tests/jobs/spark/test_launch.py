@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.cli.command_line import JOBS
-from jobs.spark import launch, packing
+from jobs.spark import isolation, launch, packing
 from storeformat import errors
 
 
@@ -114,9 +114,38 @@ class TestLaunch:
         assert launch.user_settings([*other, "--load-spark-defaults"]) == {"spark.master": "yarn", "spark.a": "b c"}
 
     def test_sockets_lie_where_their_paths_fit(self) -> None:
-        assert launch.socket_settings("/tmp") == {"spark.python.unix.domain.socket.dir": "/tmp"}
-        assert launch.socket_settings("/tmp/" + "x" * 55) == {f"{launch.SOCKETS}.dir": "/tmp/" + "x" * 55}
-        assert launch.socket_settings("/tmp/" + "x" * 56) == {"spark.python.unix.domain.socket.enabled": "false"}
+        assert launch.socket_settings("/tmp", {}) == {f"{launch.SOCKETS}.dir": "/tmp"}
+        assert launch.socket_settings("/tmp/" + "x" * 55, {}) == {f"{launch.SOCKETS}.dir": "/tmp/" + "x" * 55}
+        assert launch.socket_settings("/tmp/" + "x" * 56, {}) == {f"{launch.SOCKETS}.enabled": "false"}
+        assert launch.socket_settings("/tmp", {f"{launch.SOCKETS}.dir": "/mine"}) == {}
+
+    @pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host:6443"])
+    def test_executors_elsewhere_meet_their_workers_by_tcp(self, master: str) -> None:
+        confs = launch.values_of(self.submitted("--master", master), "--conf")
+        asked = [conf for conf in confs if conf.startswith(launch.SOCKETS)]
+        assert asked[-1] == f"{launch.SOCKETS}.enabled=false"
+        assert "spark.authenticate=true" not in confs, "it would need a secret that both sides know"
+        confs = launch.values_of(
+            self.submitted("--master", master, "--conf", f"{launch.SOCKETS}.enabled=true"), "--conf"
+        )
+        assert [conf for conf in confs if conf.startswith(launch.SOCKETS)] == [f"{launch.SOCKETS}.enabled=true"]
+
+    def test_a_local_spark_asks_for_a_secret_and_names_none(self) -> None:
+        confs = launch.values_of(self.submitted("--master", "local[2]"), "--conf")
+        assert "spark.authenticate=true" in confs
+        assert {"spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"} <= set(confs)
+        assert not [conf for conf in confs if "secret" in conf]
+        confs = launch.values_of(self.submitted("--conf", "spark.authenticate=false"), "--conf")
+        assert [conf for conf in confs if "authenticate" in conf] == ["spark.authenticate=false"]
+
+    def test_its_files_lie_in_a_directory_of_its_own(self, tmp_path: Path) -> None:
+        words = self.submitted("--conf", f"spark.local.dir={tmp_path}/one,{tmp_path}/two")
+        *_, last = [conf for conf in launch.values_of(words, "--conf") if conf.startswith("spark.local.dir=")]
+        directories = [Path(one) for one in last.partition("=")[2].split(",")]
+        assert [one.parent for one in directories] == [tmp_path / "one", tmp_path / "two"]
+        assert [one.stat().st_mode & 0o777 for one in directories] == [0o700, 0o700]
+        isolation.remove_private_directories()
+        assert list((tmp_path / "one").iterdir()) == list((tmp_path / "two").iterdir()) == []
 
     def test_executors_elsewhere_get_the_packages_as_a_zip(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
