@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import local_files
 from storeformat.storage.locations import without_secrets
 
+_ROOT = Path(__file__).resolve().parents[1]
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "nothing_found": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
@@ -300,7 +303,24 @@ def failure_report(job: str, error: BaseException) -> Report:
         first_line = (str(error).strip().splitlines() or [""])[0]
         report = Report(job, "error", exit_code=70, error=f"{type(error).__name__}: {first_line}")
         report.error_lines = [
-            f"error: a defect of this program: {type(error).__name__}: {first_line}",
-            "  run it again with --debug for the trace, and report it",
+            f"error: a defect of this program: {type(error).__name__}: {first_line}{_place_of(error)}",
+            f"  with Python {platform.python_version()}; run it again with --debug for the trace, and report it",
         ]
+        if job == "demo":
+            report.error_lines.append(
+                "  its store is sound, so try another Python or Java: remove .venv, then name them in"
+                " ROCKETMQ_STORE_SPARK_PYTHON and JAVA_HOME"
+            )
     return report
+
+
+def _place_of(error: BaseException) -> str:
+    """Returns the last line of this program that an exception passed."""
+    frames = [
+        f" ({path.relative_to(_ROOT).as_posix()}, line {frame.lineno})"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if (path := Path(frame.filename)).is_relative_to(_ROOT)
+        and path.relative_to(_ROOT).parts[0] in ("jobs", "udfs", "storeformat")
+        and path.name != "spark_errors.py"
+    ]
+    return frames[-1] if frames else ""

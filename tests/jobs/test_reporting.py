@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 import re
 import sys
 import unicodedata
@@ -211,3 +212,23 @@ class TestProgress:
         reporter.note("n")
         reporter.warn("w")
         assert said.getvalue() == "warning: w\n"
+
+
+class TestDefects:
+    def test_the_place_the_python_and_the_way_on_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("jobs.reporting.json", None)
+        with pytest.raises(AttributeError) as caught:
+            Report("demo").to_json()
+        lines = failure_report("demo", caught.value).error_lines
+        assert re.fullmatch(
+            r"error: a defect of this program: AttributeError: .*'dumps' \(jobs/reporting.py, line \d+\)", lines[0]
+        )
+        assert platform.python_version() in lines[1]
+        assert "--debug" in lines[1]
+        assert "ROCKETMQ_STORE_SPARK_PYTHON" in lines[2]
+        assert len(failure_report("rebuild", caught.value).error_lines) == 2
+
+    def test_one_without_a_place_of_ours(self) -> None:
+        assert (
+            failure_report("load", ValueError("x")).error_lines[0] == "error: a defect of this program: ValueError: x"
+        )
