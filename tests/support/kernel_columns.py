@@ -79,7 +79,7 @@ def assert_same(found: Any, expected: Any, what: str) -> None:
     if isinstance(expected, np.ndarray):
         assert found.dtype == expected.dtype, what
         np.testing.assert_array_equal(found, expected, err_msg=what)
-    elif isinstance(expected, tuple):
+    elif isinstance(expected, tuple | list):
         assert len(found) == len(expected), what
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             assert_same(one, other, f"{what}, part {number}")
