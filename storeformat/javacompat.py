@@ -63,7 +63,13 @@ def decode_java_texts(values: pa.Array) -> pa.StringArray:
 
 
 def java_hash(text: str | bytes) -> int:
-    """Returns the signed 32-bit ``String#hashCode`` of a text, or of the text that Java reads from UTF-8 bytes."""
+    """Returns the signed 32-bit ``String#hashCode`` of a text, or of the text that Java reads from UTF-8 bytes.
+
+    Of a TAGS value this is the tags code of its message, sign-extended to 64 bits.
+
+    >>> java_hash("TagA"), java_hash("polygenelubricants")
+    (2598919, -2147483648)
+    """
     if isinstance(text, bytes):
         text = decode_java_utf8(text)
     units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2")
@@ -122,7 +128,11 @@ def index_key_hashes(hashes: npt.ArrayLike) -> Int32s:
 
 
 def parse_int(text: str) -> int | None:
-    """Returns the value of ``Integer.parseInt(text)``, None where Java throws NumberFormatException."""
+    """Returns the value of ``Integer.parseInt(text)``, None where Java throws NumberFormatException.
+
+    >>> parse_int("+5"), parse_int("2147483648"), parse_int(" 5")
+    (5, None, None)
+    """
     return _parse(text, INT_MIN, INT_MAX)
 
 

@@ -16,7 +16,11 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Returns the pairs of a file of properties, values without the blanks at their ends."""
+    """Returns the pairs of a file of properties, values without the blanks at their ends.
+
+    >>> parse_properties("# sizes" + chr(10) + "mappedFileSizeCommitLog = 1073741824")
+    {'mappedFileSizeCommitLog': '1073741824'}
+    """
     pairs, logical = {}, ""
     for line in [*re.split(r"\r\n|\r|\n", text), ""]:
         logical += line.lstrip(_BLANKS)

@@ -46,7 +46,7 @@ MAGIC_V1_BYTES = b"\xda\xa3\x20\xa7"
 MAGIC_V2_BYTES = b"\xda\xa3\x20\xab"
 
 BLANK_SIZE = 8
-"""A BLANK writes TOTALSIZE and MAGICCODE only; a record leaves at least this much room behind it in its segment."""
+"""A BLANK writes TOTALSIZE and MAGICCODE only; a record leaves at least this much room after it in its segment."""
 
 FIXED_HEAD = 72
 """Bytes up to and including BODYLEN, without the two host fields."""
@@ -114,7 +114,7 @@ def is_queued(sys_flag: int | Int32s) -> bool | Bools:
 
 
 def body_position(sys_flag: int) -> int:
-    """Returns where the body of a record with these flags begins, behind BODYLEN."""
+    """Returns where the body of a record with these flags begins: after BODYLEN."""
     born_host = HOST_V6 if sys_flag & BORN_HOST_V6 else HOST_V4
     return FIXED_HEAD + born_host + (HOST_V6 if sys_flag & STORE_HOST_V6 else HOST_V4)
 

@@ -37,7 +37,7 @@ _PACKED = tuple(
     )
     for name in names
 )
-"""The columns of ``Runs`` one behind the other, the widest first, so that each begins at a multiple of its width."""
+"""The columns of ``Runs`` one after the other, the widest first, so that each begins at a multiple of its width."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class TaskCost:
 
 @dataclass(frozen=True)
 class Metered(Generic[Item, Row]):
-    """A task that yields, behind the rows of ``task``, what they cost."""
+    """A task that yields the rows of ``task``, and then what they cost."""
 
     task: Callable[[Iterator[Item]], Iterable[Row]]
 

@@ -272,7 +272,7 @@ class StagedRows:
         return rows
 
     def find(self, offset: int) -> int:
-        """Returns the number of the first row at or behind a commit-log offset."""
+        """Returns the number of the first row at or after a commit-log offset."""
         source = int(np.searchsorted(self._last_offsets, offset, "left"))
         if source == len(self._sources):
             return self.rows.total

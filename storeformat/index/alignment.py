@@ -10,9 +10,9 @@ again          the last record's entries once more: a broker indexes the last re
                (IndexService#buildIndex skips smaller offsets, not equal ones)
 without tags   entries of ``topic#T#tags`` are not there: written by a broker before 5.4.0
 substitution   one entry is wrong and the next ones agree again
-beyond         the file goes on with records behind the part of the log that was read
+beyond         the file goes on with records after the part of the log that was read
 gap            the file goes on at a later entry of the log
-foreign        the file holds entries that the log does not make, and then agrees again
+extra          the file holds entries that the log does not make, and then agrees again
 =============  =============================================================================================
 
 Whole chunks are compared at once; only where they differ is anything looked at entry by entry.
@@ -33,10 +33,10 @@ CHUNK = 1 << 17
 """Entries compared at a time."""
 
 LOOKAHEAD = 4096
-"""Entries of a file that may be foreign in a row and still be told from the ones behind them."""
+"""Extra entries in a row after which the place in the log is still found."""
 
 SEARCH = 64
-"""Entries at the begin of a file that are tried to find its place in the log."""
+"""First entries of a file that are tried to find its place in the log."""
 
 _AGREE = 4
 _MOST_JUMPS = 20_000
@@ -77,7 +77,7 @@ class Coverage:
     old: int = 0
     """Entries of messages that retention took from the log."""
     beyond: int = 0
-    """Entries of records behind the part of the log that was read."""
+    """Entries of records after the part of the log that was read."""
     lost: int = 0
     """Entries of records that damage took from the log."""
     doubled: int = 0
@@ -117,7 +117,7 @@ class Alignment:
 
     def take(self, entries: Structs, own: int) -> Aligned:
         """Returns the counterparts of the next ``own`` entries of the file, and notes where the sequences part; the
-        entries behind them are only looked at.
+        entries after them are only looked at.
         """
         hashes, offsets = entries["key_hash"].astype(np.int32), entries["phy_offset"].astype(np.int64)
         self._own = own
@@ -199,7 +199,7 @@ class Alignment:
         self.row = int(numbers[-1]) + 1
 
     def _start(self, hashes: Int32s, offsets: Int64s, own: int) -> int:
-        """Finds where in the log the file begins; returns how many of its ``own`` entries lie in front of that."""
+        """Finds where in the log the file begins; returns how many of its ``own`` entries lie before that."""
         inside = offsets >= self._context.log.begin
         steady = inside & np.append(inside[1:], True)
         first = int(steady.argmax()) if steady.any() else len(offsets)
@@ -304,9 +304,9 @@ class Alignment:
                 self.row = found
                 return 0
             self.with_tags = before
-            foreign = self._foreign_entries(hashes, offsets, at)
-            if foreign:
-                return foreign
+            extra = self._extra_entries(hashes, offsets, at)
+            if extra:
+                return extra
         if next_row < self._rows.total:
             return self._substitute(at, pairs, paired)
         return 1
@@ -328,7 +328,7 @@ class Alignment:
         return bool(hashes[at] == hashes_of(block)[0] or offsets[at] == block["offset"][0])
 
     def _after(self, row: int) -> int:
-        """Returns the number behind the row that would be next."""
+        """Returns the number after that of the row that would be next."""
         _, numbers = self._next_rows(1, row=row)
         return int(numbers[0]) + 1 if len(numbers) else self._rows.total
 
@@ -347,7 +347,7 @@ class Alignment:
                 return int(numbers[first])
         return None
 
-    def _foreign_entries(self, hashes: Int32s, offsets: Int64s, at: int) -> int:
+    def _extra_entries(self, hashes: Int32s, offsets: Int64s, at: int) -> int:
         """Returns the number of entries from ``at`` on before the file agrees with the next row again; 0 if it does
         not.
         """

@@ -27,7 +27,7 @@ TAG_MARK = -(1 << 31)
 @dataclass(frozen=True)
 class Rows:
     """The entries that the log makes, in its order: ``read(begin, end)`` returns rows of ``ROW``, ``find(offset)`` the
-    number of the first row at or behind a commit-log offset.
+    number of the first row at or after a commit-log offset.
     """
 
     total: int

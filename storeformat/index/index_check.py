@@ -1,4 +1,4 @@
-"""One index file against the entries that the log makes: links, times, header, and what is missing, foreign or double.
+"""One index file against the entries that the log makes: links, times, header, and what is missing, extra or double.
 
 Which entry of the file is which of the log, ``alignment`` says; here everything is checked that follows from the
 entries themselves: hash, offset and time of each, the links between those of one slot, the slots, and the header.
@@ -72,7 +72,7 @@ def compare_index_file(read: Read, slots: int, max_index_num: int, rows: Rows, c
         aligned = alignment.take(entries, stop - number)
         entries = entries[: stop - number]
         if stop > count and not context.growing:
-            # The header may say too little: does the log go on as the bytes behind it do?
+            # The header may say too little: does the log go on as the bytes after it do?
             count += alignment.peek(_entries(read, slots, count + 1, min(count + 1 + CHUNK, max_index_num)))
         _check_entries(entries, aligned, number, slots, table, times, result)
         edges = [*edges[:1], aligned]

@@ -134,7 +134,7 @@ def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
 
 
 def entries_position(slots: int) -> int:
-    """Returns the position of entry 0; entry n lies ``ENTRY_SIZE * n`` behind it."""
+    """Returns the position of entry 0; entry n lies ``ENTRY_SIZE * n`` after it."""
     return HEADER_SIZE + SLOT_SIZE * slots
 
 
@@ -258,7 +258,13 @@ def is_index_file_name(name: str) -> bool:
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Returns the hash under which a key of a topic is indexed; tags are (5.4.0 and later) as the key ``T#tags``."""
+    """Returns the hash under which a key of a topic is indexed; tags are (5.4.0 and later) as the key ``T#tags``.
+
+    The slot of the key is its hash modulo the number of slots.
+
+    >>> key_hash("TopicT", "U0"), key_hash("TopicT", "T#a||b")
+    (1902675303, 678982862)
+    """
     return int(index_key_hashes(java_hash(f"{topic}#{key}")))
 
 
@@ -277,7 +283,7 @@ def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[
     """Yields the entries in the slot of a key hash, newest first, as far as a broker follows them; other keys' entries
     too.
 
-    The walk ends at a link that is none, points at itself or behind the last entry, and after as many steps as there
+    The walk ends at a link that is 0, points at itself or after the last entry, and after as many steps as there
     are entries (a broker would go round a longer circle for ever).
     """
     number = _int32(read(HEADER_SIZE + SLOT_SIZE * (hashed % slots), SLOT_SIZE))
@@ -312,7 +318,7 @@ def select_phy_offsets(
 ) -> list[int]:
     """Returns the commit-log offsets of one file's entries with this key hash and a time in [begin, end], newest first.
 
-    At most ``max_num``. Times are whole seconds behind the header's begin, so a message may fall out of tight bounds;
+    At most ``max_num``. Times are whole seconds after the header's begin, so a message may fall out of tight bounds;
     other keys with the same hash are in (IndexFile#selectPhyOffset).
     """
     found: list[int] = []

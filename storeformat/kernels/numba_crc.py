@@ -46,7 +46,7 @@ TABLES = _tables()
 
 @njit(inline="always")
 def _look_up(tables, row, word):  # type: ignore[no-untyped-def]
-    """CRC of the four bytes of a word, of which the first is row + 3 bytes before the end."""
+    """CRC of the four bytes of a word; the first lies row + 3 bytes before the end."""
     return (
         tables[row + 3, word & 0xFF]
         ^ tables[row + 2, (word >> 8) & 0xFF]

@@ -252,15 +252,15 @@ def _next_separator(buffer, at, end):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True)
 def _kept_value(begin, cut, end, cuts, last_other, split_parser):  # type: ignore[no-untyped-def]
-    """Length of the value behind ``cut`` in the piece [begin, end), or -1 where the parser drops the piece.
+    """Length of the value after ``cut`` in the piece [begin, end), or -1 where the parser drops the piece.
 
-    ``cuts`` counts its 0x01 bytes; ``last_other`` is the position behind its last byte that is no 0x01.
+    ``cuts`` counts its 0x01 bytes; ``last_other`` is the position after its last byte other than 0x01.
     """
     if cuts == 0 or cut + 1 >= end:
         return -1
     if not split_parser:
         return end - cut - 1 if cut > begin else -1
-    # Java's split drops trailing empty parts: the 0x01 at the end do not count, and behind the first no other may stay.
+    # Java's split drops trailing empty parts: the 0x01 at the end do not count, and after the first no other may stay.
     trailing = end - last_other
     return last_other - cut - 1 if cuts - 1 == trailing and last_other > cut + 1 else -1
 

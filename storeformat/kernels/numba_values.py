@@ -52,7 +52,7 @@ def _hash_word(word):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True)
 def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
-    """Returns the hash of a text with hash ``value`` and ``left`` bytes behind it, and all the bytes ored."""
+    """Returns the hash of a text with hash ``value`` and ``left`` bytes after it, and all the bytes ored."""
     seen = np.uint64(0)
     while left >= 8:
         word = load64(buffer, at)
@@ -101,7 +101,7 @@ def index_keys(
 
 @njit(forceinline=True)
 def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
-    """Returns the hash of a key behind a topic's as an index file stores it, or -1 where the key is not ASCII."""
+    """Returns the hash of a topic and a key, as an index file stores it, or -1 where the key is not ASCII."""
     value, seen = _hash_ascii(buffer, at, length, np.uint32(head))
     if seen & HIGH_BITS:
         return np.int32(-1)
@@ -292,7 +292,7 @@ def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
 def _copy(buffer, starts, offsets, data):  # type: ignore[no-untyped-def]
     for row in range(len(starts)):
         start, begin, end = starts[row], offsets[row], offsets[row + 1]
-        # Words, the last of which reaches into the next value's place (or the eight bytes behind all), written later.
+        # Words, the last of which reaches into the next value's place (or the eight bytes after all), written later.
         while begin < end:
             store64(data, begin, load64(buffer, start))
             start += 8

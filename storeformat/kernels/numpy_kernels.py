@@ -1,6 +1,6 @@
 """The reference kernels: numpy and pyarrow, always there.
 
-Every function takes a byte buffer (``uint8``, native memory, with at least ``PADDING`` bytes behind its data) and int64
+Every function takes a byte buffer (``uint8``, native memory, with at least ``PADDING`` bytes after its data) and int64
 positions in it and returns columns. None of them raises on bad bytes. A position outside the data never reaches an
 index expression: lengths are compared before they are used, and rows that fail read position 0 instead.
 """
@@ -337,7 +337,7 @@ def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
 
 
 def _gather(buffer: Bytes, starts: Int64s, lengths: Int32s, pad: int) -> tuple[Bytes, Int64s]:
-    """Returns the bytes of ascending spans in one array (``pad`` zero bytes behind them) and the n + 1 offsets of the
+    """Returns the bytes of ascending spans in one array (``pad`` zero bytes after them) and the n + 1 offsets of the
     spans in it.
     """
     packed = gather_spans(buffer, Spans(starts, lengths))

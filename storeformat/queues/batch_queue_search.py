@@ -19,7 +19,7 @@ from storeformat.queues.queue_search import Boundary
 
 def recovered(files: Sequence[Structs]) -> list[Structs]:
     """Returns the units of each file that count, files in order: recovery trusts all but the last three files, and ends
-    the queue at the first unit that is none. Files without a unit are left out.
+    the queue at the first unit that is not valid. Files without a unit are left out.
     """
     kept: list[Structs] = []
     for number, units in enumerate(files):
@@ -33,7 +33,7 @@ def recovered(files: Sequence[Structs]) -> list[Structs]:
 def queue_range(files: Sequence[Structs], min_phy_offset: int) -> tuple[int, int]:
     """Returns the queue's min and max offset as a broker computes them when it starts; (-1, 0) where it has no unit.
 
-    The min offset is looked for in the first file only: files in front of the log are gone by then.
+    The min offset is looked for in the first file only: files of messages below the log are gone by then.
     """
     if not files:
         return -1, 0
@@ -58,7 +58,7 @@ def unit_at(files: Sequence[Structs], queue_offset: int) -> np.void | None:
 def offset_by_time(files: Sequence[Structs], timestamp: int, boundary: Boundary, *, begin: int, end: int) -> int:
     """Returns the queue offset for a time, clamped to [begin, end], the queue's min and max offset.
 
-    The broker's own answer: at or behind the last time of the file it has chosen that is the file's last unit, although
+    The broker's own answer: at or after the last time of the file it has chosen that is the file's last unit, although
     the next file may hold a later one.
     """
     found = -1
@@ -87,7 +87,7 @@ def _file_before(files: Sequence[Structs], field: str, value: int) -> Structs | 
 
 
 def _bisect(values: Int64s, target: int) -> int:
-    """BatchConsumeQueue#binarySearch: the last place at or before the target, -1 where the first one is behind it."""
+    """BatchConsumeQueue#binarySearch: the last place at or before the target, -1 where the first one is after it."""
     left, right = 0, len(values) - 1
     while left <= right:
         middle = (left + right) // 2
@@ -105,7 +105,7 @@ def _bisect(values: Int64s, target: int) -> int:
 
 
 def _bisect_right(values: Int64s, target: int, boundary: Boundary) -> int:
-    """BatchConsumeQueue#binarySearchRight: a place at or behind the target, -1 for none."""
+    """BatchConsumeQueue#binarySearchRight: a place at or after the target, -1 for none."""
     left, right = 0, len(values) - 1
     while left <= right:
         middle = (left + right) // 2

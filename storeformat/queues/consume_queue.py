@@ -55,7 +55,11 @@ def file_size_of(configured: int) -> int:
 
 
 def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> Structs:
-    """Returns the units as they lie on disk, an array of ``UNIT``, from three columns of one length."""
+    """Returns the units as they lie on disk, an array of ``UNIT``, from three columns of one length.
+
+    >>> pack_units([377], [181], [0x1A1F85305E1]).tobytes().hex()
+    '0000000000000179000000b5000001a1f85305e1'
+    """
     offsets = np.asarray(phy_offsets)
     units = np.empty(len(offsets), dtype=UNIT)
     units["phy_offset"] = offsets
@@ -101,8 +105,8 @@ def place_runs(
     """Returns the place of every run of every queue, by the rules in the head of this module.
 
     Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
-    identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, of which no
-    two come from one record. ``after_damage`` marks runs before which the log is damaged since the queue's last run
+    identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, each of
+    another record. ``after_damage`` marks runs before which the log is damaged since the queue's last run
     (for its first run: since queue offset 0), ``begins_anew`` those of them before which the queue's new life began.
     """
     owner = np.asarray(queue_of_run, dtype=np.int64)
@@ -267,13 +271,17 @@ def filler_units(unit: Structs, count: int) -> Structs:
     """Returns ``count`` copies of a neighbour's unit (an array of one), for the places of lost messages.
 
     A filler must be a valid unit or recovery ends the queue there, and it must not be a pre-blank: consumers would skip
-    all messages of the log's first segment behind it. Copies of a real unit only deliver that message again.
+    all later messages of the log's first segment. Copies of a real unit only deliver that message again.
     """
     return np.repeat(unit, count)
 
 
 def parse_units(content: bytes | bytearray | memoryview) -> Structs:
-    """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
+    """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out.
+
+    >>> parse_units(bytes.fromhex("0000000000000179000000b5000001a1f85305e1") + b"cut").tolist()
+    [(377, 181, 1795167552993)]
+    """
     return np.frombuffer(content, dtype=UNIT, count=len(content) // UNIT_SIZE)
 
 

@@ -6,7 +6,7 @@ offset  type        field            meaning
 0       i16         size             of the whole unit; -1 closes a file
 2       i64         tags_code        what the queue's unit would hold
 10      i64         msg_store_time   milliseconds
-18      i16         bit_map_size     bytes of the bit map behind
+18      i16         bit_map_size     bytes of the bit map that follows
 ======  ==========  ===============  ==============================================================
 
 All big-endian. Files are named with the byte offset of their first unit. The unit in the consume queue holds the
@@ -86,7 +86,7 @@ def file_pieces(pieces: Iterable[Structs], *, closed: bool) -> Iterator[memoryvi
 
 
 def written_units(content: bytes | memoryview) -> int:
-    """Returns the number of units without bit maps before the first that is none."""
+    """Returns the number of units without bit maps before the first other bytes."""
     units = np.frombuffer(content, UNIT_HEAD, len(content) // UNIT_SIZE)
     wrong = np.flatnonzero((units["size"] != UNIT_SIZE) | (units["bit_map_size"] != 0))
     return int(wrong[0]) if len(wrong) else len(units)
@@ -105,7 +105,7 @@ def unit_offsets(addresses: Int64s) -> Int64s:
 def parse_unit_heads(content: Bytes, positions: Int64s) -> Structs:
     """Returns the heads of the units at these positions of a file's bytes, as rows of ``UNIT_HEAD``.
 
-    A unit of which not even the head lies inside has only zeros.
+    A unit whose head does not lie inside has only zeros.
     """
     heads = np.zeros(len(positions), UNIT_HEAD)
     inside = np.flatnonzero((positions >= 0) & (positions + UNIT_HEAD.itemsize <= len(content)))

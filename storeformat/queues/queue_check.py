@@ -8,8 +8,8 @@ places                   what may lie there
 before the queue's       pre-blank units, and units of messages that retention took from the log
 first unit in the log
 between first and last   exactly the units that follow from the log; where dispatch lags after a kill, zeros
-behind the last unit     zeros; or old units that a truncation or a deleted topic left, or
-                         units of records behind the part of the log that was read
+after the last unit      zeros; old units that a truncation or a deleted topic left; or units of
+                         records after the part of the log that was read
 =======================  =====================================================================================
 
 Three things are no difference although the bytes differ: an address into ``consumequeue_ext`` in the place of the tags
@@ -92,7 +92,7 @@ class UnitComparison:
     last_present: int
     """Commit-log offset of the last unit that is there as it should be; -1 if there is none."""
     old: int
-    """Units in front of the queue's first one that point below the log."""
+    """Units before the queue's first one that point below the log."""
     after_end: UnitsAfterEnd
     ext_places: Int64s
     """Places whose tags code is an address into consumequeue_ext."""
@@ -177,7 +177,7 @@ def _after_end(places: Int64s, end: int, found: Structs, log: LogExtent) -> Unit
 
 
 def _dispatched_end(expectation: Expectation) -> int:
-    """Returns the place behind the last unit that must be there: units lie in the order of their records."""
+    """Returns the place after the last unit that must be there: units lie in the order of their records."""
     if expectation.dispatched is None:
         return expectation.end
     ahead = expectation.units["phy_offset"][expectation.begin : expectation.end] >= expectation.dispatched
@@ -185,7 +185,7 @@ def _dispatched_end(expectation: Expectation) -> int:
 
 
 def _check_head(expectation: Expectation, found: Structs, faults: _Faults) -> int:
-    """Notes what may not lie in front of the queue's own units; returns how many units of messages that are gone do."""
+    """Notes what may not lie before the queue's own units; returns how many units of deleted messages lie there."""
     head = found[: expectation.begin]
     valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
     pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < expectation.log.begin)

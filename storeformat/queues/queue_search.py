@@ -1,6 +1,6 @@
 """What a broker answers about one consume queue: its ends, and the queue offset of a time.
 
-A queue is the sequence of its files in order of name. ``end`` is the queue offset behind the last unit, the broker's
+A queue is the sequence of its files in order of name. ``end`` is the queue offset after the last unit, the broker's
 maxOffsetInQueue; times are milliseconds; ``StoreTime`` looks a record's store time up in the commit log.
 
 Mirrors ConsumeQueue#recover, #correctMinOffset, #binarySearchInQueueByTime and #rollNextFile,
@@ -38,7 +38,7 @@ class FileUnits:
 
 
 def queue_end(files: Sequence[FileUnits]) -> int:
-    """Returns the queue offset behind the last unit, as recovery finds it: at the first invalid one from the third-last
+    """Returns the queue offset after the last unit, as recovery finds it: at the first invalid one from the third-last
     file on.
     """
     end = 0
@@ -73,7 +73,7 @@ def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, sea
 
 
 def roll_next_file(queue_offset: int, file_size: int) -> int:
-    """Returns the first queue offset of the file behind the one that holds this queue offset."""
+    """Returns the first queue offset of the file after the one that holds this queue offset."""
     per_file = file_size // UNIT_SIZE
     return queue_offset + per_file - queue_offset % per_file
 
@@ -218,7 +218,7 @@ def _file_by_store_time(
 
 
 def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
-    """Returns the place of the first unit at or behind an offset, -1 for none; of several at it (pre-blanks) the
+    """Returns the place of the first unit at or after an offset, -1 for none; of several at it (pre-blanks) the
     broker's pick.
     """
     low, high = 0, len(phy_offsets) - 1

@@ -76,7 +76,7 @@ class RecordBlock:
         return self if count == len(self) else self.take(slice(count))
 
     def take(self, rows: Int64s | slice | Bools) -> RecordBlock:
-        """Returns some of the records, of which the topics and the buffer stay whole."""
+        """Returns some of the records; topics and buffer stay whole."""
         return RecordBlock(
             self.buffer,
             self.buffer_offset,
@@ -101,8 +101,22 @@ def decode(
 ) -> tuple[RecordBlock, Fault | None]:
     """Returns the records up to the first that fails a check, and that failure.
 
-    ``positions`` come from ``walk_sizes``: each record lies inside the data of the buffer. Nothing behind the failure
-    is decoded, because a size that led there is not to be trusted.
+    ``buffer`` is uint8, its first byte lies at ``buffer_offset`` of the log, and ``PADDING`` bytes follow its data.
+    ``positions`` (int64, ascending) come from ``walk_sizes``: each record lies inside the data. Bad bytes never raise.
+    Nothing after the failure is decoded, because a size that led there is not to be trusted.
+
+    >>> from storeformat.kernels import PADDING
+    >>> record = bytes.fromhex(
+    ...     "00000086daa320a73610a686000000000000000700000000000000000000000000000000000000000000018bcfe568000a010203"
+    ...     "000010e1000001a1f852deb0c0a8000900002a9f0000000200000000000000000000000568656c6c6f06546f7069634100204b45"
+    ...     "5953016b31206b3202554e49515f4b455901553002544147530154616741"
+    ... )
+    >>> buffer = np.frombuffer(record + bytes(PADDING), np.uint8)
+    >>> block, fault = decode(buffer, 0, np.array([0]), DecodeRules())
+    >>> len(block), fault, block.topics, block.heads.store_timestamp.tolist()
+    (1, None, [b'TopicA'], [1795167542960])
+    >>> {name.decode(): span_texts(buffer, block.properties[name], np.array([0])) for name in (m.TAGS, m.KEYS)}
+    {'TAGS': ['TagA'], 'KEYS': ['k1 k2']}
     """
     kernels = active()
     heads: Heads = kernels.decode_heads(buffer, positions, buffer_offset)

@@ -52,7 +52,7 @@ class DispatchRules:
 @dataclass(frozen=True)
 class QueueUnits:
     """One consume-queue unit a row, in log order. ``topic_codes`` index ``topics``: the block's, and names of light
-    queues behind them. ``light`` marks units of a record in a queue that is not its own.
+    queues after them. ``light`` marks units of a record in a queue that is not its own.
     """
 
     topics: list[bytes]

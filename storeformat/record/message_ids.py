@@ -55,7 +55,14 @@ class OffsetMessageId:
 
 
 def parse_offset_message_id(text: str) -> OffsetMessageId | None:
-    """Returns the parts of an offset message id, None where the text has not its form."""
+    """Returns the parts of an offset message id, None where the text does not have its form.
+
+    >>> found = parse_offset_message_id("C0A8000900002A9F0000000000000179")
+    >>> found.address, found.port, found.commit_log_offset
+    ('192.168.0.9', 10911, 377)
+    >>> str(found)
+    'C0A8000900002A9F0000000000000179'
+    """
     raw = _unhex(text, (32, 56))
     if raw is None:
         return None
