@@ -1,4 +1,4 @@
-"""What ``publish`` and ``restore`` share: the lock, replacements that a crash cut short, and carrying one out."""
+"""What ``publish`` and ``restore`` share: the lock, swaps that a crash cut short, and carrying one out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refus
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import broker_lock, durable, files, locations, mounts
-from storeformat.store import swap_journal
+from storeformat.storage import beneath, broker_lock, durable, files, locations, mounts
+from storeformat.store import swap, swap_journal
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.log_directories import group_directories, groups_of, with_committed
 from storeformat.store.segment_files import find_segments
-from storeformat.store.swap_journal import STAGING, SWAPPING, Journal, LogRange, Place, Replacement
+from storeformat.store.swap_journal import STAGING, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
@@ -72,24 +72,29 @@ def refuse_mapped_log(directories: Sequence[str]) -> None:
             )  # fmt: skip
 
 
-def unfinished(known: Sequence[Replacement]) -> Replacement | None:
-    """Returns the replacement that a crash cut short. There is at most one: every run settles it first."""
+def unfinished(known: Sequence[Swap]) -> Swap | None:
+    """Returns the swap that a crash cut short. There is at most one: every run settles it first."""
     return next((item for item in reversed(known) if item.journal.state in (STAGING, SWAPPING)), None)
 
 
-def next_sequence(known: Sequence[Replacement]) -> int:
-    """Returns the number of the next replacement."""
+def refuse_swap_of_others(item: Swap) -> None:
+    """Raises Refused for a swap that another user has made: this one could not move all of its files."""
+    beneath.refuse_directory_of_others(item.directory, item.root)
+
+
+def next_sequence(known: Sequence[Swap]) -> int:
+    """Returns the number of the next swap."""
     return 1 + max((item.journal.sequence for item in known), default=0)
 
 
-def would_settle(job: str, item: Replacement, how: str) -> Report:
-    """Returns the report of a dry run that met a replacement cut short."""
+def would_settle(job: str, item: Swap, how: str) -> Report:
+    """Returns the report of a dry run that met a swap cut short."""
     note = f"the {item.journal.kind} {item.name} was cut short; it would be {how} first"
     return Report(job, store=item.root, backup=item.name, dry_run=True, notes=[note])
 
 
 def log_trouble(root: str, log: LogRange) -> str | None:
-    """Returns why this is no longer the log that a replacement in ``root`` belongs to, or None if it is."""
+    """Returns why this is no longer the log that a swap in ``root`` belongs to, or None if it is."""
     try:
         groups = groups_of(log.directories) or group_directories(root)
         segments, committed = with_committed(find_segments(log.directories, None), groups)
@@ -102,7 +107,7 @@ def log_trouble(root: str, log: LogRange) -> str | None:
     return None
 
 
-def check_places(root: str, places: Sequence[Place]) -> None:
+def check_places(root: str, places: Sequence[SwapPath]) -> None:
     """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
     mounted from elsewhere on this one, as containers do.
     """
@@ -116,14 +121,14 @@ def check_places(root: str, places: Sequence[Place]) -> None:
             )  # fmt: skip
 
 
-def carry_out(root: str, journal: Journal, advance: Callable[[int], object] = lambda done: None) -> Replacement:
-    """Returns the finished replacement. If anything goes wrong on the way, a signal too, all is as it was before."""
-    item = swap_journal.begin(root, journal)
+def carry_out(root: str, journal: SwapJournal, advance: Callable[[int], object] = lambda done: None) -> Swap:
+    """Returns the finished swap. If anything goes wrong on the way, a signal too, all is as it was before."""
+    item = swap.begin(root, journal)
     try:
-        item = swap_journal.stage(item, advance)
-        return swap_journal.finish(item)
+        item = swap.stage(item, advance)
+        return swap.finish(item)
     except BaseException:
-        newest = next(one for one in swap_journal.replacements(root) if one.name == item.name)
+        newest = next(one for one in swap_journal.swaps(root) if one.name == item.name)
         if newest.journal.state in (STAGING, SWAPPING):
-            swap_journal.undo(newest)
+            swap.undo(newest)
         raise

@@ -17,8 +17,8 @@ from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from jobs.reporting import Report, Reporter, size_text
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import durable, files, locations, mounts, outputs, owners
-from storeformat.store import swap_journal
+from storeformat.storage import beneath, durable, files, locations, mounts, outputs
+from storeformat.store import swap, swap_journal
 from storeformat.store.layout import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -31,7 +31,7 @@ from storeformat.store.layout import (
 from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.not_rebuilt import holds_pairs
 from storeformat.store.queue_store import rocksdb_queues
-from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, Journal, LogRange, Place, Replacement
+from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
 from storeformat.store.topic_config import TOPICS, configured_batch_topics
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
@@ -61,17 +61,18 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
 
 def _publish(root: str, source: str, remote: str | None, options: PublishOptions, reporter: Reporter) -> Report:
     """Publishes what is in ``source``, after it came there from ``remote`` if that is given."""
-    known = swap_journal.replacements(root)
+    known = swap_journal.swaps(root)
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
+        backups.refuse_swap_of_others(open_one)
         if _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None:
             return _finish_earlier(open_one, options, reporter)
         if options.dry_run:
             return backups.would_settle("publish", open_one, "undone")
         reporter.note(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
-        swap_journal.undo(open_one)
-        undone, known = open_one.name, swap_journal.replacements(root)
+        swap.undo(open_one)
+        undone, known = open_one.name, swap_journal.swaps(root)
     if (done := _published_before(known, source)) is not None:
         return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
     manifest = read_manifest(remote or source)
@@ -79,14 +80,14 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     backups.refuse_mapped_log(log.directories)
-    if not owners.can_give_to_owner_of(log.directories[0]):
-        notes.append("the log belongs to another user: make sure that the broker may write to the new files")
+    if not beneath.can_give_to_owner_of(root):
+        notes.append("the store belongs to another user: make sure that the broker may write to the new files")
     if remote is not None:
         _check_space(root, manifest)
         if options.dry_run:
             notes.append("the rebuild was not fetched, and its bytes were not checked")
         else:
-            fetch(remote, source, manifest, reporter)
+            _fetch(root, remote, source, manifest, reporter)
     if remote is None or not options.dry_run:
         check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
@@ -94,17 +95,27 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     if remote is None and mounts.device_of(source) != mounts.device_of(outputs.resolved(root)):
         _check_space(root, manifest)
     number = backups.next_sequence(known)
-    journal = Journal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
+    journal = SwapJournal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
     if options.dry_run:
-        done = Replacement(root, "", journal)
+        done = Swap(root, "", journal)
     else:
         with reporter.progress("copy the rebuild", manifest.disk_size) as progress:
             done = backups.carry_out(root, journal, progress.update)
     return _report(done, dry_run=options.dry_run, undone=undone, notes=notes, manifest=manifest)
 
 
+def _fetch(root: str, remote: str, target: str, manifest: Manifest, reporter: Reporter) -> None:
+    """Fetches a rebuild into a directory below ``backup/`` that nobody else can write into."""
+    if not durable.present(locations.join(root, BACKUP)):
+        beneath.make_directory(locations.join(root, BACKUP), root, beneath.ownership_of(root))
+    beneath.make_directory(target, root)
+    beneath.refuse_directory_of_others(target, root)
+    with beneath.held(target, root) as here:
+        fetch(remote, here, manifest, reporter)
+
+
 # ------------------------------------------------------------------------------------------- after a publish cut short
-def _same_publish(item: Replacement, source: str) -> bool:
+def _same_publish(item: Swap, source: str) -> bool:
     """Returns whether this publish can be finished: it was swapping in what lies, or lay, in ``source``."""
     journal = item.journal
     if journal.kind != PUBLISH or journal.state != SWAPPING or journal.source != source:
@@ -112,15 +123,15 @@ def _same_publish(item: Replacement, source: str) -> bool:
     return not files.exists(locations.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
 
 
-def _finish_earlier(item: Replacement, options: PublishOptions, reporter: Reporter) -> Report:
+def _finish_earlier(item: Swap, options: PublishOptions, reporter: Reporter) -> Report:
     if options.dry_run:
         return backups.would_settle("publish", item, "finished")
     reporter.note(f"finishing the publish {item.name} that was cut short")
-    return _report(swap_journal.finish(item), finished=item.name)
+    return _report(swap.finish(item), finished=item.name)
 
 
-def _published_before(known: Sequence[Replacement], source: str) -> Replacement | None:
-    """Returns the newest replacement if it published ``source``, which has been emptied by that."""
+def _published_before(known: Sequence[Swap], source: str) -> Swap | None:
+    """Returns the newest swap if it published ``source``, which has been emptied by that."""
     newest = next((item for item in reversed(known) if item.journal.state == FINISHED), None)
     if newest is None or newest.journal.kind != PUBLISH:
         return None
@@ -214,7 +225,7 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
     return log
 
 
-def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
+def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
     """Returns what is swapped: whole artefacts, or queue directories; where the store lacks a parent, that parent."""
 
     def fills(path: str) -> bool:
@@ -226,7 +237,7 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
         grown = ["/".join(parts[: count + 1]) for count in range(len(parts))]
         paths.append(next((item for item in grown if not durable.present(locations.join(root, item))), path))
     places = [
-        Place(
+        SwapPath(
             path,
             durable.present(locations.join(root, path)),
             durable.present(locations.join(source, path)) or fills(path),
@@ -234,7 +245,7 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[Place, ...]:
         for path in dict.fromkeys(paths)
     ]
     if manifest.whole and durable.present(locations.join(root, ABORT)):
-        places.append(Place(ABORT, old=True, new=False))
+        places.append(SwapPath(ABORT, old=True, new=False))
     return tuple(place for place in places if place.old or place.new)
 
 
@@ -250,7 +261,7 @@ def _check_space(root: str, manifest: Manifest) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- report
 def _report(
-    done: Replacement,
+    done: Swap,
     *,
     dry_run: bool = False,
     finished: str | None = None,

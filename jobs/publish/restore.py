@@ -14,9 +14,9 @@ from jobs.publish import backups
 from jobs.reporting import Report, Reporter
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations
-from storeformat.store import swap_journal
+from storeformat.store import swap, swap_journal
 from storeformat.store.layout import ABORT
-from storeformat.store.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING, Journal, Place, Replacement
+from storeformat.store.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
@@ -30,11 +30,12 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
 
 
 def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
-    known = swap_journal.replacements(root)
+    known = swap_journal.swaps(root)
     name = None if options.backup is None else locations.name_of(options.backup)
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
+        backups.refuse_swap_of_others(open_one)
         journal = open_one.journal
         again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
         how = "finished" if again else "undone"
@@ -42,21 +43,22 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
             return backups.would_settle("restore", open_one, how)
         reporter.note(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
         if again:
-            done = swap_journal.finish(open_one)
+            done = swap.finish(open_one)
             return _report(done, finished=done.name, notes=_notes(done))
-        swap_journal.undo(open_one)
-        undone, known = open_one.name, swap_journal.replacements(root)
+        swap.undo(open_one)
+        undone, known = open_one.name, swap_journal.swaps(root)
         if journal.kind == PUBLISH and name in (None, undone):
             return _undone_report(open_one)
     chosen = _choose(known, name, root)
+    backups.refuse_swap_of_others(chosen)
     backups.refuse_mapped_log(chosen.journal.log.directories)
-    journal = Journal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
+    journal = SwapJournal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
     backups.check_places(root, journal.places)
-    done = Replacement(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
+    done = Swap(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
     return _report(done, dry_run=options.dry_run, undone=undone, notes=_notes(done))
 
 
-def _choose(known: Sequence[Replacement], name: str | None, root: str) -> Replacement:
+def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
     """Returns the backup that was asked for, or the newest one that has not been put back yet."""
     spent = {item.journal.source for item in known if item.journal.kind == RESTORE and item.journal.state == FINISHED}
     fresh = [item for item in known if item.journal.state == FINISHED and item.name not in spent]
@@ -74,19 +76,19 @@ def _choose(known: Sequence[Replacement], name: str | None, root: str) -> Replac
     raise MissingInput("there is no such backup", path=locations.join(where, name), advice=f"backups: {there}")
 
 
-def _places(chosen: Replacement) -> tuple[Place, ...]:
+def _places(chosen: Swap) -> tuple[SwapPath, ...]:
     """Returns the backup's places with the roles changed: its old files come in, whatever is there now goes out."""
     for place in chosen.journal.places:
         if place.old and not durable.present(chosen.at(place.path)):
             raise Refused("this backup is no longer complete", path=chosen.at(place.path))
     places = [
-        Place(place.path, durable.present(locations.join(chosen.root, place.path)), place.old)
+        SwapPath(place.path, durable.present(locations.join(chosen.root, place.path)), place.old)
         for place in chosen.journal.places
     ]
     return tuple(place for place in places if place.old or place.new)
 
 
-def _notes(done: Replacement) -> list[str]:
+def _notes(done: Swap) -> list[str]:
     """Returns what whoever starts the broker next should know."""
     notes = []
     root, places = done.root, {place.path: place for place in done.journal.places}
@@ -103,7 +105,7 @@ def _notes(done: Replacement) -> list[str]:
     return notes
 
 
-def _undone_report(item: Replacement) -> Report:
+def _undone_report(item: Swap) -> Report:
     """Returns the report of the way back from a publish that a crash had cut short."""
     return Report(
         "restore",
@@ -116,7 +118,7 @@ def _undone_report(item: Replacement) -> Report:
 
 
 def _report(
-    done: Replacement,
+    done: Swap,
     *,
     dry_run: bool = False,
     finished: str | None = None,

@@ -184,7 +184,7 @@ def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> N
     """Copies a rebuild from an object store into a local directory, whose manifest comes last; raises Refused unless
     every file is as the rebuild wrote it. What an earlier attempt brought is taken if it is right.
     """
-    done, drafts = 0, f"{target}.drafts"
+    done, drafts = 0, locations.join(target, ".drafts")
     files.make_directory(target)
     with reporter.progress("fetch the rebuild", manifest.data_size) as progress:
         for name, expected in sorted(manifest.files.items()):
@@ -236,6 +236,7 @@ def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
             raise Refused("a file of the manifest is missing", path=locations.join(directory, name))
         if name not in manifest.files or not durable.is_plain_file(found[name]):
             raise Refused("this file is not in the manifest", path=found[name], advice="move it away")
+        durable.refuse_other_names(found[name])
     names = sorted(manifest.files)
     with reporter.progress("check the rebuild", manifest.data_size) as progress:
         rows = local_copies.contents_on_disk(

@@ -8,15 +8,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from storeformat.errors import Refused
-from storeformat.storage import files, locations
+from storeformat.storage import beneath, files, locations
 
 _FLOCK = "hhqqi"
 """``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
@@ -24,17 +26,19 @@ _FLOCK = "hhqqi"
 
 @contextmanager
 def hold(path: str, *, create: bool) -> Iterator[None]:
-    """Holds the lock that a running broker would hold; raises Refused where one does.
+    """Holds the lock that a running broker would hold; raises Refused where one does, and for what is no lock file.
 
     While it is held no broker gets through ``DefaultMessageStore#start`` with this store. Without ``create`` a missing
-    lock file stays missing. fcntl locks belong to a process: closing any other handle of the file would drop it.
+    lock file stays missing. One that root makes, or has left, gets the owner of the directory: a broker that does not
+    run as root opens it for writing. fcntl locks belong to a process: closing any other handle of the file would drop
+    it.
     """
     local = locations.local_path(path)
     if not create and not os.path.lexists(local):
         yield
         return
     with files.writing(path):
-        handle = os.open(local, os.O_RDWR | os.O_CREAT if create else os.O_RDWR, 0o644)
+        handle = _opened(local)
     try:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -47,6 +51,28 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _opened(path: str) -> int:
+    """Returns a handle of a lock file, made where none is; no link is followed, no pipe waited for."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    store = beneath.ownership_of(os.path.dirname(path))
+    try:
+        try:
+            handle = os.open(path, flags)
+        except FileNotFoundError:
+            handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, store.file_mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise Refused("the lock is a link", path=path, advice="a broker makes a file: remove the link") from error
+        raise
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid not in (0, os.geteuid(), store.user):
+        os.close(handle)
+        raise Refused("the lock is no file of the store's owner", path=path, advice="remove it if no broker runs")
+    if os.geteuid() == 0 and status.st_uid == 0 != store.user:
+        os.fchown(handle, store.user, store.group)
+    return handle
 
 
 def _holder(handle: int) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from storeformat.errors import MissingInput, WriteFailed
-from storeformat.storage import files, locations
+from storeformat.storage import beneath, files, locations
 
 THREADS = 8
 
@@ -23,25 +23,32 @@ def present(path: str) -> bool:
     return os.path.lexists(locations.local_path(path))
 
 
-def move(source: str, target: str) -> bool:
-    """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system."""
-    if present(target):
-        raise WriteFailed("this name is already taken", path=target)
-    files.make_directory(locations.parent_of(target))
-    try:
-        with files.writing(target):
-            os.rename(locations.local_path(source), locations.local_path(target))
-    except WriteFailed as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EXDEV:
-            return False
-        raise
+def move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
+    """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system.
+
+    Below ``bases`` no link is followed on the way to either name.
+    """
+    with (
+        files.writing(target),
+        beneath.parent(source, bases) as (source_directory, source_name),
+        beneath.parent(target, bases, make=True) as (target_directory, target_name),
+    ):
+        with suppress(FileNotFoundError):
+            os.stat(target_name, dir_fd=target_directory, follow_symlinks=False)
+            raise WriteFailed("this name is already taken", path=target)
+        try:
+            os.rename(source_name, target_name, src_dir_fd=source_directory, dst_dir_fd=target_directory)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                return False
+            raise
     return True
 
 
 def sync(path: str) -> None:
     """Returns when a file's bytes, or a directory's names, are on disk."""
     with files.writing(path):
-        handle = os.open(locations.local_path(path), os.O_RDONLY)
+        handle = os.open(locations.local_path(path), os.O_RDONLY | os.O_NONBLOCK)
         try:
             os.fsync(handle)
         finally:
@@ -52,23 +59,6 @@ def sync_all(paths: Iterable[str]) -> None:
     """Returns when all of these are on disk, each once."""
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(sync, dict.fromkeys(paths)))
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Gives a file these bytes: after a crash it holds the old ones or the new ones, on disk when this returns."""
-    draft = locations.local_path(path) + ".draft"
-    with files.writing(path):
-        try:
-            with open(draft, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, locations.local_path(path))
-        except OSError:
-            with suppress(OSError):
-                os.unlink(draft)
-            raise
-    sync(locations.parent_of(path))
 
 
 def tree(path: str) -> tuple[list[str], list[str]]:
@@ -95,15 +85,10 @@ def is_plain_file(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def remove_empty(path: str) -> bool:
-    """Removes a directory if nothing but empty directories is in it; returns whether it did."""
-    directories, others = tree(path)
-    if others or not directories:
-        return False
-    with files.writing(path):
-        for directory in sorted(directories, key=len, reverse=True):
-            os.rmdir(directory)
-    return True
+def refuse_other_names(path: str) -> None:
+    """Raises Refused for a file that has a second name somewhere, through which it can be changed."""
+    with files.reading(path):
+        beneath.refuse_other_names(os.lstat(path), path)
 
 
 def remove_file(path: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from storeformat.errors import MissingInput
-from storeformat.storage import files, locations
+from storeformat.storage import beneath, files, locations
 from storeformat.storage.durable import THREADS, sync, sync_all, tree
 from storeformat.storage.extents import CHUNK, Content, content_on_disk, data_ranges, is_zero
 
@@ -39,9 +39,9 @@ def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Advance) -> l
         return list(pool.map(lambda file: content_on_disk(file[0], file[1], tally.add), expected))
 
 
-def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance) -> None:
+def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance, bases: Sequence[str] = ()) -> None:
     """Copies files and directories (source, target), in parallel, holes and all; they are on disk when this returns.
-    ``advance`` is told of the bytes that are no holes.
+    ``advance`` is told of the bytes that are no holes. Below ``bases`` no link of a source is followed.
     """
     tally = _Tally(advance)
     made: list[str] = []
@@ -54,13 +54,13 @@ def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance) -> None:
             made.append(directory)
         tasks += [(path, new + path[base:]) for path in others]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda task: _copy_file(task[0], task[1], tally), tasks))
+        list(pool.map(lambda task: _copy_file(task[0], task[1], tally, bases), tasks))
     sync_all(made)
 
 
-def _copy_file(source: str, target: str, tally: _Tally) -> None:
+def _copy_file(source: str, target: str, tally: _Tally, bases: Sequence[str]) -> None:
     """Copies a file with its time of last change; the target is on disk when this returns."""
-    with files.reading(source), open(source, "rb", buffering=0) as old:
+    with files.reading(source), open(beneath.open_file(source, bases), "rb", buffering=0) as old:
         status = os.fstat(old.fileno())
         with files.FileWriter(target) as writer:
             for low, high in data_ranges(old.fileno(), 0, status.st_size):

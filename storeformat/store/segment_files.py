@@ -66,7 +66,9 @@ def _refuse_stray(stray: Sequence[files.Entry]) -> None:
     """Raises NotAStore for files that are no segments, and names all of them."""
     if len(stray) == 1:
         raise NotAStore(
-            "there is a stray file in the commit log", path=stray[0].path, advice="no broker starts with it; move it away"
+            "there is a stray file in the commit log",
+            path=stray[0].path,
+            advice="no broker starts with it; move it away",
         )
     if stray:
         rest = f" and {len(stray) - _MOST_STRAY} more" if len(stray) > _MOST_STRAY else ""

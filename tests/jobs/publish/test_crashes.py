@@ -7,7 +7,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -157,10 +157,16 @@ def test_a_failure_on_the_way_undoes_all(
         case = original.copy(tmp_path / "case")
         moves = iter(range(1000))
 
-        def fail_once(source: str, target: str, moves: Iterator[int] = moves, number: int = number) -> bool:
+        def fail_once(
+            source: str,
+            target: str,
+            bases: Sequence[str] = (),
+            moves: Iterator[int] = moves,
+            number: int = number,
+        ) -> bool:
             if next(moves) == number:
                 raise WriteFailed("cannot be written: Input/output error", path=target)
-            return move(source, target)
+            return move(source, target, bases)
 
         monkeypatch.setattr(durable, "move", fail_once)
         try:
@@ -272,13 +278,17 @@ def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyP
     events: list[tuple[str, str]] = []
     rename, replace, fsync = os.rename, os.replace, os.fsync
 
-    def note_rename(source: str, target: str) -> None:
-        events.append(("rename", str(target)))
-        rename(source, target)
+    def full(name: str, handle: int) -> Path:
+        return Path(f"/proc/self/fd/{handle}").readlink() / name
 
-    def note_replace(source: str, target: str) -> None:
-        events.append((json.loads(Path(source).read_text())["state"], str(target)))
-        replace(source, target)
+    def note_rename(source: str, target: str, **handles: int) -> None:
+        events.append(("rename", str(full(target, handles["dst_dir_fd"]))))
+        rename(source, target, **handles)
+
+    def note_replace(source: str, target: str, **handles: int) -> None:
+        state = json.loads(full(source, handles["src_dir_fd"]).read_text())["state"]
+        events.append((state, str(full(target, handles["dst_dir_fd"]))))
+        replace(source, target, **handles)
 
     def note_fsync(handle: int) -> None:
         events.append(("fsync", str(Path(f"/proc/self/fd/{handle}").readlink())))

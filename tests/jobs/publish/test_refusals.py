@@ -167,12 +167,12 @@ def test_mount_points_with_blanks_have_their_names() -> None:
 
 
 def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
-    case: Case, monkeypatch: pytest.MonkeyPatch
+    case: Case, original: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only where it must be copied: it is on another file system than the store."""
     before = snapshot(case.root), snapshot(case.out)
     size = sum(-(-row["data_size"] // 4096) * 4096 for row in manifest(case)["files"])
-    taken = sum(path.stat().st_blocks * 512 for path in case.out.rglob("*") if path.is_file())
+    taken = sum(path.stat().st_blocks * 512 for path in original.out.rglob("*") if path.is_file())
     assert size * 9 // 10 < taken < size + 2 * (case.out / "manifest.json").stat().st_size
     device_of = mounts.device_of
     monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
@@ -283,8 +283,8 @@ def test_a_store_whose_log_a_process_has_mapped_is_live(case: Case, tmp_path: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_new_files_belong_to_the_owner_of_the_log(case: Case) -> None:
-    os.chown(case.root / "commitlog", 12345, 12346)
+def test_new_files_belong_to_the_owner_of_the_store(case: Case) -> None:
+    os.chown(case.root, 12345, 12346)
     case.publish()
     for name in ("consumequeue", "index", "checkpoint"):
         for path in [case.root / name, *(case.root / name).rglob("*")]:

@@ -10,7 +10,6 @@ from support.publishing import STORE, Case, Snapshot, make_case, snapshot
 
 from jobs.config import TopicFilter
 from storeformat.errors import Refused
-from storeformat.store import swap_journal
 
 
 def cut_short(case: Case, monkeypatch: pytest.MonkeyPatch, step: str) -> str:
@@ -21,8 +20,8 @@ def cut_short(case: Case, monkeypatch: pytest.MonkeyPatch, step: str) -> str:
 
     before = set(case.backups)
     with monkeypatch.context() as patched:
-        patched.setattr(swap_journal, step, die)
-        patched.setattr(swap_journal, "undo", lambda item: item)
+        patched.setattr(swap, step, die)
+        patched.setattr(swap, "undo", lambda item: item)
         with pytest.raises(KeyboardInterrupt):
             case.restore()
     (made,) = set(case.backups) - before
@@ -72,8 +71,8 @@ def test_a_restore_cut_short_gives_way_to_that_of_another_backup(
 
 def test_a_publish_that_was_undone_is_no_backup(case: Case, old: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(swap_journal, "finish", lambda item: (_ for _ in ()).throw(KeyboardInterrupt))
-        patched.setattr(swap_journal, "undo", lambda item: item)
+        patched.setattr(swap, "finish", lambda item: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(swap, "undo", lambda item: item)
         with pytest.raises(KeyboardInterrupt):
             case.publish()
     (backup,) = case.backups

@@ -12,8 +12,7 @@ from support.publishing import Case, Snapshot, manifest, own_bytes, snapshot
 
 from jobs.rebuild.manifest import read_manifest
 from storeformat.errors import NotAStore, Refused
-from storeformat.storage import owners
-from storeformat.store import swap_journal
+from storeformat.storage import beneath
 
 
 def edit_manifest(case: Case, **changes: Any) -> None:
@@ -64,7 +63,7 @@ def test_a_failure_behind_the_swap_leaves_it_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(swap_journal, "_tidy", fail)
+        patched.setattr(swap, "_tidy", fail)
         with pytest.raises(KeyboardInterrupt):
             case.publish()
     assert (snapshot(case.root), [journal["state"] for journal in journals(case)]) == (new, ["finished"])
@@ -107,7 +106,7 @@ def test_queues_in_rocksdb_beside_the_files_are_named(case: Case) -> None:
 
 @pytest.mark.parametrize("able", [True, False])
 def test_a_log_of_another_user_is_named(able: bool, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "can_give_to_owner_of", lambda model: able)
+    monkeypatch.setattr(beneath, "can_give_to_owner_of", lambda model: able)
     assert any("belongs to another user" in note for note in case.publish(dry_run=True)["notes"]) is not able
 
 

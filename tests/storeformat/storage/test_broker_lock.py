@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storeformat.errors import Refused
+from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import broker_lock
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -90,7 +90,7 @@ def test_a_broker_locks_the_first_byte_alone(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX, 3, 1)
         program = (
-            "import sys; from storeformat.storage import broker_lock, durable, local_copies, mounts, owners\n"
+            "import sys; from storeformat.storage import broker_lock\n"
             "path = sys.argv[1]; assert not broker_lock.is_live(path)\n"
             "with broker_lock.hold(path, create=True): pass"
         )
@@ -117,3 +117,48 @@ def test_a_mapped_file_shows_who_has_it(tmp_path: Path) -> None:
         process.communicate()
     assert broker_lock.mapped_by(str(tmp_path / "log")) is None
     assert broker_lock.mapped_by(str(tmp_path / "missing")) is None
+
+
+# ------------------------------------------------------------------------------------------------------------ attacks
+@pytest.mark.parametrize("kind", ["symbolic link", "dangling link", "hard link", "pipe", "directory"])
+def test_a_lock_that_is_no_file_of_its_own_is_refused(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "victim").touch()
+    path = tmp_path / "lock"
+    if kind == "symbolic link":
+        path.symlink_to(tmp_path / "victim")
+    elif kind == "dangling link":
+        path.symlink_to(tmp_path / "planted")
+    elif kind == "hard link":
+        os.link(tmp_path / "victim", path)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises((Refused, WriteFailed)), broker_lock.hold(str(path), create=True):
+        raise AssertionError("this is no lock")
+    assert (tmp_path / "victim").read_bytes() == b""
+    assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("left", [False, True], ids=["made", "left by an earlier run of root"])
+def test_a_lock_of_root_goes_to_the_owner_of_the_store(left: bool, tmp_path: Path) -> None:
+    """A broker that does not run as root must be able to open it for writing."""
+    os.chown(tmp_path, 777, 778)
+    if left:
+        (tmp_path / "lock").write_bytes(b"lock")
+    with broker_lock.hold(str(tmp_path / "lock"), create=True):
+        pass
+    status = (tmp_path / "lock").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (777, 778, 0o644 if left else 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
+def test_a_lock_of_a_third_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"lock")
+    os.chown(tmp_path / "lock", 779, 779)
+    with (
+        pytest.raises(Refused, match="no file of the store's owner"),
+        broker_lock.hold(str(tmp_path / "lock"), create=True),
+    ):
+        raise AssertionError("a third user's file")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import durable, local_copies, owners
-from storeformat.store import swap_journal
-from storeformat.store.swap_journal import Journal, LogRange, Place, Replacement
+from storeformat.storage import beneath, durable, local_copies
+from storeformat.store import swap, swap_journal
+from storeformat.store.swap_journal import LogRange, Swap, SwapJournal, SwapPath
 
-QUEUES, INDEX = Place("consumequeue", old=True, new=True), Place("index", old=True, new=True)
-ABORT_GOES, ABORT_COMES = Place("abort", old=True, new=False), Place("abort", old=False, new=True)
+QUEUES, INDEX = SwapPath("consumequeue", old=True, new=True), SwapPath("index", old=True, new=True)
+ABORT_GOES, ABORT_COMES = SwapPath("abort", old=True, new=False), SwapPath("abort", old=False, new=True)
 OLD = {"abort": "old", "consumequeue/T/0/0": "old queue", "index/1": "old index"}
 NEW = {"consumequeue/T/0/0": "new queue", "index/2": "new index", "manifest.json": "paper"}
 
@@ -34,9 +34,9 @@ def read(directory: Path) -> dict[str, str]:
     return {name: text for name, text in found.items() if name.partition("/")[0] != "backup"}
 
 
-def journal(source: Path | str, *places: Place, **more: Any) -> Journal:
+def journal(source: Path | str, *places: SwapPath, **more: Any) -> SwapJournal:
     log = LogRange(0, 100, (str(source),), "5.3")
-    return Journal("publish", 1, str(source), places or (QUEUES, INDEX, ABORT_GOES), log, **more)
+    return SwapJournal("publish", 1, str(source), places or (QUEUES, INDEX, ABORT_GOES), log, **more)
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def begun(root: Path, source: Path) -> Replacement:
-    return swap_journal.begin(str(root), journal(source, papers=("manifest.json",)))
+def begun(root: Path, source: Path) -> Swap:
+    return swap.begin(str(root), journal(source, papers=("manifest.json",)))
 
 
 def in_place() -> dict[str, str]:
@@ -63,7 +63,7 @@ def in_place() -> dict[str, str]:
 # --------------------------------------------------------------------------------------------------------- the journal
 def test_a_backup_is_named_after_the_time_and_a_second_one_in_it_is_numbered(root: Path, source: Path) -> None:
     now = datetime(2024, 2, 3, 4, 5, 6, tzinfo=timezone.utc)
-    names = [swap_journal.begin(str(root), journal(source), now).name for _ in range(3)]
+    names = [swap.begin(str(root), journal(source), now).name for _ in range(3)]
     assert names == ["20240203T040506Z", "20240203T040506Z-1", "20240203T040506Z-2"]
 
 
@@ -71,16 +71,16 @@ def test_replacements_are_found_in_their_order_and_nothing_else_is_one(root: Pat
     times = [datetime(2024, 1, day, tzinfo=timezone.utc) for day in (3, 1, 2)]  # a clock may be set back
     log = LogRange(7, 9, ("a", "b"), "5.3")
     made = [
-        swap_journal.begin(str(root), Journal("publish", number, str(source), (QUEUES,), log), now)
+        swap.begin(str(root), SwapJournal("publish", number, str(source), (QUEUES,), log), now)
         for number, now in zip((2, 10, 1), times, strict=True)
     ]
     (root / "backup" / "begun-only").mkdir()
     (root / "backup" / "a-file").write_text("")
-    assert swap_journal.replacements(str(root)) == [made[2], made[0], made[1]]
-    assert swap_journal.replacements(str(source)) == []
+    assert swap_journal.swaps(str(root)) == [made[2], made[0], made[1]]
+    assert swap_journal.swaps(str(source)) == []
 
 
-def rewrite(item: Replacement, **changes: Any) -> None:
+def rewrite(item: Swap, **changes: Any) -> None:
     path = Path(item.at("journal.json"))
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
@@ -89,30 +89,30 @@ def rewrite(item: Replacement, **changes: Any) -> None:
     "changes",
     [{"format": 2}, {"state": "begun"}, {"places": [{"path": "index"}]}, {"log": None}, {"more": 1}, {"papers": None}],
 )
-def test_a_journal_of_others_is_refused(changes: dict[str, Any], begun: Replacement) -> None:
+def test_a_journal_of_others_is_refused(changes: dict[str, Any], begun: Swap) -> None:
     rewrite(begun, **changes)
     with pytest.raises(Refused, match="cannot be understood") as caught:
-        swap_journal.replacements(begun.root)
+        swap_journal.swaps(begun.root)
     assert caught.value.path == begun.at("journal.json")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 100_000])
-def test_what_is_no_journal_is_refused(text: str, begun: Replacement) -> None:
+def test_what_is_no_journal_is_refused(text: str, begun: Swap) -> None:
     Path(begun.at("journal.json")).write_text(text)
     with pytest.raises(Refused, match="cannot be understood"):
-        swap_journal.replacements(begun.root)
+        swap_journal.swaps(begun.root)
 
 
-def test_a_journal_that_says_nothing_of_damage_is_of_a_log_without(begun: Replacement) -> None:
+def test_a_journal_that_says_nothing_of_damage_is_of_a_log_without(begun: Swap) -> None:
     rewrite(begun, log={"begin": 0, "end": 1, "directories": ["d"], "broker_version": "5.3"})
-    (found,) = swap_journal.replacements(begun.root)
+    (found,) = swap_journal.swaps(begun.root)
     assert (found.journal.log.past_damage, found.journal.log.as_broker) == (False, False)
 
 
 # ------------------------------------------------------------------------------------------------ there, and back again
-def test_all_is_swapped_and_nothing_empty_is_left(begun: Replacement, root: Path, source: Path) -> None:
+def test_all_is_swapped_and_nothing_empty_is_left(begun: Swap, root: Path, source: Path) -> None:
     (source / "config").mkdir()
-    done = swap_journal.finish(swap_journal.stage(begun))
+    done = swap.finish(swap.stage(begun))
     assert read(root) == in_place()
     kept = read(Path(done.directory))
     facts = json.loads(kept.pop("journal.json"))
@@ -123,23 +123,23 @@ def test_all_is_swapped_and_nothing_empty_is_left(begun: Replacement, root: Path
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_all_is_undone_and_no_backup_is_left(steps: int, begun: Replacement, root: Path, source: Path) -> None:
+def test_all_is_undone_and_no_backup_is_left(steps: int, begun: Swap, root: Path, source: Path) -> None:
     """After the journal alone, staged, and with everything swapped but the journal."""
     item = begun
     if steps:
-        item = swap_journal.stage(begun)
+        item = swap.stage(begun)
     if steps == 2:
-        swap_journal.finish(item)
+        swap.finish(item)
         item = item.saved("swapping")
-    assert swap_journal.undo(item).journal.state == "undone"
+    assert swap.undo(item).journal.state == "undone"
     assert (read(root), read(source)) == (OLD, NEW)
     assert not list((root / "backup").iterdir())
 
 
-def test_what_cannot_go_back_to_its_source_stays_in_the_backup(begun: Replacement, root: Path, source: Path) -> None:
-    item = swap_journal.stage(begun)
+def test_what_cannot_go_back_to_its_source_stays_in_the_backup(begun: Swap, root: Path, source: Path) -> None:
+    item = swap.stage(begun)
     write(source, {"index/3": "another rebuild"})
-    swap_journal.undo(item)
+    swap.undo(item)
     assert read(root) == OLD
     assert read(source) == {
         "consumequeue/T/0/0": "new queue", "index/3": "another rebuild", "manifest.json": "paper",
@@ -154,50 +154,48 @@ def moves(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
     seen: list[str] = []
     move = durable.move
 
-    def noted(source: str, target: str) -> bool:
+    def noted(source: str, target: str, bases: Sequence[str] = ()) -> bool:
         names = [Path(path).relative_to(root).as_posix() for path in (source, target) if path.startswith(str(root))]
         seen.extend(name for name in names if not name.startswith("backup/"))
-        return move(source, target)
+        return move(source, target, bases)
 
     monkeypatch.setattr(durable, "move", noted)
     return seen
 
 
-def test_abort_leaves_last_and_comes_back_first(
-    begun: Replacement, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    item = swap_journal.stage(begun)
+def test_abort_leaves_last_and_comes_back_first(begun: Swap, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = swap.stage(begun)
     seen = moves(monkeypatch, root)
-    swap_journal.finish(item)
+    swap.finish(item)
     assert seen == ["consumequeue", "index"] * 2 + ["abort"]
     seen.clear()
-    swap_journal.undo(item.saved("swapping"))
+    swap.undo(item.saved("swapping"))
     assert seen == ["abort"] + ["index", "consumequeue"] * 2
 
 
 def test_an_abort_that_is_restored_comes_first(root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "abort").unlink()
     write(source, {"abort": "restored"})
-    item = swap_journal.stage(swap_journal.begin(str(root), journal(source, QUEUES, ABORT_COMES)))
+    item = swap.stage(swap.begin(str(root), journal(source, QUEUES, ABORT_COMES)))
     seen = moves(monkeypatch, root)
-    swap_journal.finish(item)
+    swap.finish(item)
     assert seen == ["abort"] + ["consumequeue"] * 2
     seen.clear()
-    swap_journal.undo(item.saved("swapping"))
+    swap.undo(item.saved("swapping"))
     assert seen == ["consumequeue"] * 2 + ["abort"]
     assert read(source) == {**NEW, "abort": "restored"}
 
 
-def test_what_others_put_in_the_way_is_set_aside_each_time(begun: Replacement, root: Path) -> None:
-    item = swap_journal.stage(begun)
+def test_what_others_put_in_the_way_is_set_aside_each_time(begun: Swap, root: Path) -> None:
+    item = swap.stage(begun)
     (root / "index").rename(item.at("index"))  # killed behind the first move
     write(root, {"index/theirs": "first"})
-    swap_journal.finish(item)
+    swap.finish(item)
     assert read(root) == in_place()
     Path(item.at("new")).mkdir()
     (root / "index").rename(item.at("new", "index"))  # killed on the way back, then once more
     write(root, {"index/theirs": "second"})
-    item = swap_journal.finish(item.saved("swapping"))
+    item = swap.finish(item.saved("swapping"))
     assert read(root) == in_place()
     kept = read(Path(item.directory))
     assert (kept["aside/index/theirs"], kept["aside-1/index/theirs"]) == ("first", "second")
@@ -210,14 +208,14 @@ def test_every_directory_that_a_move_changes_is_synced(
     """Those of the backup are new, so their parents change, too; nothing above the store does."""
     synced: set[str] = set()
     monkeypatch.setattr(durable, "sync_all", synced.update)
-    item = swap_journal.begin(str(root), journal(source, Place("consumequeue/T", old=True, new=True)))
+    item = swap.begin(str(root), journal(source, SwapPath("consumequeue/T", old=True, new=True)))
     assert synced == {str(root), str(root / "backup"), item.directory}
     synced.clear()
-    item = swap_journal.stage(item)
+    item = swap.stage(item)
     new = {item.directory, item.at("new"), item.at("new", "consumequeue")}
     assert synced == {str(source / "consumequeue"), str(root), str(root / "backup"), *new}
     synced.clear()
-    swap_journal.finish(item)
+    swap.finish(item)
     inside = {str(root), str(root / "backup"), str(root / "consumequeue"), item.directory, item.at("consumequeue")}
     assert inside | new == synced
 
@@ -225,36 +223,36 @@ def test_every_directory_that_a_move_changes_is_synced(
 def durable_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """From here on, every move with its target, every sync, and every state that a journal gets, in order."""
     steps: list[tuple[str, str]] = []
-    move, sync_all, replace_file = durable.move, durable.sync_all, durable.replace_file
+    move, sync_all, replace_file = durable.move, durable.sync_all, beneath.replace_file
 
-    def noted_move(source: str, target: str) -> bool:
+    def noted_move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
         steps.append(("move", target))
-        return move(source, target)
+        return move(source, target, bases)
 
     def noted_sync(paths: Iterable[str]) -> None:
         paths = list(paths)
         steps.extend(("sync", path) for path in paths)
         sync_all(paths)
 
-    def noted_state(path: str, data: bytes) -> None:
+    def noted_state(path: str, data: bytes, base: str | None) -> None:
         steps.append(("state", json.loads(data)["state"]))
-        replace_file(path, data)
+        replace_file(path, data, base)
 
     monkeypatch.setattr(durable, "move", noted_move)
     monkeypatch.setattr(durable, "sync_all", noted_sync)
-    monkeypatch.setattr(durable, "replace_file", noted_state)
+    monkeypatch.setattr(beneath, "replace_file", noted_state)
     return steps
 
 
 def test_an_undo_reaches_the_disk_in_order(
-    begun: Replacement, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Swap, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut may keep any of the moves since the last sync: it must never find new queues in a store without
     ``abort``, two artefacts for one name, or a journal that says more than the directories.
     """
-    swapped = swap_journal.finish(swap_journal.stage(begun)).saved("swapping")
+    swapped = swap.finish(swap.stage(begun)).saved("swapping")
     steps = durable_steps(monkeypatch)
-    swap_journal.undo(swapped)
+    swap.undo(swapped)
     at = {
         name: steps.index(("move", path))
         for name, path in (
@@ -283,13 +281,13 @@ def test_an_undo_reaches_the_disk_in_order(
 
 @pytest.mark.parametrize("gone", ["abort", "index"])
 def test_what_somebody_removed_after_a_crash_does_not_stop_the_swap(
-    gone: str, begun: Replacement, root: Path, tmp_path: Path
+    gone: str, begun: Swap, root: Path, tmp_path: Path
 ) -> None:
     """An operator removes ``abort`` by hand, or a broker does when it stops."""
-    item = swap_journal.stage(begun)
+    item = swap.stage(begun)
     (root / gone).rename(tmp_path / "taken")
     for _ in range(2):  # a crash before the last change of the journal does it all again
-        done = swap_journal.finish(item)
+        done = swap.finish(item)
         assert read(root) == in_place()
         item = item.saved("swapping")
     assert [place.path for place in done.journal.places if place.old] == [
@@ -303,24 +301,24 @@ def crossing(monkeypatch: pytest.MonkeyPatch, *apart: Path) -> None:
     """No rename leads out of these paths."""
     move = durable.move
 
-    def refused(source: str, target: str) -> bool:
-        return not source.startswith(tuple(map(str, apart))) and move(source, target)
+    def refused(source: str, target: str, bases: Sequence[str] = ()) -> bool:
+        return not source.startswith(tuple(map(str, apart))) and move(source, target, bases)
 
     monkeypatch.setattr(durable, "move", refused)
 
 
 def test_a_source_on_another_file_system_keeps_its_files(
-    begun: Replacement, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Swap, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (source / "index" / "empty").mkdir()
     (source / "config").mkdir()
     before = read(source)
     crossing(monkeypatch, source)
     told: list[int] = []
-    item = swap_journal.stage(begun, told.append)
+    item = swap.stage(begun, told.append)
     assert (item.journal.copied, item.journal.state) == (True, "swapping")
     assert told[-1] == sum(len(text) for text in NEW.values())
-    swap_journal.finish(item)
+    swap.finish(item)
     assert read(root) == {**in_place(), "index/empty": "empty"}
     assert read(source) == before
     assert Path(item.at("manifest.json")).read_text() == "paper"
@@ -328,14 +326,14 @@ def test_a_source_on_another_file_system_keeps_its_files(
 
 @pytest.mark.parametrize("fails_at", [None, 0, 2])
 def test_copies_are_undone_without_a_trace(
-    fails_at: int | None, begun: Replacement, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    fails_at: int | None, begun: Swap, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the copying itself broke off: the journal has said before that the source keeps its files."""
     crossing(monkeypatch, source)
     copy_file = local_copies._copy_file
 
     def copied(old: str, *rest: Any) -> None:
-        (begun_journal,) = swap_journal.replacements(str(root))
+        (begun_journal,) = swap_journal.swaps(str(root))
         assert begun_journal.journal.copied
         if fails_at is not None and old.endswith(sorted(NEW)[fails_at]):
             raise WriteFailed("cannot be written: No space left on device", path=old)
@@ -343,49 +341,49 @@ def test_copies_are_undone_without_a_trace(
 
     monkeypatch.setattr(local_copies, "_copy_file", copied)
     if fails_at is None:
-        swap_journal.stage(begun)
+        swap.stage(begun)
     else:
         with pytest.raises(WriteFailed):
-            swap_journal.stage(begun)
-    (found,) = swap_journal.replacements(str(root))
-    swap_journal.undo(found)
+            swap.stage(begun)
+    (found,) = swap_journal.swaps(str(root))
+    swap.undo(found)
     assert (read(root), read(source)) == (OLD, NEW)
     assert not list((root / "backup").iterdir())
 
 
 def test_a_source_of_two_file_systems_is_refused_and_put_back(
-    begun: Replacement, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Swap, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         crossing(patched, source / "index")
         with pytest.raises(WriteFailed, match="different file systems"):
-            swap_journal.stage(begun)
-    (found,) = swap_journal.replacements(str(root))
+            swap.stage(begun)
+    (found,) = swap_journal.swaps(str(root))
     assert (found.journal.state, found.journal.copied) == ("staging", False)
-    swap_journal.undo(found)
+    swap.undo(found)
     assert (read(root), read(source)) == (OLD, NEW)
 
 
 def test_a_place_that_was_mounted_since_stops_the_swap_and_can_be_undone(
-    begun: Replacement, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Swap, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item = swap_journal.stage(begun)
+    item = swap.stage(begun)
     with monkeypatch.context() as patched:
         crossing(patched, root / "index")
         with pytest.raises(WriteFailed, match="another file system than the store") as caught:
-            swap_journal.finish(item)
+            swap.finish(item)
     assert caught.value.path == str(root / "index")
-    (found,) = swap_journal.replacements(str(root))
+    (found,) = swap_journal.swaps(str(root))
     assert found.journal.state == "swapping"
-    swap_journal.undo(found)
+    swap.undo(found)
     assert (read(root), read(source)) == (OLD, NEW)
 
 
-def test_what_others_put_in_the_way_of_an_undo_is_set_aside(begun: Replacement, root: Path, source: Path) -> None:
-    item = swap_journal.stage(begun)
+def test_what_others_put_in_the_way_of_an_undo_is_set_aside(begun: Swap, root: Path, source: Path) -> None:
+    item = swap.stage(begun)
     (root / "index").rename(item.at("index"))  # killed behind the first move
     write(root, {"index/theirs": "text"})
-    swap_journal.undo(item)
+    swap.undo(item)
     assert (read(root), read(source)) == (OLD, NEW)
     assert read(Path(item.directory))["aside/index/theirs"] == "text"
 
@@ -396,11 +394,11 @@ def test_new_files_get_an_owner_and_restored_ones_keep_theirs(
 ) -> None:
     write(root / "backup" / "first", NEW)
     given: list[tuple[str, str]] = []
-    monkeypatch.setattr(owners, "give_to_owner_of", lambda model, path: given.append((model, path)))
+    monkeypatch.setattr(beneath, "give", lambda path, base, to: given.append((base, path)))
     name = str(source) if kind == "publish" else "first"
-    made = Journal(kind, 1, name, (INDEX,), LogRange(0, 1, ("/the/log", "/more"), "5.3"), papers=("manifest.json",))
-    item = swap_journal.stage(swap_journal.begin(str(root), made))
-    everything = [("/the/log", item.at("new", "index")), ("/the/log", item.at("manifest.json"))]
+    made = SwapJournal(kind, 1, name, (INDEX,), LogRange(0, 1, ("/the/log", "/more"), "5.3"), papers=("manifest.json",))
+    item = swap.stage(swap.begin(str(root), made))
+    everything = [(str(root), item.at("new", "index")), (str(root), item.at("manifest.json"))]
     assert given == (everything if kind == "publish" else [])
     assert Path(item.source) == (source if kind == "publish" else root / "backup" / "first")
     assert not (Path(item.source) / "index").exists()

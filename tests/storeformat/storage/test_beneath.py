@@ -1,0 +1,213 @@
+"""Names below a directory that another user owns: links in the way, files of others, who gets what."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from storeformat.errors import NotAStore, Refused, WriteFailed
+from storeformat.storage import beneath, durable
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A directory beside the store, and a link in the store that leads there."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "victim" / "sub").mkdir(parents=True)
+    (tmp_path / "victim" / "file").write_text("theirs")
+    (tmp_path / "store" / "link").symlink_to(tmp_path / "victim")
+    return tmp_path / "victim"
+
+
+def untouched(victim: Path) -> bool:
+    return sorted(path.name for path in victim.rglob("*")) == ["file", "sub"]
+
+
+def test_nothing_moves_through_a_link(victim: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "mine").touch()
+    for source, target in (("link/file", "taken"), ("mine", "link/planted"), ("mine", "link/new/planted")):
+        with pytest.raises(Refused, match="a link"):
+            durable.move(str(store / source), str(store / target), (str(store),))
+    assert untouched(victim)
+    assert durable.move(str(store / "link"), str(store / "moved"), (str(store),))  # the link itself is a name as others
+    assert (store / "moved").is_symlink()
+
+
+def test_nothing_is_removed_or_written_through_a_link(victim: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    for act in (
+        lambda: beneath.remove_tree(f"{store}/link/sub", store),
+        lambda: beneath.remove_tree(f"{store}/link", store),
+        lambda: beneath.remove_empty(f"{store}/link/sub", store),
+        lambda: beneath.remove_file(f"{store}/link/file", store),
+        lambda: beneath.replace_file(f"{store}/link/file", b"new", store),
+        lambda: beneath.make_directory(f"{store}/link/new", store),
+        lambda: beneath.give(f"{store}/link", store, beneath.ownership_of(store)),
+    ):
+        with pytest.raises(Refused, match="a link"):
+            act()
+    assert untouched(victim)
+    assert (victim / "file").read_text() == "theirs"
+
+
+def test_a_tree_is_removed_with_the_links_in_it_alone(victim: Path, tmp_path: Path) -> None:
+    (tmp_path / "store" / "tree" / "below").mkdir(parents=True)
+    (tmp_path / "store" / "tree" / "below" / "link").symlink_to(victim)
+    beneath.remove_tree(str(tmp_path / "store" / "tree"), str(tmp_path / "store"))
+    beneath.remove_tree(str(tmp_path / "store" / "tree"), str(tmp_path / "store"))
+    assert not (tmp_path / "store" / "tree").exists()
+    assert untouched(victim)
+
+
+def test_a_held_directory_stays_itself(victim: Path, tmp_path: Path) -> None:
+    (tmp_path / "store" / "here").mkdir()
+    with beneath.held(str(tmp_path / "store" / "here"), str(tmp_path / "store")) as here:
+        if not here.startswith("/proc/"):
+            pytest.skip("this system has no names of handles")
+        (tmp_path / "store" / "here").rename(tmp_path / "store" / "away")
+        (tmp_path / "store" / "here").symlink_to(victim)
+        Path(here, "written").touch()
+    assert (tmp_path / "store" / "away" / "written").exists()
+    assert untouched(victim)
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("foreign", ["file", "directory", "everybody", "hard link", "symbolic link"])
+def test_what_others_can_write_is_not_read(foreign: str, tmp_path: Path) -> None:
+    directory, path = tmp_path / "backup", tmp_path / "backup" / "journal.json"
+    directory.mkdir()
+    path.write_bytes(b"{}")
+    assert beneath.read_trusted(str(path), str(tmp_path), 2) == b"{}"
+    if foreign == "file":
+        os.chown(path, 777, 777)
+    elif foreign == "directory":
+        os.chown(directory, 777, 777)
+    elif foreign == "everybody":
+        path.chmod(0o666)
+    elif foreign == "hard link":
+        os.link(path, tmp_path / "other")
+    else:
+        path.rename(tmp_path / "other")
+        path.symlink_to(tmp_path / "other")
+    with pytest.raises(Refused):
+        beneath.read_trusted(str(path), str(tmp_path), 2)
+
+
+def test_a_file_of_30_gigabytes_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "journal.json").open("wb") as file:
+        file.truncate(30 << 30)
+    with pytest.raises(NotAStore, match="too large"):
+        beneath.read_trusted(str(tmp_path / "journal.json"), str(tmp_path), 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("mode", "directories", "files"),
+    [(0o755, 0o755, 0o644), (0o777, 0o755, 0o644), (0o2750, 0o750, 0o640), (0o700, 0o700, 0o600)],
+)
+def test_what_is_given_has_the_permissions_of_the_store(
+    mode: int, directories: int, files: int, tmp_path: Path
+) -> None:
+    (tmp_path / "new" / "T").mkdir(parents=True, mode=0o777)
+    (tmp_path / "new" / "T" / "0").touch()
+    (tmp_path / "new" / "T" / "0").chmod(0o777)
+    tmp_path.chmod(mode)
+    beneath.give(str(tmp_path / "new"), str(tmp_path), beneath.ownership_of(str(tmp_path)))
+    assert [(tmp_path / name).stat().st_mode & 0o7777 for name in ("new", "new/T", "new/T/0")] == [
+        directories, directories, files,
+    ]  # fmt: skip
+
+
+@ROOT_ONLY
+def test_a_tree_gets_the_owner_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "new" / "T").mkdir(parents=True)
+    (tmp_path / "new" / "T" / "0").touch()
+    os.chown(tmp_path, 777, 778)
+    beneath.give(str(tmp_path / "new"), str(tmp_path), beneath.ownership_of(str(tmp_path)))
+    found = {(path.stat().st_uid, path.stat().st_gid) for path in (tmp_path / "new").rglob("*")}
+    assert found == {(777, 778)}
+
+
+@pytest.mark.parametrize("kind", ["hard link", "symbolic link", "pipe"])
+def test_what_may_be_of_others_is_not_given(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "passwd").touch()
+    (tmp_path / "new").mkdir()
+    if kind == "hard link":
+        os.link(tmp_path / "passwd", tmp_path / "new" / "file")
+    elif kind == "pipe":
+        os.mkfifo(tmp_path / "new" / "file")
+    else:
+        (tmp_path / "new" / "file").symlink_to(tmp_path / "passwd")
+    before = (tmp_path / "passwd").stat()
+    with pytest.raises((Refused,)):
+        beneath.give(str(tmp_path / "new"), str(tmp_path), beneath.Ownership(777, 777, 0o700, 0o600))
+    after = (tmp_path / "passwd").stat()
+    assert (after.st_uid, after.st_mode) == (before.st_uid, before.st_mode)
+
+
+# ------------------------------------------------------------------------------------------------------ synced changes
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What has been synced, by name."""
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("no /proc")
+    found: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: found.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
+    return found
+
+
+def test_a_file_is_replaced_when_its_bytes_are_on_disk(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"a longer old text")
+    replace = os.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda handle, noted=os.fsync: (sizes.append(os.fstat(handle).st_size), noted(handle))
+    )
+    sizes: list[int] = []
+
+    def watched(draft: str, target: str, **handles: int) -> None:
+        assert (tmp_path / draft).read_bytes() == b"new"
+        assert (path.read_bytes(), synced, sizes) == (b"a longer old text", [str(tmp_path / draft)], [3])
+        replace(draft, target, **handles)
+
+    monkeypatch.setattr(os, "replace", watched)
+    beneath.replace_file(str(path), b"new", str(tmp_path))
+    assert path.read_bytes() == b"new"
+    assert synced[1:] == [str(tmp_path)]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "journal").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WriteFailed, match="No space left"):
+        beneath.replace_file(str(tmp_path / "journal"), b"new", str(tmp_path))
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("journal", b"old")]
+
+
+def test_only_what_is_empty_throughout_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    (tmp_path / "a" / "longer-name").mkdir()
+    (tmp_path / "full" / "below").mkdir(parents=True)
+    (tmp_path / "full" / "below" / "file").touch()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "link").symlink_to("nowhere")
+    assert beneath.remove_empty(str(tmp_path / "a"), str(tmp_path))
+    assert not beneath.remove_empty(str(tmp_path / "a"), str(tmp_path))
+    assert not beneath.remove_empty(str(tmp_path / "full"), str(tmp_path))
+    assert not beneath.remove_empty(str(tmp_path / "linked"), str(tmp_path))
+    assert not beneath.remove_empty(str(tmp_path / "full" / "below" / "file"), str(tmp_path))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["below", "file", "full", "link", "linked"]
+    beneath.remove_file(str(tmp_path / "full" / "below" / "file"), str(tmp_path))
+    beneath.remove_file(str(tmp_path / "full" / "below" / "file"), str(tmp_path))
+    assert beneath.remove_empty(str(tmp_path / "full"), str(tmp_path))
