@@ -10,6 +10,7 @@ from support.publishing import STORE, Case, Snapshot, make_case, snapshot
 
 from jobs.config import TopicFilter
 from storeformat.errors import Refused
+from storeformat.store import swap
 
 
 def cut_short(case: Case, monkeypatch: pytest.MonkeyPatch, step: str) -> str:
