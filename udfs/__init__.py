@@ -3,8 +3,8 @@ are their configuration, and tests call them without a JVM.
 
 ==========================  ==========================================================================================
 the log -> staged runs      ``scan``, which leaves them by ``staged_runs`` and ``batch_queues``; after damage ``survey``
-staged runs -> files        ``build``, ``batch_queues``, ``queue_ext``, ``rocksdb_pairs``, which read them with
-                            ``staged_files``; what they say of each file ``file_rows``
+staged runs -> files        ``build``, ``queue_ext``, ``rocksdb_pairs``: slices of ``staged_files`` made into
+                            ``output_files``; what they say of each file ``file_rows``
 staged runs == files?       ``verify``
 the log -> rows             ``table/``; topics of waiting messages ``real_topics``
 SQL functions               ``functions/``

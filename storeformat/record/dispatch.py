@@ -92,12 +92,14 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def dispatched(block: RecordBlock) -> Bools:
-    """Returns which records go to a consume queue."""
+    """Returns which records go to a consume queue: a flag a record."""
     return ~block.foreign & m.is_queued(block.heads.sys_flag)
 
 
 def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
-    """Returns the tagsCode of every record: Java's hash of TAGS, or the time of delivery in the schedule topic."""
+    """Returns the tags code of every record (int64): Java's hash of TAGS, or the time of delivery (milliseconds) in the
+    schedule topic.
+    """
     spans = block.properties[m.TAGS]
     codes = np.zeros(len(block), np.int64)
     rows = np.flatnonzero(spans.lengths > 0)
@@ -118,7 +120,9 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
 
 
 def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
-    """Returns the consume-queue units that the records of the block become."""
+    """Returns the consume-queue units that the records of the block become, in log order: one a record that is queued,
+    and those of its light queues after it.
+    """
     rows = np.flatnonzero(dispatched(block) & ~_of_batch_topics(block, rules))
     heads = block.heads
     topics, topic_codes = block.topics, block.topic_codes[rows]
@@ -186,7 +190,9 @@ def batch_units(block: RecordBlock, rules: DispatchRules) -> BatchUnits:
 
 
 def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
-    """Returns the index entries that the records of the block become, in the broker's order."""
+    """Returns the index entries that the records of the block become, in the broker's order; none without
+    ``message_index_enable``.
+    """
     if not rules.message_index_enable:
         return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
     properties = block.properties
