@@ -8,7 +8,7 @@ an option, an exit code         ``cli/``, and ``config`` (the options as values)
 what a person sees              ``reporting``
 how Spark is set up and run     ``spark/``
 a store, its log, its damage    ``log/``
-a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect), ``table/``
-                                (load, the data source), ``report/``, ``demo``
+a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect),
+                                ``table/`` (load, the data source), ``report/``, ``demo``
 ==============================  ======================================================================================
 """
