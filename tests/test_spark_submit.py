@@ -168,3 +168,44 @@ def test_a_fresh_checkout_sets_itself_up(tmp_path: Path) -> None:
         assert list((root / ".venv" / "jars").glob("delta-spark*.jar"))
     second = subprocess.run(line, env=settings, capture_output=True, text=True, check=False)
     assert (second.returncode, "setting up" in second.stderr) == (66, False)
+
+
+def without_network(*command: str) -> list[str]:
+    """The command in a network namespace of its own, with loopback and nothing else."""
+    return ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(JAVA is None, reason="no java")
+@pytest.mark.skipif(
+    not shutil.which("unshare")
+    or subprocess.run(without_network("true"), capture_output=True, check=False).returncode != 0,
+    reason="no network namespaces here",
+)
+def test_a_bundle_sets_up_without_a_network(tmp_path: Path) -> None:
+    bundle, venv, home = tmp_path / "bundle.tar", tmp_path / "venv", tmp_path / "home"
+    home.mkdir()
+    script = str(ROOT / "spark-submit.sh")
+    subprocess.run([script, "--bundle", str(bundle)], check=True)
+    settings = {
+        **os.environ,
+        "HOME": str(home),
+        "PIP_RETRIES": "0",
+        "ROCKETMQ_STORE_SPARK_VENV": str(venv),
+        "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable,
+    }
+    there = subprocess.run(
+        without_network(script, "--setup"), env=settings, capture_output=True, text=True, check=False
+    )
+    assert there.returncode == 69, "there is no network indeed"
+    made = subprocess.run(
+        without_network(script, "--setup", "--from", str(bundle)),
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    demo = subprocess.run(without_network(script, "demo"), env=settings, capture_output=True, text=True, check=False)
+    assert demo.returncode == 0, demo.stderr
+    assert "identical with the broker's own" in demo.stdout

@@ -108,8 +108,9 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
         usage="%(prog)s [spark-submit options] JOB [options]",
         description="Rebuild, check and analyse the on-disk store of an Apache RocketMQ broker with Spark.",
         epilog="Options before JOB go to Spark's spark-submit (--master, --conf, ...); `JOB --help` explains a job.\n"
-        "Without a job: --setup only installs; --pack FILE writes the Python packages that executors need.\n\n"
-        + EXIT_CODES,
+        "Without a job: --setup only installs; --bundle FILE writes all that it fetches into one file, and\n"
+        "--setup --from FILE installs from that without a network; --pack FILE writes the Python packages that\n"
+        "executors need.\n\n" + EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"rocketmq-store-spark {__version__}")
     chosen = parser.add_subparsers(prog=PROGRAM, dest="job", required=True, metavar="JOB", title="jobs")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -202,7 +203,7 @@ class Steps:
         if self._terminal:
             with self._lock:
                 self._clear()
-                text = text[: os.get_terminal_size(self._stream.fileno()).columns - 1] if text else ""
+                text = text[: shutil.get_terminal_size().columns - 1]
                 self._stream.write(text)
                 self._stream.flush()
                 self._drawn = len(text)

@@ -71,6 +71,24 @@ def test_what_is_left_out_is_told_and_tried_again(tmp_path: Path) -> None:
         assert lines(told) == [" jars no Maven here"]
 
 
+def test_a_terminal_shows_what_runs_and_keeps_the_lines(tmp_path: Path) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = threading.Event()
+
+    def work(progress: Progress) -> str:
+        progress.text = "pyspark (450 MB)"
+        shown.wait(0.6)
+        return "done"
+
+    told = Terminal()
+    Steps(tmp_path / "steps", told).run([step("Spark", work)])
+    assert "Spark pyspark (450 MB) 0 s" in told.getvalue()
+    assert re.search(r"\r  Spark  done  \(\d\.\d s\)\n", told.getvalue()), "what was drawn is wiped out first"
+
+
 def test_a_command_is_heard_and_logged(tmp_path: Path) -> None:
     progress = Progress(tmp_path / "log")
     heard: list[str] = []
