@@ -27,9 +27,10 @@ import select
 import shutil
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TextIO
+from types import SimpleNamespace
 
 EARLY = "ROCKETMQ_STORE_SPARK_EARLY_DAEMON"
 """Name of the environment variable with the path of the socket."""
@@ -58,18 +59,18 @@ def _prepared() -> Callable[[], None]:
     from udfs import build, scan  # noqa: F401, PLC0415  (for the workers)
 
     active()
-    vars(daemon)["print"] = print_unless_hung_up
+    vars(daemon)["traceback"] = SimpleNamespace(print_exc=print_trace, format_exc=traceback.format_exc)
     gc.freeze()  # what is here now stays: collections in the workers need not touch (and so copy) its pages
     return daemon.manager
 
 
-def print_unless_hung_up(*words: object, file: TextIO | None = None) -> None:
-    """Prints, in place of ``pyspark.daemon``'s ``print``, unless the JVM has hung up because it needs no more rows.
+def print_trace() -> None:
+    """Prints the trace with which a worker ends, unless its JVM has hung up because it needs no more rows.
 
     What matters comes to the driver as an exception.
     """
     if not isinstance(sys.exc_info()[1], ConnectionError):
-        print(*words, file=file)
+        traceback.print_exc()
 
 
 def wait_for_place(path: str) -> None:

@@ -31,6 +31,7 @@ For ``beeline`` or a BI tool, functions included, this opens a session to JDBC o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -103,5 +104,11 @@ def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIE
     body = "" if "body" in spark.table(table).columns else ", CAST(NULL AS BINARY) AS body"
     spark.sql(f"CREATE OR REPLACE VIEW messages AS SELECT *{body} FROM {table}")
     for name in names:
-        for statement in functions.statements(functions.sql_text("views", f"{name}.sql")):
-            spark.sql(statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1))
+        (statement,) = functions.statements(functions.sql_text("views", f"{name}.sql"))
+        spark.sql(statement)
+        columns = ", ".join(spark.table(name).columns)
+        spark.catalog.dropTempView(name)
+        head, query = re.split(r"^\) AS$", statement, maxsplit=1, flags=re.MULTILINE)
+        head = head.replace("TEMPORARY ", "", 1)
+        # Spark wants a name for every column of such a view in its query, too.
+        spark.sql(f"{head}) AS SELECT * FROM ({query}) AS named ({columns})")
