@@ -101,6 +101,9 @@ def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIE
     """Makes ``messages`` over a table, and views over it, views of the session's current database, for tools whose
     catalog outlives a session. ``table`` is as in SQL: a name, or delta.`/data/messages`.
     """
+    database = spark.catalog.currentDatabase()
+    spark = spark.newSession()  # in which no temporary view has one of these names
+    spark.catalog.setCurrentDatabase(database)
     body = "" if "body" in spark.table(table).columns else ", CAST(NULL AS BINARY) AS body"
     spark.sql(f"CREATE OR REPLACE VIEW messages AS SELECT *{body} FROM {table}")
     for name in names:

@@ -24,6 +24,7 @@ from jobs.spark import session, transforms
 from jobs.spark.runner import SparkRunner
 from jobs.table import commits, messages_table
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
+from jobs.table.deliveries import shortest_delays, too_early
 from jobs.table.load_window import Row, Window, plan_window, split_size_for
 from jobs.table.restored import commits_back_from, restored_before
 from storeformat import __version__
@@ -48,25 +49,24 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     begun = time.monotonic()
     _check_time_zone(options.time_zone)
     store = open_store(options, needs_index_sizes=False)
-    store = replace(store, notes=(*store.notes, *check_delay_levels(store, options)))
+    shown = shown_delays(store.root, store.segments)
+    store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, shown)))
     for note in store.notes:
         reporter.note(note)
     path = locations.absolute(options.table)
     if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
     with session.spark_session("rocketmq-store-spark load") as spark:
-        load = Load(spark, store, options, path, reporter)
+        load = Load(spark, store, options, path, reporter, levels_shown=bool(shown))
         facts = load.run()
     return Report("load", facts.pop("status"), store=store.root, **facts, seconds=round(time.monotonic() - begun, 3))
 
 
-def check_delay_levels(store: OpenedStore, options: LoadOptions) -> list[str]:
+def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
     """Returns a note where the store's own queues show other delay levels than ``--set`` names; raises WrongSettings
     where nobody named them: due times and tags_code would be wrong for good.
     """
-    delays = store.dispatch_rules().delay_millis
-    shown = shown_delays(store.root, store.segments)
-    wrong = contradicted(shown, delays)
+    wrong = contradicted(shown, store.dispatch_rules().delay_millis)
     if not wrong:
         return []
     levels = ", ".join(f"level {level}: {shown[level]:,} ms" for level in wrong)
@@ -92,7 +92,14 @@ class Load:
     """One run: the store, the table, and what is found out on the way."""
 
     def __init__(
-        self, spark: SparkSession, store: OpenedStore, options: LoadOptions, path: str, reporter: Reporter
+        self,
+        spark: SparkSession,
+        store: OpenedStore,
+        options: LoadOptions,
+        path: str,
+        reporter: Reporter,
+        *,
+        levels_shown: bool = True,
     ) -> None:
         self._spark = spark
         self._store = store
@@ -101,6 +108,7 @@ class Load:
         self._reporter = reporter
         self._run_id = uuid.uuid4().hex
         self._reading: LogReading | None = None
+        self._levels_shown = levels_shown
 
     def run(self) -> dict[str, Any]:
         """Returns the facts of the report."""
@@ -301,7 +309,11 @@ class Load:
             "dry_run": self._options.dry_run,
             "broker_version": self._store.rules.version,
             "broker_version_reason": self._store.version_reason,
-            "notes": [*self._store.notes, *self._nothing_of_topics(commit, window)],
+            "notes": [
+                *self._store.notes,
+                *self._nothing_of_topics(commit, window),
+                *self._too_early(commit, table, window),
+            ],
         }
 
     def _nothing_of_topics(self, commit: commits.Commit | None, window: Window) -> list[str]:
@@ -310,6 +322,26 @@ class Load:
         if not (self._topics and commit and not commit.rows and reading and reading.end > window.rows_from):
             return []
         note = f"no new message is of {', '.join(self._topics)}"
+        self._reporter.warn(note)
+        return [note]
+
+    def _too_early(
+        self, commit: commits.Commit | None, table: messages_table.MessagesTable | None, window: Window
+    ) -> list[str]:
+        """Returns a note where deliveries contradict the delay levels, which the store's own queues do not show."""
+        options = self._options
+        if self._levels_shown or table is None or not (commit and commit.rows):
+            return []
+        mine = f"{commits.of_broker(options.cluster, options.broker)} AND commit_log_offset >= {window.rows_from}"
+        shortest = shortest_delays(table.rows().where(mine))
+        early = too_early(shortest, self._store.dispatch_rules().delay_millis)
+        if not early:
+            return []
+        levels = ", ".join(f"level {level}: {shortest[level]:,} ms" for level in early)
+        note = (
+            f"delayed messages came before they were due ({levels}): messageDelayLevel is not the broker's; "
+            f"--broker-conf FILE --repair-from {window.rows_from} loads them with the right due times"
+        )
         self._reporter.warn(note)
         return [note]
 

@@ -234,6 +234,7 @@ def test_views_that_outlive_a_session(spark: SparkSession, rows: list[Row], tmp_
         one = spark.newSession()
         one.sql("USE lasting")
         one.sql(f"CREATE TABLE stored USING DELTA LOCATION '{path}'")
+        views.register(one, one.table("stored"), views.VIEWS)  # temporary ones of the same names are no hindrance
         views.create_permanent(one, "stored")
         other = spark.newSession()
         made = {row.viewName for row in other.sql("SHOW VIEWS IN lasting").collect() if not row.isTemporary}

@@ -405,6 +405,20 @@ def test_other_delay_levels_than_the_brokers_queues_show(bench: Bench) -> None:
     assert row.tags_code == due
 
 
+def test_deliveries_contradict_delay_levels_that_no_queue_shows(bench: Bench) -> None:
+    """Level 3 is 10 s, and a message came after 2 s; the others are on time, late, or not one message."""
+    for key, level, waited in (("a", 3, 2_000), ("b", 2, 5_000), ("c", 1, 9_000), ("d", 4, 100), ("d", 4, 30_000)):
+        properties = {"REAL_TOPIC": "orders", "DELAY": str(level)}
+        bench.log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=level - 1, uniq_key=key, properties=properties)
+        bench.log.clock += waited
+        bench.log.message(topic="orders", uniq_key=key, properties=properties)
+    (note,) = (note for note in bench.load()["notes"] if "before they were due" in note)
+    assert "(level 3: 2,000 ms)" in note
+    assert "--repair-from 0 " in note
+    right = (("messageDelayLevel", "1s 5s 2s 30s"),)
+    assert not any("due" in note for note in bench.load(settings=right, repair_from=0)["notes"])
+
+
 # --- tables --------------------------------------------------------------------------------------------------------
 
 
