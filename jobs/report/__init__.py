@@ -1,4 +1,3 @@
-"""``report``: the job; ``facts`` asks the table, ``views`` and ``functions`` (``sql/``) are its questions, ``page``
-and
+"""``report`` is the job; ``facts`` asks the table, through ``views`` and ``functions`` (``sql/``); ``page`` and
 ``plots`` show the answers.
 """

@@ -8,10 +8,11 @@ In ``spark-sql`` the files are run as they are, after one that makes ``messages`
 
     CREATE TEMPORARY VIEW messages AS SELECT *, CAST(NULL AS BINARY) AS body FROM delta.`/data/messages`;
 
-    . .venv/bin/activate spark-sql --jars "$(ls .venv/jars/*.jar | paste -sd,)" -i messages.sql -i
-    jobs/report/sql/views/storage_by_topic.sql \
+    . .venv/bin/activate
+    spark-sql --properties-file conf/spark-defaults.conf --jars "$(ls .venv/jars/*.jar | paste -sd,)" \
       --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
-      --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog
+      --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog \
+      -i messages.sql -i jobs/report/sql/views/storage_by_topic.sql
 
 For ``beeline`` or a BI tool, functions included, this opens a session to JDBC on this machine::
 
