@@ -118,30 +118,6 @@ class TestParsing:
         with pytest.raises(errors.UsageError):
             parse(line.split(), JOBS)
 
-    @pytest.mark.parametrize(
-        ("text", "meant"),
-        [
-            ("~", "HOME"),
-            ("~/store", "HOME/store"),
-            ("~other/x", "~other/x"),
-            ("file:/data/x", "file:///data/x"),
-            ("file:///data/x", "file:///data/x"),
-            ("s3://bucket/~/x", "s3://bucket/~/x"),
-            ("a b/\U0001f980/", "a b/\U0001f980/"),
-        ],
-    )
-    def test_paths(self, text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HOME", "/home/me")
-        assert option_values.path(text) == meant.replace("HOME", "/home/me")
-        assert option_values.paths(f"{text},b") == (meant.replace("HOME", "/home/me"), "b")
-
-    @pytest.mark.parametrize(
-        "text",
-        ["1626079567052", "2021-07-12T08:46:07.052Z", "2021-07-12T08:46:07.052+00:00", "2021-07-12 10:46:07.052+02:00"],
-    )
-    def test_times(self, text: str) -> None:
-        assert option_values.milliseconds(text) == 1626079567052
-
     def test_settings_are_those_of_brokers(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert option_values.setting("flushDiskType = SYNC_FLUSH") == ("flushDiskType", "SYNC_FLUSH")
         assert main([*LINE, "--set", "maxIndexNumm=7"], JOBS) == 64
