@@ -129,7 +129,7 @@ def narrow_to_queues(options: Selecting) -> Selecting:
 class QueryOptions(LogOptions):
     """``query``; which fields count depends on ``kind``."""
 
-    kind: Literal["key", "id", "offset", "time"]
+    kind: Literal["key", "id", "offset", "time", "list", "lag"]
     topic: str | None = None
     key: str | None = None
     message_id: str | None = None
@@ -143,6 +143,12 @@ class QueryOptions(LogOptions):
     scan: bool = False
     explain: bool = False
     bodies: bool = False
+    most: int | None = None
+    """Of ``list``: without it all messages of an export, else 64."""
+    export: str | None = None
+    waiting: bool = False
+    group: str | None = None
+    not_consumed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

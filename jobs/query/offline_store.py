@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from jobs.log.opening import OpenedStore
-from storeformat.arrays import Structs
+from storeformat.arrays import Int64s, Structs
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.index import index_file
 from storeformat.log.block_window import BlockWindow
@@ -19,8 +22,14 @@ from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
+from storeformat.store.queue_directories import queue_directories
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch
+
+_UNITS_AT_A_TIME = 8192
+_BYTES_AT_A_TIME = 32 << 20
+_RECOVERED_FILES = 3
+"""So many files a broker's recovery looks at, from the last on (ConsumeQueue#recover)."""
 
 SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("cluster", "broker"))
 
@@ -54,6 +63,14 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
         else:
             shown[name] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     return shown
+
+
+@dataclass(frozen=True)
+class QueueUnits:
+    """Some units of a queue in order: commit-log offsets and sizes."""
+
+    offsets: Int64s
+    sizes: Int64s
 
 
 @dataclass(frozen=True)
@@ -149,6 +166,41 @@ class OfflineStore:
         """Returns when each file of a queue was last changed, in milliseconds: what brokers up to 5.1.0 search by."""
         return [files.modified_at(entry.path) for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)]
 
+    def queue_ids(self, topic: str) -> list[int]:
+        """Returns the ids of a topic's queues, in order."""
+        found = queue_directories(self.store.root, self._kind(topic), {topic})
+        return sorted(queue.queue_id for queue in found if queue.queue_id is not None)
+
+    def _kind(self, topic: str) -> str:
+        return BATCH_CONSUME_QUEUE if topic in self.store.batch_topics else CONSUME_QUEUE
+
+    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[QueueUnits]:
+        """Yields the units of a queue whose messages the log may hold, from queue offset ``begin`` on, some thousand at
+        a time; they end where a broker's recovery ends the queue.
+        """
+        kind = self._kind(topic)
+        batch = kind == BATCH_CONSUME_QUEUE
+        entries = self._queue_files(kind, topic, queue_id)
+        for number, entry in enumerate(entries):
+            first = int(entry.name) // consume_queue.UNIT_SIZE
+            if not batch and first + entry.size // consume_queue.UNIT_SIZE <= begin:
+                continue
+            units = (batch_consume_queue if batch else consume_queue).parse_units(files.read_bytes(entry.path))
+            valid = batch_consume_queue.is_valid(units) if batch else consume_queue.is_valid(units)
+            ends = number >= len(entries) - _RECOVERED_FILES and not valid.all()
+            stop = int((~valid).argmax()) if ends else len(units)
+            own = valid & (units["phy_offset"] >= self.min_phy_offset)
+            if batch:
+                own &= units["msg_base_offset"] + units["batch_size"] > begin
+            else:
+                own &= ~consume_queue.is_pre_blank(units) & (np.arange(len(units)) + first >= begin)
+            rows = np.flatnonzero(own[:stop])
+            for at in range(0, len(rows), _UNITS_AT_A_TIME):
+                part = units[rows[at : at + _UNITS_AT_A_TIME]]
+                yield from _bounded(part["phy_offset"].astype(np.int64), part["size"].astype(np.int64))
+            if ends:
+                return
+
     def topics_with(self, *prefixes: str) -> list[str]:
         """Returns the topics with consume queues whose names begin so."""
         there = files.list_directory(locations.join(self.store.root, CONSUME_QUEUE)) or []
@@ -180,6 +232,13 @@ def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
         there = max(min(len(data), reader.size - position), 0)
         reader.read_into(position, memoryview(data)[:there])
     return bytes(data)
+
+
+def _bounded(offsets: Int64s, sizes: Int64s) -> Iterator[QueueUnits]:
+    """Yields units whose records take ``_BYTES_AT_A_TIME`` together, or one of a larger record."""
+    parts = np.cumsum(sizes) // _BYTES_AT_A_TIME
+    for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(parts)) + 1):
+        yield QueueUnits(offsets[part], sizes[part])
 
 
 def has_key(row: dict[str, Any], key: str) -> bool:

@@ -29,13 +29,13 @@ def split_waiting(
     for row in rows:
         found = waiting_of(row) if row["topic"] != topic else None
         if found is not None and belongs_to(row["topic"], found, topic):
-            text = _text(row, found, topic)
+            text = waiting_text(row, found, topic)
             later = _later_copy(row, rows)
             if later is not None:
                 what = "delivered" if later["topic"] == topic else f"stored again under {later['topic']}"
                 text += f"; {what} at offset {later['commit_log_offset']}"
             elif found.kind == "half":
-                text += _end_of_half(row, ended)
+                text += end_of_half(row, ended)
             waiting.append({**row, "waits_for": text})
     return own, waiting
 
@@ -69,7 +69,8 @@ def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str
     return None
 
 
-def _end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None) -> str:
+def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None) -> str:
+    """Returns what became of a half message of which there is no later copy."""
     if ended is None:
         return ", waits for its producer to commit it, or was rolled back: --scan tells"
     offset = ended.get((row["queue_id"], row["queue_offset"]))
@@ -78,7 +79,8 @@ def _end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | Non
     return f"; its producer rolled it back, or the broker gave it up, at offset {offset}"
 
 
-def _text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
+def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
+    """Returns what a message waits for, in words; the row has ``store_timestamp_ms``, too."""
     queue = waiting.topics[0] if waiting.topics else topic
     if waiting.queue_id is not None:
         queue = f"{queue}:{waiting.queue_id}"

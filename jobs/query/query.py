@@ -5,6 +5,8 @@ key      ``queryMsgByKey``: the index, newest file first, at most 64 entries a b
 id       ``queryMsgById``: an offsetMsgId leads into the log; a UNIQ_KEY is a key of its topic
 offset   ``queryMsgByOffset``: the unit of a queue leads into the log
 time     ``searchOffset``: binary search in a queue by the store times of its records
+list     the messages of a topic in the order of its queues, or a file of them
+lag      the committed offsets of groups beside the ends of their queues
 =======  ======================================================================================
 
 With ``--scan`` the log itself is read, which needs neither queues nor index and finds what they have lost.
@@ -13,16 +15,21 @@ With ``--scan`` the log itself is read, which needs neither queues nor index and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from jobs.config import QueryOptions
 from jobs.log.opening import open_store
 from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
+from jobs.query.export import check_target, export
+from jobs.query.lag import committed_offsets, lag_rows, totals_of
 from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules
 from jobs.query.pending_messages import half_places, indexed_under, split_waiting
+from jobs.query.queue_listing import Listing
 from jobs.reporting import Report, Reporter
 from jobs.spark import session
 from jobs.spark.runner import Runner, SparkRunner
@@ -48,7 +55,11 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
             answer = _ANSWERS[options.kind](options, offline, SparkRunner(context))
     else:
         answer = _ANSWERS[options.kind](options, offline, None)
-    found = answer.pop("found")
+    found, notes = answer.pop("found"), answer.pop("lag_notes", [])
+    if answer.get("lost_units"):
+        notes = [*notes, "some units lead to no sound message: verify says which"]
+    if answer.get("units_beyond_log"):
+        notes = [*notes, "some units point behind the end of the log, and are not listed: verify says which"]
     return Report(
         "query",
         "ok" if found else "nothing_found",
@@ -57,7 +68,7 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
         found=found,
         seconds=round(time.monotonic() - begun, 3),
         **answer,
-        notes=[] if found else _where_else(options),
+        notes=notes if found else [*notes, *_where_else(options)],
     )
 
 
@@ -70,6 +81,10 @@ def _where_else(options: QueryOptions) -> list[str]:
         return [f"the queue has no message {side} this time"]
     if options.scan:
         return []
+    if options.kind == "list":
+        return [] if options.waiting else ["--waiting lists messages that wait to be delivered to the topic"]
+    if options.kind == "lag":
+        return ["no offset is committed for this group"]
     if options.kind == "offset":
         return ["the queue has no message there; --scan reads the log itself"]
     return [] if options.explain else ["the index does not have it; --explain says why, --scan reads the log itself"]
@@ -243,9 +258,50 @@ def _messages(rows: list[dict[str, Any]], waiting: Sequence[dict[str, Any]] = ()
     return {**answer, "waiting": list(waiting)} if waiting else answer
 
 
+def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns the messages of a topic in the order of its queues, or writes them into a file."""
+    if options.topic is None:
+        raise UsageError("query list needs --topic")
+    if options.not_consumed != (options.group is not None) or (options.not_consumed and options.waiting):
+        raise UsageError("--group and --not-consumed go together, and not with --waiting")
+    if options.export is not None:
+        check_target(options.export)
+    begins: dict[int, int] = {}
+    if options.group is not None:
+        begins = committed_offsets(offline.store.root).get((options.topic, options.group), {})
+    listing = Listing(offline, options, begins)
+    if options.export is not None:
+        count = export(options.export, _first(listing.tables(), options.most))
+        answer: dict[str, Any] = {"found": count, "exported": options.export}
+    else:
+        tables = _first(listing.tables(), options.most or options.max_messages)
+        answer = _messages([plain_row(row) for table in tables for row in table.to_pylist()])
+    units = {"lost_units": listing.lost_units, "units_beyond_log": listing.beyond_end}
+    return {**answer, **{name: count for name, count in units.items() if count}}
+
+
+def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
+    """Yields the first ``most`` rows of some tables, None for all."""
+    left = most
+    for table in tables:
+        part = table if left is None else table.slice(0, left)
+        yield part
+        left = None if left is None else left - part.num_rows
+        if left == 0:
+            return
+
+
+def by_lag(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+    """Returns how far each group is behind the ends of its queues."""
+    rows, notes = lag_rows(offline, options.group)
+    return {"found": len(rows), "groups": totals_of(rows), "queues": rows, "lag_notes": notes}
+
+
 _ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[str, Any]]] = {
     "key": by_key,
     "id": by_id,
     "offset": by_offset,
     "time": by_time,
+    "list": by_list,
+    "lag": by_lag,
 }

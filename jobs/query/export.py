@@ -1,0 +1,87 @@
+"""Rows of messages written into one file as they come: JSON lines, or Parquet.
+
+In JSON lines a body that is UTF-8 text is ``body``, another one ``body_base64``.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.query.offline_store import plain_row
+from storeformat.errors import Refused, UsageError
+from storeformat.storage import files
+
+SUFFIXES = (".jsonl", ".parquet")
+
+
+def check_target(path: str) -> None:
+    """Raises UsageError for a name that tells no format, Refused where something lies."""
+    if not path.endswith(SUFFIXES):
+        raise UsageError("--export takes a file that ends in .jsonl or .parquet", found=path)
+    if files.exists(path):
+        raise Refused("the file of --export exists", path=path, advice="move it away, or name another one")
+
+
+def export(path: str, tables: Iterable[pa.Table]) -> int:
+    """Returns the number of rows written; if anything fails there is no file."""
+    with files.FileWriter(path) as writer:
+        return _write_parquet(writer, tables) if path.endswith(".parquet") else _write_lines(writer, tables)
+
+
+def _write_lines(writer: files.FileWriter, tables: Iterable[pa.Table]) -> int:
+    count = 0
+    for table in tables:
+        lines = [json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n" for row in table.to_pylist()]
+        writer.write("".join(lines).encode("utf-8", "backslashreplace"))
+        count += len(lines)
+    return count
+
+
+def _json_row(row: dict[str, Any]) -> dict[str, Any]:
+    body = row.pop("body", None)
+    shown = plain_row(row)
+    if body is not None:
+        try:
+            shown["body"] = body.decode()
+        except UnicodeDecodeError:
+            shown["body_base64"] = base64.b64encode(body).decode()
+    return shown
+
+
+def _write_parquet(writer: files.FileWriter, tables: Iterable[pa.Table]) -> int:
+    count = 0
+    sink, parquet = _Sink(writer), None
+    for table in tables:
+        parquet = parquet or pq.ParquetWriter(pa.PythonFile(sink, mode="w"), table.schema, compression="zstd")
+        parquet.write_table(table)
+        count += table.num_rows
+    if parquet is None:
+        parquet = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), pa.schema([]))
+    parquet.close()
+    return count
+
+
+class _Sink(io.RawIOBase):
+    """A writer as Arrow takes it."""
+
+    def __init__(self, writer: files.FileWriter) -> None:
+        self._writer = writer
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any) -> int:
+        self._writer.write(data)
+        self._position += len(data)
+        return len(data)

@@ -1,0 +1,85 @@
+"""``query lag``: committed offsets of groups beside the ends of their queues, both read from the store alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.query.offline_store import OfflineStore
+from storeformat.errors import MissingInput, NotAStore
+from storeformat.storage import locations
+from storeformat.store.config_files import Content, read_config
+from storeformat.store.not_rebuilt import holds_pairs
+from storeformat.store.queue_ends import QueueEnd, offset_at, queue_ends
+
+OFFSETS = "consumerOffset.json"
+_DATABASE = "config/consumerOffsets"
+
+
+def committed_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Returns the committed offsets by topic and group, then by queue id; raises MissingInput and NotAStore for none
+    that can be read.
+    """
+    if not locations.is_local(root):
+        raise NotAStore("committed offsets are read from a local disk; this is none", path=root)
+    found = read_config(root, OFFSETS)
+    if found.value is None:
+        path = locations.join(root, "config", OFFSETS)
+        if holds_pairs(locations.join(root, _DATABASE)):
+            raise MissingInput(
+                "the committed offsets are in RocksDB, which is not read here", path=locations.join(root, _DATABASE)
+            )
+        torn = Content.TORN in (found.main.content, found.backup.content)
+        what = "consumerOffset.json is torn, and its backup is no help" if torn else "there are no committed offsets"
+        raise MissingInput(what, path=path, advice="the backup of a replica or of the day before may have them")
+    return {key: dict(queues) for key, queues in found.value.items()}
+
+
+def lag_rows(offline: OfflineStore, group: str | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns a row for each group, topic and queue with a committed offset, the largest lag first; and notes."""
+    root = offline.store.root
+    committed = committed_offsets(root)
+    ends = {(queue.topic, queue.queue_id): queue for queue in queue_ends(root)}
+    rows = [
+        _row(name, topic, queue_id, offset, ends.get((topic, queue_id)), offline.min_phy_offset)
+        for (topic, name), queues in committed.items()
+        if group in (None, name)
+        for queue_id, offset in sorted(queues.items())
+    ]
+    rows.sort(key=lambda row: (-(row["lag"] or 0), row["group"], row["topic"], row["queue_id"]))
+    notes = []
+    if beyond := sum(row["beyond_end"] for row in rows):
+        notes.append(f"{beyond} committed offsets lie beyond the end of their queue: the group gets nothing new there")
+    if deleted := sum(row["deleted"] for row in rows):
+        notes.append(f"{deleted} messages were deleted before their group had read them")
+    if holds_pairs(locations.join(root, _DATABASE)):
+        notes.append(f"{_DATABASE}/ is a RocksDB database, which is not read: offsets may be newer there")
+    return rows, notes
+
+
+def _row(
+    group: str, topic: str, queue_id: int, committed: int, queue: QueueEnd | None, log_begin: int
+) -> dict[str, Any]:
+    begin = None if queue is None else offset_at(queue, log_begin)
+    end = None if queue is None else queue.end
+    return {
+        "group": group,
+        "topic": topic,
+        "queue_id": queue_id,
+        "committed": committed,
+        "begin": begin,
+        "end": end,
+        "lag": None if end is None or begin is None else max(end - max(committed, begin), 0),
+        "deleted": 0 if begin is None else max(begin - committed, 0),
+        "beyond_end": end is not None and committed > end,
+    }
+
+
+def totals_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns queues and lag of each group and topic, the largest lag first."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = (row["group"], row["topic"])
+        total = found.setdefault(key, {"group": key[0], "topic": key[1], "queues": 0, "lag": 0})
+        total["queues"] += 1
+        total["lag"] += row["lag"] or 0
+    return sorted(found.values(), key=lambda total: -total["lag"])

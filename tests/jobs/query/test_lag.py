@@ -1,0 +1,71 @@
+"""``query lag``: committed offsets beside the ends of queues."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
+
+from jobs.config import QueryOptions
+from jobs.log.opening import open_store
+from jobs.query import query
+from jobs.query.offline_store import OfflineStore
+from storeformat.errors import MissingInput
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Ten messages in each of two queues; retention has taken the first segment."""
+    log = LogBuilder(1024)
+    for number in range(20):
+        log.message(topic="T", queue_id=number % 2)
+    root = log.write(tmp_path / "store")
+    built = Path(rebuild_here(root, tmp_path / "work", {}, only=("consumequeue",)).directory)
+    (built / "consumequeue").rename(root / "consumequeue")
+    (root / "commitlog" / ("0" * 20)).unlink()
+    (root / "config").mkdir()
+    return root
+
+
+def lag(root: Path, **more: Any) -> dict[str, Any]:
+    options = QueryOptions(store=str(root), kind="lag", **more)
+    return query.by_lag(options, OfflineStore(open_store(options)), None)
+
+
+def commit(root: Path, table: dict[str, Any]) -> None:
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+def test_lag(root: Path) -> None:
+    commit(root, {"T@behind": {"0": 7, "1": 0}, "T@ahead": {"0": 12}, "Gone@behind": {"0": 5}})
+    answer = lag(root)
+    rows = {(row["group"], row["topic"], row["queue_id"]): row for row in answer["queues"]}
+    begin = rows["behind", "T", 1]["begin"]
+    assert 0 < begin < 7
+    assert {key: (row["lag"], row["deleted"], row["beyond_end"]) for key, row in rows.items()} == {
+        ("behind", "T", 0): (3, 0, False),
+        ("behind", "T", 1): (10 - begin, begin, False),
+        ("ahead", "T", 0): (0, 0, True),
+        ("behind", "Gone", 0): (None, 0, False),
+    }
+    assert answer["groups"][0] == {"group": "behind", "topic": "T", "queues": 2, "lag": 13 - begin}
+    assert answer["queues"][0]["lag"] == max(row["lag"] or 0 for row in rows.values())
+    assert [note.split(" ")[0] for note in answer["lag_notes"]] == ["1", str(begin)]
+    assert {row["group"] for row in lag(root, group="ahead")["queues"]} == {"ahead"}
+    assert lag(root, group="nobody")["found"] == 0
+
+
+def test_offsets_that_cannot_be_read(root: Path) -> None:
+    with pytest.raises(MissingInput, match="no committed offsets"):
+        lag(root)
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {"T@g"')
+    with pytest.raises(MissingInput, match="torn"):
+        lag(root)
+    (root / "config" / "consumerOffsets").mkdir()
+    (root / "config" / "consumerOffsets" / "000009.sst").write_bytes(b"pairs")
+    with pytest.raises(MissingInput, match="RocksDB"):
+        lag(root)

@@ -1,0 +1,130 @@
+"""``query list``: the messages of a topic in the order of its queues, from real stores and from planted ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.golden import GoldenStore
+from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
+from support.store_builder import LogBuilder, Placed
+
+from jobs.config import QueryOptions
+from jobs.log.opening import open_store
+from jobs.query import offline_store, query
+from jobs.query.offline_store import OfflineStore
+from jobs.spark.runner import LocalRunner
+from storeformat.errors import MissingInput, UsageError
+from udfs.table.find_messages import Wanted
+
+
+def listed(root: Path, settings: tuple[tuple[str, str], ...] = (), **more: Any) -> dict[str, Any]:
+    options = QueryOptions(store=str(root), settings=settings, kind="list", **{"topic": "T", "most": 10**6, **more})
+    return query.by_list(options, OfflineStore(open_store(options)), None)
+
+
+def offsets(answer: dict[str, Any]) -> list[int]:
+    return [row["commit_log_offset"] for row in answer["messages"]]
+
+
+def with_queues(log: LogBuilder, tmp_path: Path, **settings: int) -> Path:
+    root = log.write(tmp_path / "store")
+    built = Path(rebuild_here(root, tmp_path / "work", settings, only=("consumequeue",)).directory)
+    (built / "consumequeue").rename(root / "consumequeue")
+    return root
+
+
+@pytest.fixture
+def placed() -> tuple[LogBuilder, list[Placed]]:
+    """Two queues of T, and other topics, in several segments."""
+    log = LogBuilder(4096)
+    mine = []
+    for number in range(60):
+        log.message(topic="Other", body=bytes(number % 7))
+        mine.append(
+            log.message(topic="T", queue_id=number % 3 // 2, body=b"%d" % number, store_timestamp=1000 + number)
+        )
+    return log, mine
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(lambda store: store.is_plain)[::4], ids=str)
+def test_a_real_store_lists_what_its_log_has(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline_store, "_UNITS_AT_A_TIME", 7)
+    root = golden.unpack(store)
+    settings = tuple((name, str(store.settings[name])) for name in SETTINGS if name in store.settings)
+    options = QueryOptions(
+        store=str(root), settings=settings, kind="key", max_messages=10**6,
+        broker_version=rules_of_release(store.version),
+    )  # fmt: skip
+    offline = OfflineStore(open_store(options))
+    rows = query.find(options, offline, LocalRunner(), Wanted())
+    topics = sorted(path.name for path in (root / "consumequeue").iterdir())
+    assert topics
+    for topic in topics:
+        own = [row for row in rows if row["topic"] == topic and row["dispatched"]]
+        own.sort(key=lambda row: (row["queue_id"], row["commit_log_offset"]))
+        found = listed(root, settings, topic=topic)["messages"]
+        assert [row for row in own if row in found] == found
+        assert len(found) == len(own) or store.name.startswith(("lag-killed", "recreate")), "a lag, an earlier life"
+
+
+def test_in_the_order_of_the_queues(tmp_path: Path, placed: tuple[LogBuilder, list[Placed]]) -> None:
+    log, mine = placed
+    root = with_queues(log, tmp_path, mappedFileSizeConsumeQueue=200)
+    by_queue = sorted(mine, key=lambda one: (one.message.queue_id, one.offset))
+    assert offsets(listed(root)) == [one.offset for one in by_queue]
+    assert offsets(listed(root, most=5)) == [one.offset for one in by_queue[:5]]
+    second = [one for one in mine if one.message.queue_id == 1]
+    assert offsets(listed(root, queue_id=1)) == [one.offset for one in second]
+    some = [one.offset for one in second if 1010 <= (one.message.store_timestamp or 0) <= 1030]
+    assert offsets(listed(root, queue_id=1, begin=1010, end=1030)) == some
+    with pytest.raises(MissingInput, match="no consume queue"):
+        listed(root, topic="Nobody")
+
+
+def test_a_group_goes_on_where_it_committed(tmp_path: Path, placed: tuple[LogBuilder, list[Placed]]) -> None:
+    log, mine = placed
+    root = with_queues(log, tmp_path)
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"T@g": {"0": 38, "1": 19}}}))
+    queues = [[one.offset for one in mine if one.message.queue_id == queue_id] for queue_id in (0, 1)]
+    assert offsets(listed(root, group="g", not_consumed=True)) == queues[0][38:] + queues[1][19:]
+    with pytest.raises(UsageError, match="go together"):
+        listed(root, group="g")
+
+
+def test_a_unit_of_a_damaged_message_is_counted(tmp_path: Path, placed: tuple[LogBuilder, list[Placed]]) -> None:
+    log, mine = placed
+    root = with_queues(log, tmp_path)
+    segment = root / "commitlog" / f"{mine[5].offset // 4096 * 4096:020d}"
+    data = bytearray(segment.read_bytes())
+    at = mine[5].offset % 4096
+    data[at + 8] ^= 1  # its CRC
+    data[mine[7].offset - mine[5].offset + at + 1] ^= 1  # the length of another
+    segment.write_bytes(data)
+    answer = listed(root)
+    assert answer["lost_units"] == 2
+    assert sorted(offsets(answer)) == [one.offset for one in mine if one not in (mine[5], mine[7])]
+
+
+def test_messages_that_wait(tmp_path: Path) -> None:
+    log = LogBuilder()
+    real = {"REAL_TOPIC": "T", "REAL_QID": "3"}
+    half = [log.message(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties=real) for _ in range(2)]
+    log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=b"0,")
+    delayed = log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={**real, "DELAY": "3"})
+    log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={**real, "REAL_TOPIC": "U", "DELAY": "3"})
+    dead = log.message(topic="%DLQ%g", properties={"RETRY_TOPIC": "T"})
+    root = with_queues(log, tmp_path)
+    answer = listed(root, waiting=True)
+    assert offsets(answer) == [delayed.offset, *(one.offset for one in half), dead.offset]
+    texts = [row["waits_for"] for row in answer["messages"]]
+    assert "delivery due" in texts[0]
+    assert "rolled it back" in texts[1]
+    assert texts[2].endswith("to commit it or to roll it back")
+    assert texts[3].startswith("dead letter in %DLQ%g:0 at 0")
+    assert offsets(listed(root, waiting=True, queue_id=3)) == offsets(answer)[:3]
