@@ -33,6 +33,8 @@ QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 """What a rebuild of the queues fills: the first always, the others where the store has them."""
 
 _BLOCK = 4096
+_MOST_BYTES = 1 << 30
+"""More than any manifest has: a file takes some 200 bytes."""
 
 
 def write_manifest(
@@ -147,7 +149,7 @@ def read_manifest(directory: str) -> Manifest:
         moved = "an empty one was published: what it held is in that store, and its manifest in the store's backup/"
         advice = f"run rebuild --output first ({moved})" if empty else "run rebuild --output first"
         raise Refused("this is not a finished rebuild: it has no manifest", path=path, advice=advice)
-    data = files.read_bytes(path)
+    data = files.read_bytes(path, _MOST_BYTES)
     try:
         facts: dict[str, Any] = json.loads(data)
         if facts["format"] != FORMAT:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
-from storeformat.errors import Refused
+from storeformat.errors import Refused, StoreFormatError
 from storeformat.storage import files, locations, outputs
 from udfs.output_files import OutputDirectory
 
@@ -62,7 +62,8 @@ def claimed(output: str) -> Iterator[None]:
         yield
         files.remove_object(claim)
     except BaseException:
-        files.remove_tree(output)
+        with suppress(StoreFormatError):  # what went wrong first is what counts
+            files.remove_tree(output)
         raise
 
 
@@ -88,6 +89,10 @@ def staging_beside(output: str) -> Iterator[str]:
     try:
         files.make_directory(staging, private=True)
         yield staging
-    finally:
-        files.remove_tree(staging)
-        outputs.remove_empty(made)
+    except BaseException:
+        with suppress(StoreFormatError):  # what went wrong first is what counts
+            files.remove_tree(staging)
+            outputs.remove_empty(made)
+        raise
+    files.remove_tree(staging)
+    outputs.remove_empty(made)

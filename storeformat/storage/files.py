@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,14 @@ from pyarrow import fs as pafs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-from storeformat.errors import DependencyMissing, MissingInput, Refused, WriteFailed
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import locations
 
+MOST_BYTES = (1 << 31) - 1
+"""No file that is read whole is larger: a broker maps its files with an int length."""
+
 _COPY_CHUNK = 8 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,41 @@ def _resolve(path: str) -> tuple[Any, str]:
 @lru_cache(maxsize=16)
 def _client(uri: str) -> tuple[Any, str]:
     """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
+    if uri.startswith("hdfs://"):
+        return _hdfs_client(uri), "/"
     return pafs.FileSystem.from_uri(uri)
+
+
+def _hdfs_client(uri: str) -> Any:
+    """Returns a client of HDFS: hdfs-native, which needs no Java, else pyarrow's where Hadoop is installed; without
+    libhdfs or a class path that one ends the process.
+    """
+    try:
+        from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        if not {"HADOOP_HOME", "ARROW_LIBHDFS_DIR"} & os.environ.keys() or "CLASSPATH" not in os.environ:
+            raise DependencyMissing(
+                "no client for HDFS is installed", path=uri,
+                advice="install the extra hdfs (hdfs-native), or set HADOOP_HOME and CLASSPATH",
+            ) from error  # fmt: skip
+        return pafs.FileSystem.from_uri(uri)[0]
+
+    class DatedHdfs(HdfsFileSystem):  # type: ignore[misc, unused-ignore]
+        """With the time of last change under the name that pyarrow looks for."""
+
+        def info(self, path: str, **more: Any) -> dict[str, Any]:
+            return _dated(super().info(path, **more))
+
+        def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
+            found = super().ls(path, detail=True, **more)
+            return [_dated(item) for item in found] if detail else [item["name"] for item in found]
+
+    host, _, port = uri.removeprefix("hdfs://").partition("?")[0].partition(":")
+    return pafs.PyFileSystem(pafs.FSSpecHandler(DatedHdfs(host or None, int(port) if port else None)))
+
+
+def _dated(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "mtime": _EPOCH + timedelta(milliseconds=item["modification_time"])}
 
 
 def first_line(error: BaseException) -> str:
@@ -165,6 +204,8 @@ class RangeReader:
         """Fills ``target`` with the bytes at ``offset`` of the file; a file that ends before is an error, never a short
         read.
         """
+        if not len(target):
+            return  # a server may refuse a request for no bytes at the end of a file
         with reading(self.path):
             self._file.seek(offset)
             done = 0
@@ -191,12 +232,14 @@ class RangeReader:
         self.close()
 
 
-def read_bytes(path: str) -> bytes:
-    """Returns a whole file."""
+def read_bytes(path: str, limit: int = MOST_BYTES) -> bytes:
+    """Returns a whole file; raises NotAStore for one of more than ``limit`` bytes."""
     size = size_of(path)
     if size is None:
         what = "this is a directory, not a file" if exists(path) else "there is no such file"
         raise MissingInput(what, path=path)
+    if size > limit:
+        raise NotAStore("this file is too large", path=path, found=size, expected=f"at most {limit} bytes")
     data = bytearray(size)
     with RangeReader(path) as reader:
         reader.read_into(0, memoryview(data))

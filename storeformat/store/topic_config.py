@@ -34,6 +34,9 @@ from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
 TOPICS = "config/topics.json"
+MOST_BYTES = 256 << 20
+"""More than any topics.json has: a topic takes some 300 bytes."""
+
 _BARE_KEY = re.compile(r"([{,]\s*)(-?\d+)(\s*:)")
 _BATCH = "BatchCQ"
 READ_AND_WRITE = 6
@@ -75,7 +78,7 @@ def topic_configuration(root: str) -> dict[str, Any] | None:
         if not files.size_of(path):
             continue
         try:
-            found = parse_fastjson(files.read_bytes(path).decode("utf-8", "replace"))
+            found = parse_fastjson(files.read_bytes(path, MOST_BYTES).decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue  # the broker falls back to the backup, too
         if isinstance(found, dict) and isinstance(found.get("topicConfigTable"), dict):

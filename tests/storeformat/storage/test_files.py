@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow import fs as pafs
 
-from storeformat.storage import files
+from storeformat.errors import DependencyMissing, NotAStore
+from storeformat.storage import extents, files
 
 
 @pytest.mark.parametrize(
@@ -18,3 +24,85 @@ def test_a_time_of_last_change_is_rounded_up_to_a_second(milliseconds: int, seco
     files.set_modified(str(tmp_path / "file"), milliseconds)
     assert (tmp_path / "file").stat().st_mtime_ns == seconds * 1_000_000_000
     assert files.modified_at(str(tmp_path / "file")) == seconds * 1000
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "topics.json").open("wb") as file:
+        file.truncate(30 << 30)
+    with pytest.raises(NotAStore, match="too large"):
+        files.read_bytes(str(tmp_path / "topics.json"))
+    (tmp_path / "small").write_bytes(b"1234")
+    assert files.read_bytes(str(tmp_path / "small"), 4) == b"1234"
+    with pytest.raises(NotAStore, match="at most 3 bytes"):
+        files.read_bytes(str(tmp_path / "small"), 3)
+
+
+# --------------------------------------------------------------------------------------------------------------- HDFS
+@pytest.fixture
+def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A file system whose root is ``/``, as that of a name node is; it keeps what it has in memory."""
+    in_memory = pytest.importorskip("fsspec.implementations.memory")
+    memory = in_memory.MemoryFileSystem(skip_instance_cache=True)
+    memory.store.clear()
+    monkeypatch.setattr(files, "_hdfs_client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
+    files._client.cache_clear()
+    yield memory
+    files._client.cache_clear()
+    memory.store.clear()
+
+
+def test_a_path_of_hdfs_begins_at_the_root(hdfs: Any) -> None:
+    files.write_bytes("hdfs://node:8020/store/commitlog/0", b"log")
+    assert hdfs.cat_file("/store/commitlog/0") == b"log"
+    assert files.read_bytes("hdfs://node:8020/store/commitlog/0") == b"log"
+    (entry,) = files.list_directory("hdfs://node:8020/store/commitlog") or []
+    assert (entry.name, entry.path, entry.size) == ("0", "hdfs://node:8020/store/commitlog/0", 3)
+    assert files.tree_sizes("hdfs://node:8020/store") == {"commitlog/0": 3}
+    assert files.list_directory("hdfs://node:8020/nowhere") is None
+    files.remove_tree("hdfs://node:8020/store")
+    assert not files.exists("hdfs://node:8020/store")
+
+
+def test_hdfs_without_a_client_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow's own would end the process where it finds no class path."""
+    monkeypatch.setitem(sys.modules, "hdfs_native.fsspec", None)
+    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "CLASSPATH"):
+        monkeypatch.delenv(name, raising=False)
+    files._client.cache_clear()
+    with pytest.raises(DependencyMissing, match="no client for HDFS") as caught:
+        files.exists("hdfs://node:8020/store")
+    assert caught.value.exit_code == 69
+
+
+def test_the_client_of_hdfs_has_times_of_last_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    native = pytest.importorskip("hdfs_native.fsspec")
+    status = {"name": "/d/f", "size": 3, "type": "file", "modification_time": 1_700_000_000_123}
+    monkeypatch.setattr(native.HdfsFileSystem, "info", lambda self, path, **more: status)
+    files._client.cache_clear()
+    assert files.modified_at("hdfs://127.0.0.1:1/d/f") == 1_700_000_000_123
+    files._client.cache_clear()
+
+
+# -------------------------------------------------------------------------------------------------------------- Google
+class NothingAtTheEnd(io.BytesIO):
+    """A file as Google's storage answers: a request that begins at its end is an error (HTTP 416)."""
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if whence == 0 and offset >= len(self.getvalue()):
+            raise OSError("Permanent error, with a last message of Request range not satisfiable, http_code=416")
+        return super().seek(offset, whence)
+
+
+def test_nothing_is_asked_for_at_the_end_of_an_object(hdfs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.RangeReader, "size", property(lambda self: 3))
+    files.write_bytes("hdfs://node:8020/object", b"abc")
+    opened = files.RangeReader.__init__
+
+    def opened_so(self: files.RangeReader, path: str) -> None:
+        opened(self, path)
+        self._file = NothingAtTheEnd(b"abc")
+
+    monkeypatch.setattr(files.RangeReader, "__init__", opened_so)
+    assert extents.stray_byte("hdfs://node:8020/object", 3) is None
+    with files.RangeReader("hdfs://node:8020/object") as reader:
+        reader.read_into(3, memoryview(bytearray()))
