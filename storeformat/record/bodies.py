@@ -35,8 +35,8 @@ def uncompressed(body: bytes, sys_flag: int, most: int = m.MAX_RECORD_SIZE) -> b
     try:
         if codec == "zlib":
             stream = zlib.decompressobj()
-            plain = stream.decompress(body, most)
-            return plain if stream.eof else None
+            plain = stream.decompress(body, most + 1)  # 0 would be no bound
+            return plain if stream.eof and len(plain) <= most else None
         if codec:
             with pa.CompressedInputStream(pa.BufferReader(body), codec) as source:
                 plain = source.read(most)

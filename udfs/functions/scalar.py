@@ -22,6 +22,8 @@ from storeformat.record.message_ids import offset_message_ids, parse_offset_mess
 from udfs.functions import traces
 
 _TIME = pa.timestamp("us", "UTC")
+MOST_BYTES_A_BATCH = 512 << 20
+"""Of bodies that are uncompressed: a few bytes can ask for all memory there is. A batch has 10,000 rows."""
 
 
 # ----------------------------------------------------------------------------------------------- hashes of the broker
@@ -98,9 +100,16 @@ def properties_map(properties: pa.Array) -> pa.Array:
 
 
 def uncompressed_body(body: pa.Array, sys_flag: pa.Array) -> pa.Array:
-    """Returns bodies as the producer had them, binary; null where the bytes are not what the flags say."""
-    pairs = zip(body.to_pylist(), sys_flag.to_pylist(), strict=True)
-    plain = [None if raw is None or flag is None else bodies.uncompressed(raw, flag) for raw, flag in pairs]
+    """Returns bodies as the producer had them, binary; null where the bytes are not what the flags say, and where they
+    would grow beyond what a batch of rows may take.
+    """
+    plain: list[bytes | None] = []
+    room = MOST_BYTES_A_BATCH
+    for raw, flag in zip(body.to_pylist(), sys_flag.to_pylist(), strict=True):
+        found = None if raw is None or flag is None else bodies.uncompressed(raw, flag, most=room)
+        if found is not None and flag & message.COMPRESSED:
+            room -= len(found)
+        plain.append(found)
     return pa.array(plain, pa.binary())
 
 

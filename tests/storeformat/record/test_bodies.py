@@ -49,4 +49,5 @@ def test_lz4_is_the_frame_format() -> None:
 @pytest.mark.parametrize(("stored", "flag"), [(ZLIB, 0x1), (LZ4, 0x101), (ZSTD, 0x201)])
 def test_a_body_cannot_ask_for_all_memory(stored: bytes, flag: int) -> None:
     assert uncompressed(stored, flag, most=len(PLAIN) - 1) is None
+    assert uncompressed(stored, flag, most=0) is None
     assert uncompressed(stored, flag, most=len(PLAIN)) == PLAIN

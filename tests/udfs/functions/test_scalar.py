@@ -178,3 +178,10 @@ def test_bodies_are_uncompressed_as_the_flags_say() -> None:
     stored = [b"plain", zlib.compress(b"body"), zlib.compress(b"body"), b"no zlib", None]
     found = scalar.uncompressed_body(pa.array(stored, pa.binary()), ints(0x0, 0x1, 0x301, 0x1, 0x0)).to_pylist()
     assert found == [b"plain", b"body", b"body", None, None]
+
+
+def test_bodies_cannot_ask_for_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scalar, "MOST_BYTES_A_BATCH", 2_500)
+    stored = [zlib.compress(bytes(1_000)), bytes(9_000), *[zlib.compress(bytes(1_000))] * 2, zlib.compress(bytes(500))]
+    found = scalar.uncompressed_body(pa.array(stored, pa.binary()), ints(1, 0, 1, 1, 1)).to_pylist()
+    assert [None if body is None else len(body) for body in found] == [1_000, 9_000, 1_000, None, 500]
