@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the fast tests run without pyspark
 
 # Machines that build are slow at times; a slow example is no failure.
 hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.register_profile("few", deadline=None, max_examples=10)
 hypothesis.settings.load_profile("patient")
 
 

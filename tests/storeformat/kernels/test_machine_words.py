@@ -19,8 +19,9 @@ CHECKED = [
 ]
 
 
-def test_a_kernel_that_reads_outside_is_caught_by_bounds_checks() -> None:
-    """The tests of the compiled kernels once more, every read checked."""
+@pytest.mark.parametrize("examples", ["few", pytest.param("patient", marks=pytest.mark.slow)])
+def test_a_kernel_that_reads_outside_is_caught_by_bounds_checks(examples: str) -> None:
+    """The tests of the compiled kernels once more, every read checked; by default with few examples each."""
     if os.environ.get("NUMBA_BOUNDSCHECK"):
         from storeformat.kernels import machine_words
 
@@ -31,7 +32,8 @@ def test_a_kernel_that_reads_outside_is_caught_by_bounds_checks() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {"NUMBA_BOUNDSCHECK": "1", "ROCKETMQ_STORE_SPARK_KERNELS": "numba"}
     again = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not real_logs or 5.5.0", *CHECKED],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--hypothesis-profile={examples}",
+         "-k", "agree and not real_logs or 5.5.0 or outside" if examples == "few" else "", *CHECKED],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert again.returncode == 0, again.stdout[-4000:]

@@ -39,7 +39,11 @@ def test_kernels_agree_on_real_logs(store: golden.GoldenStore) -> None:
     assert records >= len(golden.chain(root, store)) > 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=min(60, settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(st.data(), st.booleans())
 def test_kernels_agree_on_damaged_logs(data: st.DataObject, split_parser: bool) -> None:
     log = data.draw(logs())
@@ -65,7 +69,7 @@ def random_records(draw: Any) -> bytes:
     return data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(random_records(), st.sampled_from([0, 1 << 40]))
 def test_kernels_agree_on_random_records(data: bytes, base: int) -> None:
     found = assert_kernels_agree(data, base)
@@ -79,7 +83,7 @@ PROPERTY_BLOCKS = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=5 * settings.default.max_examples, deadline=None)
 @given(PROPERTY_BLOCKS, st.booleans())
 def test_property_spans_agree_on_any_block(blocks: list[bytes], split_parser: bool) -> None:
     buffer, spans = laid_out(blocks)
@@ -110,7 +114,7 @@ def random_entries(draw: Any) -> bytes:
     return data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(st.data(), random_entries())
 def test_walks_over_entries_agree(data: st.DataObject, entries: bytes) -> None:
     limit = data.draw(st.integers(0, len(entries)))

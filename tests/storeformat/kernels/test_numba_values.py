@@ -15,7 +15,7 @@ from storeformat.kernels import numpy_kernels
 numba_kernels: Any = pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(st.data(), st.integers(0, 300), st.sampled_from([1, 7, 100]), st.sampled_from([-1, 0, 1, 1_700_000_000_000]))
 def test_index_entries_are_linked_and_packed_alike(data: st.DataObject, count: int, slots: int, begin: int) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))

@@ -16,7 +16,7 @@ from storeformat.index.index_file import ENTRY, time_diff
 from storeformat.kernels import Kernels, Spans
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(st.lists(texts(40).map(str.encode) | st.binary(max_size=40), max_size=20))
 def test_hashes_are_javas(values: list[bytes]) -> None:
     buffer, spans = laid_out(values)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.kernel_columns import implementations, padded
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(st.data(), st.lists(st.integers(0, 40), min_size=1, max_size=12))
 def test_sizes_lead_up_to_stop_and_within_limit(data: st.DataObject, sizes: list[int]) -> None:
     log = b"".join(size.to_bytes(4, "big") + bytes(max(size - 4, 0)) for size in sizes)
