@@ -99,7 +99,9 @@ def check_java(java: str) -> None:
 
 def check_venv(venv: Path) -> None:
     """Raises SetupError where something else lies in the environment's place."""
-    if venv.exists() and any(venv.iterdir()) and not (venv / "pyvenv.cfg").is_file():
+    ours = re.compile(r"steps|setup-.*\.log|(jars|bundle)(\..*)?")
+    others = [path.name for path in venv.iterdir() if not ours.fullmatch(path.name)] if venv.exists() else []
+    if others and not (venv / "pyvenv.cfg").is_file():
         raise SetupError(
             f"{venv} exists and is not a virtual environment",
             "remove it, or set ROCKETMQ_STORE_SPARK_VENV to another place",
@@ -186,14 +188,16 @@ def forget_half_installed(venv: Path) -> None:
             shutil.rmtree(about)
 
 
-def install_libraries(venv: Path, progress: Progress) -> str:
-    """Install all but Spark; with numba where it has a wheel."""
-    fast = [one for one in requirements("fast", venv=venv) if not one.startswith(SPARK)]
+def install_with_numba(venv: Path, extras: tuple[str, ...], left_out: tuple[str, ...], progress: Progress) -> str:
+    """Install the dependencies and those of extras, less those left out; with numba where it has a wheel."""
+
+    def wanted(*more: str) -> list[str]:
+        return [one for one in requirements(*more, *extras, venv=venv) if not left_out or not one.startswith(left_out)]
+
     try:
-        return pip_install(venv, fast, progress)
+        return pip_install(venv, wanted("fast"), progress)
     except SetupError:
-        plain = [one for one in requirements(venv=venv) if not one.startswith(SPARK)]
-        told = pip_install(venv, plain, progress)
+        told = pip_install(venv, wanted(), progress)
     return f"{told}; numba has no wheel for this machine: numpy alone is slower"
 
 
@@ -226,7 +230,6 @@ def archive_classes(venv: Path, java: str, progress: Progress) -> str:
     draft.unlink(missing_ok=True)
     settings = {
         "SPARK_SUBMIT_OPTS": f'-XX:ArchiveClassesAtExit="{draft}" -Xlog:cds=off -Xlog:cds+dynamic=off',
-        "JAVA_HOME": str(Path(java).resolve().parents[1]),
         "PYTHONPATH": str(ROOT),
         "ROCKETMQ_STORE_SPARK_KERNELS": "numpy",  # the others may be compiling just now
     }
@@ -247,7 +250,7 @@ def steps_of(venv: Path, java: str) -> list[Step]:
         Step("jars", lambda progress: delta_jars.fetch(venv, versions, progress), lambda: jars),
         Step(
             "libraries",
-            lambda progress: install_libraries(venv, progress),
+            lambda progress: install_with_numba(venv, (), SPARK, progress),
             lambda: packages,
             after=("environment",),
         ),
@@ -313,12 +316,9 @@ def fill(venv: Path, java: str, archive: Path | None) -> None:
 
 def install_extra(venv: Path, extra: str) -> None:
     """Install an extra, unless that has been done since its description changed."""
-    wanted = requirements("fast", extra)
-    key = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
-    say(f"what the extra {extra} needs")
-    Steps(venv / "steps").run(
-        [Step(f"extra {extra}", lambda progress: pip_install(venv, wanted, progress), lambda: key)]
-    )
+    key = hashlib.sha256("\n".join(requirements("fast", extra)).encode()).hexdigest()
+    step = Step(f"extra {extra}", lambda progress: install_with_numba(venv, (extra,), (), progress), lambda: key)
+    Steps(venv / "steps").run([step])
 
 
 def main() -> NoReturn:

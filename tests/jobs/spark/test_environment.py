@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from support.fake_java import java_that_says
 from support.processes import processes_of
 
 from jobs.spark import environment
-from jobs.spark.setup_steps import SetupError
+from jobs.spark.setup_steps import Progress, SetupError
 
 ROOT = Path(__file__).resolve().parents[3]
 JAVA = shutil.which("java")
@@ -58,6 +59,30 @@ class TestEnvironment:
         with pytest.raises(SetupError, match="is not a virtual environment"):
             environment.check_venv(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+    def test_a_set_up_that_was_cut_short_early_goes_on(self, tmp_path: Path) -> None:
+        (tmp_path / "steps").mkdir()
+        (tmp_path / "jars.x1").mkdir()
+        (tmp_path / "setup-environment.log").touch()
+        environment.check_venv(tmp_path)
+
+    def test_without_a_wheel_of_numba_the_rest_is_installed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[list[str]] = []
+
+        def install(venv: Path, wanted: list[str], progress: object) -> str:
+            asked.append([re.split("[<>=]", one)[0] for one in wanted])
+            if "numba" in asked[-1]:
+                raise SetupError("no wheel")
+            return "9 packages"
+
+        monkeypatch.setattr(environment, "pip_install", install)
+        told = environment.install_with_numba(tmp_path, (), environment.SPARK, Progress(tmp_path / "log"))
+        assert told.startswith("9 packages; numba has no wheel")
+        assert asked[1] == [name for name in asked[0] if name != "numba"]
+        assert {"numpy", "pyarrow", "pandas"} <= set(asked[1])
+        assert not {"pyspark", "delta-spark"} & set(asked[0])
 
     @pytest.mark.parametrize("version", [(3, 9, 18), (3, 15, 0)])
     def test_a_python_that_cannot_run_it_is_refused_with_the_reason(
