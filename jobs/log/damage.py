@@ -33,6 +33,8 @@ class Tail:
     garbage_end: int
     surveys: tuple[Survey, ...] = ()
     damage: Break | None = None
+    unfinished_end: int | None = None
+    """Where the bytes end of a last record that was not written to its end."""
 
 
 def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
@@ -53,10 +55,28 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
         return Tail(end.offset, end.offset)
     surveys = runner.map("look past the end", task, list(broken_places(known, candidates)))
     used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
+    unfinished = _unfinished_record(known, end, surveys)
+    if unfinished is not None:
+        return Tail(end.offset, end.offset, unfinished_end=unfinished)
     is_damage = any(item.pieces or item.kept for item in surveys)
     is_damage |= end in candidates and _lost_a_message(end, surveys[0])
     garbage_end = max([*used, *(item.end for item in older)], default=end.offset)
     return Tail(end.offset, garbage_end, tuple(surveys), end if is_damage else None)
+
+
+def _unfinished_record(known: ProvenLog, end: Break, surveys: Sequence[Survey]) -> int | None:
+    """Returns where the bytes of an unfinished record at the end end, None where something else lies there: only zeros
+    follow, and the chain is sound up to it.
+    """
+    if known.older or any(item.offset < end.offset for item in known.chain.breaks):
+        return None
+    gaps = [gap for item in surveys for gap in item.gaps]
+    if any(item.pieces or item.kept or item.blank for item in surveys) or not gaps:
+        return None
+    first, *others = gaps
+    if first.finding != Finding.UNFINISHED or first.begin != end.offset:
+        return None
+    return first.end if all(gap.finding == Finding.ZEROS for gap in others) else None
 
 
 def _lost_a_message(end: Break, survey: Survey) -> bool:

@@ -67,6 +67,8 @@ class LogReading:
     """Records that count although their body does not have its CRC."""
     lost_records: list[RecordRef] = field(default_factory=list)
     """Lost records of which the head is sound."""
+    unfinished: Range | None = None
+    """The first bytes of a last record that its broker did not write to the end; after them are zeros."""
     salvaged: bool = False
     """Whether every survivor keeps its place in its queue."""
 
@@ -113,6 +115,15 @@ class LogReading:
             salvaging=self.salvaged,
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know about the log, though it is no damage."""
+        if self.unfinished is None:
+            return []
+        begin = self.unfinished.begin
+        text = f"the last record, at offset {begin}, was not written to its end, and only zeros follow: the log ends"
+        return [f"{text} before it, as with a broker; one message is lost that was not acknowledged or not yet flushed"]
+
     def facts(self) -> dict[str, Any]:
         """Returns the part of the report that every job on a log has in common."""
         return {
@@ -125,6 +136,7 @@ class LogReading:
             "kept_records": [item.as_row() for item in self.kept],
             "stale_ranges": [item.as_row() for item in self.stale],
             "unwritten_bytes": self.unwritten_bytes,
+            "unfinished_record": None if self.unfinished is None else self.unfinished.as_row(),
             "kernels": ", ".join(sorted({scan.kernels for scan in self.scans} - {""})),
             "ghosts": [{"offset": offset, "size": size} for offset, size in self.foreign_records[:1000]],
         }
@@ -187,6 +199,10 @@ def scan_log(
         reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail, until) for log in (proven, known))
     reading, seen = replace(reading, salvaged=salvaging), replace(seen, salvaged=salvaging)
     reading = _with_damaged_offsets(reading, seen)
+    if tail.unfinished_end is not None and not (breaks and on_damage == "stop"):
+        text = "a record that was not written to its end"
+        unfinished = Range(tail.offset, tail.unfinished_end, text, held_record=False)
+        reading = replace(reading, unfinished=unfinished)
     if on_damage == "fail":
         _refuse_damaged_offsets(reading)
         _refuse_stray_records(reading, _seen_whole(runner, known, task, reading))

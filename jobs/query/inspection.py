@@ -34,12 +34,14 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
     """Returns what the log holds; records if the options name a place or a number of them."""
     begun = time.monotonic()
     store = open_store(options, needs_index_sizes=False)
+    notes = list(store.notes)
     if options.from_offset is not None or options.limit is not None:
         facts = _records(store, options)
     else:
         with session.spark_context("rocketmq-store-spark inspect") as context:
             reading = read_log(store, options, SparkRunner(context))
         facts = {**reading.facts(), **contents(store, reading, options)}
+        notes += reading.notes
     return Report(
         "inspect",
         "damaged" if facts.get("damaged_ranges") or facts.get("kept_records") else "ok",
@@ -48,7 +50,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
         broker_version_reason=store.version_reason,
         **facts,
         seconds=round(time.monotonic() - begun, 3),
-        notes=list(store.notes),
+        notes=notes,
     )
 
 

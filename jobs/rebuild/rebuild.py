@@ -71,6 +71,8 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
                     repaired = repair_log(built.reading, repaired_log)
                 if renamed:
                     files.rename(built.directory, output)
+    for note in built.reading.notes:
+        reporter.note(note)
     return _report(options, store, built, repaired, runner, time.monotonic() - begun)
 
 
@@ -169,5 +171,5 @@ def _report(
         broker_version_reason=store.version_reason,
         queue_notes=queue_notes,
         not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
-        notes=list(store.notes),
+        notes=[*store.notes, *reading.notes],
     )

@@ -45,6 +45,8 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         session.watching(context, progress),
     ):
         verified = compare_store(options, store, staging, SparkRunner(context))
+    for note in verified.reading.notes:
+        reporter.note(note)
     return report_of(store, verified, time.monotonic() - begun)
 
 
@@ -65,5 +67,5 @@ def report_of(store: OpenedStore, verified: Verified, seconds: float) -> Report:
         hazards=verdicts.hazards,
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,
-        notes=[*store.notes, *verdicts.notes],
+        notes=[*store.notes, *reading.notes, *verdicts.notes],
     )

@@ -118,6 +118,14 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
     return Frame(None, 0, tuple(certain), certified)
 
 
+def parts_end(data: Bytes) -> int | None:
+    """Returns where the parts of the record end that begins with ``data``, as their lengths say; None where that is
+    outside.
+    """
+    head = data[: m.MAX_HEAD_SIZE].tobytes()
+    return _sum_of_parts(data, head, len(data), 2 if _int(head, m.MAGIC_POSITION, 4) == m.MAGIC_V2 else 1)[2]
+
+
 def _int(head: bytes, position: int, size: int) -> int:
     return int.from_bytes(head[position : position + size], "big", signed=True)
 

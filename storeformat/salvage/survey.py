@@ -32,7 +32,7 @@ from storeformat.log.record_ref import RecordRef, first_record_ref
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.salvage.evidence import Neighbours, Witness
-from storeformat.salvage.record_extent import Follower, Frame, claimed_size, judge_frame
+from storeformat.salvage.record_extent import Follower, Frame, claimed_size, judge_frame, parts_end
 from storeformat.salvage.second_pass import look_again
 
 SURVEY_BLOCK = 1 << 20
@@ -49,6 +49,8 @@ class Finding(Enum):
     """One record whose length is proven; ``Gap.record`` says which message it was, if its head is sound."""
     BYTES = "bytes"
     """Bytes in which at least one record lay."""
+    UNFINISHED = "unfinished"
+    """The first bytes of one record, and zeros from there to the end of what can be read."""
     ZEROS = "zeros"
     """Zeros to the end of what can be read: unwritten at the end of the log, lost pages before it."""
     BLANK = "blank"
@@ -345,12 +347,32 @@ class _Surveyor:
         zeros = zeros_from(self._window, position, self._limit)
         first = min(rejected[0].begin, zeros) if rejected else zeros
         if first > position:
-            self._lose(position, first, Finding.BYTES, defect)
+            is_unfinished = first == zeros and self._is_unfinished(position, zeros)
+            self._lose(position, first, Finding.UNFINISHED if is_unfinished else Finding.BYTES, defect)
         if zeros > first:
             stale = all(gap.finding == Finding.STALE for gap in rejected)
             self._lose(first, zeros, Finding.STALE if stale else Finding.AMBIGUOUS, defect)
         if zeros < self._limit:
             self._lose(zeros, self._limit, Finding.ZEROS, defect)
+
+    def _is_unfinished(self, position: int, zeros: int) -> bool:
+        """Returns whether the bytes up to where the zeros begin are the head of a record that is longer: what a broker
+        leaves that dies while it writes.
+        """
+        written = zeros - position
+        self._window.load(position, min(m.CERTIFICATE_SIZE, self._limit - position))
+        head = self._window.bytes[: m.CERTIFICATE_SIZE].tobytes()
+        if written <= m.MAGIC_POSITION + 4:
+            return self._limit == self._segment.end
+        size = int.from_bytes(head[: m.MAGIC_POSITION], "big", signed=True)
+        is_own = written < m.CERTIFICATE_SIZE or int.from_bytes(head[m.PHYSICAL_OFFSET_POSITION :], "big") == position
+        has_magic = head[m.MAGIC_POSITION : m.MAGIC_POSITION + 4] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES)
+        fits = max(written, m.MIN_RECORD_SIZE - 1) < size <= self._segment.end - position
+        if not (self._limit == self._segment.end and has_magic and is_own and fits):
+            return False
+        self._window.load(position, size)
+        end = parts_end(self._window.bytes[:size])
+        return end is None or end > written  # else it is whole, and its size is damaged
 
 
 def _carved(gaps: Sequence[Gap], pieces: Sequence[tuple[int, int]]) -> Iterator[Gap]:
