@@ -49,6 +49,8 @@ class LogOptions(JobOptions):
     """With ``salvage``: a record of which only the body is damaged counts all the same."""
     until_offset: int | None = None
     split_size: int | None = None
+    replicas: tuple[str, ...] = ()
+    """Stores with copies of the log: ``rebuild``, ``inspect`` and ``verify`` heal damage from them."""
 
 
 @dataclass(frozen=True, kw_only=True)

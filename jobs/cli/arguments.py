@@ -116,6 +116,17 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
     )
 
 
+def add_replica_argument(parser: Parser) -> None:
+    parser.add_argument(
+        "--replica",
+        dest="replicas",
+        type=path,
+        action=Gather,
+        metavar="ROOT",
+        help="a store with a copy of the log, as a slave's or a backup: what is damaged or missing is taken from there",
+    )
+
+
 def add_topic_argument(parser: Parser) -> None:
     parser.add_argument(
         "--topic",
@@ -144,6 +155,7 @@ def add_demo(parser: Parser) -> None:
 
 def add_rebuild(parser: Parser) -> None:
     add_log_arguments(parser)
+    add_replica_argument(parser)
     parser.add_argument(
         "--output", type=path, required=True, metavar="DIR", help="absent or empty; appears whole or not at all"
     )
@@ -151,7 +163,8 @@ def add_rebuild(parser: Parser) -> None:
         "--repair-log",
         type=path,
         metavar="DIR2",
-        help="with salvage: write copies of the damaged segments in which a broker reads through the damage",
+        help="with salvage or --replica: write copies of the damaged segments that a broker reads to the end: healed,"
+        " and with records that it skips in place of what is lost",
     )
     add_topic_argument(parser)
     parser.add_argument(
@@ -206,6 +219,7 @@ def add_preflight(parser: Parser) -> None:
 
 def add_verify(parser: Parser) -> None:
     add_log_arguments(parser)
+    add_replica_argument(parser)
     add_topic_argument(parser)
     add_only_argument(parser)
 
@@ -298,6 +312,7 @@ def _add_list_and_lag(listing: Parser, lag: Parser) -> None:
 
 def add_inspect(parser: Parser) -> None:
     add_log_arguments(parser)
+    add_replica_argument(parser)
     add_topic_argument(parser)
     parser.add_argument(
         "--from", dest="from_offset", type=natural, metavar="N", help="show records from this offset on"

@@ -67,8 +67,12 @@ class LogReading:
     """Records that count although their body does not have its CRC."""
     lost_records: list[RecordRef] = field(default_factory=list)
     """Lost records of which the head is sound."""
+    blanks: list[tuple[int, int]] = field(default_factory=list)
+    """The bytes of BLANKs, up to the ends of their segments."""
     unfinished: Range | None = None
     """The first bytes of a last record that its broker did not write to the end; after them are zeros."""
+    healed: tuple[Range, ...] = ()
+    """What is damaged or missing in the store's own log and was taken from replicas."""
     salvaged: bool = False
     """Whether every survivor keeps its place in its queue."""
 
@@ -82,8 +86,10 @@ class LogReading:
 
     @property
     def damaged_places(self) -> list[Range]:
-        """What a broker would cut its log at: damage, and the records that count although they are damaged."""
-        return sorted([*self.damaged, *self.kept], key=lambda item: item.begin)
+        """What a broker would cut its log at: damage, the records that count although they are damaged, and what was
+        taken from replicas.
+        """
+        return sorted([*self.damaged, *self.kept, *self.healed], key=lambda item: item.begin)
 
     @property
     def losses(self) -> Losses:
@@ -98,7 +104,7 @@ class LogReading:
     @property
     def is_damaged(self) -> bool:
         """Whether anything of the log is damaged or lost."""
-        return bool(self.damaged_places or self.losses.rows or (self.salvaged and self.losses.strays))
+        return bool(self.damaged or self.kept or self.losses.rows or (self.salvaged and self.losses.strays))
 
     @cached_property
     def _queues(self) -> QueueAccount:
@@ -367,6 +373,7 @@ def _reading(
         stale=stale,
         foreign_records=[item for scan in scans for item in scan.foreign_records],
         blank_bytes=sum(stop - start for start, stop in blanks),
+        blanks=blanks,
         unwritten_bytes=max(log_end - end - named, 0),
         whole=known.whole,
     )

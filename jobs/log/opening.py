@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobs.config import LogOptions
+from jobs.log.log_scan import Range
 from storeformat import message as m
 from storeformat.errors import DamagedLog, MissingInput, Refused, UsageError, WrongSettings
 from storeformat.javaproperties import parse_properties
@@ -52,6 +53,8 @@ class OpenedStore:
     """Whether the log ends where a broker's recovery ends it (``--on-damage stop``)."""
     committed: int | None = None
     """Up to where a DLedger group is known to agree on its log; None where that is all of it, or no group."""
+    healed: tuple[Range, ...] = ()
+    """Ranges of its log that were taken from replicas."""
     missing_from: int | None = None
     """From where on entries are lost of which the group's checkpoint says that they are committed."""
     queue_store: Mapping[str, str] = field(default_factory=dict)
@@ -96,10 +99,12 @@ class OpenedStore:
         return MultiDispatchRules(self.layout.enable_lmq, self.rules.no_light_topics, self.rules.no_light_prefixes)
 
 
-def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> OpenedStore:
+def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores: bool = False) -> OpenedStore:
     """Returns the store that the options name; raises what is wrong with it in one line.
 
-    A job that neither reads nor writes index files does not need their sizes, and is not refused for them.
+    A job that neither reads nor writes index files does not need their sizes, and is not refused for them. One that
+    ``restores`` the log is not refused for missing or short segments where these are damage to salvage, or replicas
+    may have them.
     """
     if options.keep_crc_failures and options.on_damage != "salvage":
         raise UsageError("--keep-crc-failures needs --on-damage salvage, which alone keeps damaged records")
@@ -109,7 +114,9 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
     layout, given = _configured_layout(options)
     directories = commit_log_directories(root, layout, given.keys(), options.commitlog)
     sized = "mappedFileSizeCommitLog" in given
-    segments = find_segments(directories, layout.mapped_file_size_commit_log if sized else None)
+    size = layout.mapped_file_size_commit_log if sized else None
+    may_miss = restores and (options.on_damage == "salvage" or bool(options.replicas))
+    segments = find_segments(directories, size, with_missing=may_miss)
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
     layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
     notes += [
@@ -155,7 +162,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True) -> Opened
         )  # fmt: skip
     return OpenedStore(
         root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
-        committed.missing_from, {name: given[name] for name in QUEUE_STORE_SETTINGS if name in given},
+        missing_from=committed.missing_from,
+        queue_store={name: given[name] for name in QUEUE_STORE_SETTINGS if name in given},
     )  # fmt: skip
 
 

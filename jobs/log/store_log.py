@@ -45,7 +45,7 @@ def read_log(
         on_damage=on_damage or options.on_damage,
         keep_crc_failures=options.keep_crc_failures,
     )
-    return _with_lost_end(store, reading, options.until_offset)
+    return _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
 
 
 def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -11,6 +12,7 @@ from typing import Any
 from jobs.config import InspectOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
+from jobs.log.restored_log import restored
 from jobs.log.store_log import read_log
 from jobs.query.offline_store import row_rules, rows_of
 from jobs.reporting import Report, Reporter, size_text
@@ -28,23 +30,30 @@ from udfs.scan import SplitScan
 from udfs.table.proven_ranges import proven_blocks
 
 DEFAULT_LIMIT = 20
+_DAMAGE = ("damaged_ranges", "kept_records", "absent_ranges", "healed_ranges")
 
 
 def run(options: InspectOptions, reporter: Reporter) -> Report:
     """Returns what the log holds; records if the options name a place or a number of them."""
     begun = time.monotonic()
-    store = open_store(options, needs_index_sizes=False)
+    shows_records = options.from_offset is not None or options.limit is not None
+    store = open_store(options, needs_index_sizes=False, restores=not shows_records)
     notes = list(store.notes)
-    if options.from_offset is not None or options.limit is not None:
+    if shows_records:
         facts = _records(store, options)
     else:
-        with session.spark_context("rocketmq-store-spark inspect") as context:
-            reading = read_log(store, options, SparkRunner(context))
-        facts = {**reading.facts(), **contents(store, reading, options)}
-        notes += reading.notes
+        with (
+            tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-inspect-") as work,
+            session.spark_context("rocketmq-store-spark inspect") as context,
+        ):
+            runner = SparkRunner(context)
+            whole = restored(store, options, runner, work, refuses=False)
+            reading = read_log(whole.store, options, runner)
+        facts = {**reading.facts(), **whole.facts(), **contents(store, reading, options)}
+        notes += [*whole.notes, *reading.notes]
     return Report(
         "inspect",
-        "damaged" if facts.get("damaged_ranges") or facts.get("kept_records") else "ok",
+        "damaged" if any(facts.get(name) for name in _DAMAGE) else "ok",
         store=store.root,
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from jobs.log.log_scan import LogReading
 from jobs.log.verified_chain import time_before
@@ -13,12 +13,13 @@ from storeformat.storage import files, locations
 _CHUNK = 8 << 20
 
 
-def repair_log(reading: LogReading, directory: str) -> list[str]:
+def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) -> list[str]:
     """Returns the names of the segments that needed repair; their repaired copies are in ``directory`` afterwards.
 
-    Everything else in them is as it was: a survivor keeps its offset, and a queue its places.
+    Everything else in them is as it was: a survivor keeps its offset, and a queue its places. Segments whose paths are
+    in ``made`` are not those of the store: they were filled or taken from replicas, and are copied in any case.
     """
-    by_segment: dict[Segment, list[Patch]] = {}
+    by_segment: dict[Segment, list[Patch]] = {segment: [] for segment in reading.segments if segment.path in made}
     for segment, patch in _patches(reading):
         by_segment.setdefault(segment, []).append(patch)
     for segment, patches in by_segment.items():

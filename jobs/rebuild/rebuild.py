@@ -17,6 +17,7 @@ from typing import Any
 
 from jobs.config import ROCKSDB, RebuildOptions, narrow_to_queues
 from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
+from jobs.log.restored_log import Restored, restored
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.rocksdb_pairs import Exported, export
@@ -40,7 +41,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     options = narrow_to_queues(options)
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
-    store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)))
+    store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
     refuse_rocksdb_queues(store, options.only, "made")
     if not is_live(locations.join(store.root, LOCK)):
         settings = read_settings(options.broker_conf, options.settings)
@@ -63,17 +64,18 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
             make = export if options.only == ROCKSDB else rebuild
             runner, made = SparkRunner(context), None if renamed else output
             runner.stages["start of Spark"] = round(time.monotonic() - begun, 3)
-            built: Built | Exported = make(options, store, staging, runner, made=made)
+            whole = restored(store, options, runner, locations.join(staging, "log"))
+            built: Built | Exported = make(options, whole.store, staging, runner, made=made)
         repaired: list[str] = []
         if not options.dry_run:
             with _gone_on_failure(repaired_log):
                 if repaired_log is not None:
-                    repaired = repair_log(built.reading, repaired_log)
+                    repaired = repair_log(built.reading, repaired_log, whole.made)
                 if renamed:
                     files.rename(built.directory, output)
-    for note in built.reading.notes:
+    for note in (*whole.notes, *built.reading.notes):
         reporter.note(note)
-    return _report(options, store, built, repaired, runner, time.monotonic() - begun)
+    return _report(options, store, built, repaired, runner, time.monotonic() - begun, whole)
 
 
 @contextmanager
@@ -116,8 +118,10 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
         return None
     if any(segment.framing != PLAIN for segment in store.segments):
         raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
-    if options.on_damage != "salvage":
-        raise UsageError("--repair-log needs --on-damage salvage: it makes a log that a broker can read past damage")
+    if options.on_damage != "salvage" and not options.replicas:
+        raise UsageError(
+            "--repair-log needs --on-damage salvage or a --replica: it makes a log that a broker can read past damage"
+        )
     target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
     if outputs.lies_inside(target, output) or outputs.lies_inside(output, target):
         raise UsageError("--repair-log and --output must be two directories, neither inside the other")
@@ -151,6 +155,7 @@ def _report(
     repaired: list[str],
     runner: MeteringRunner,
     seconds: float,
+    whole: Restored,
 ) -> Report:
     reading = built.reading
     counted = _counted(built)
@@ -160,6 +165,7 @@ def _report(
         "damaged" if reading.is_damaged else "ok",
         store=store.root,
         **reading.facts(),
+        **whole.facts(),
         seconds=round(seconds, 3),
         stages=runner.stages,
         tasks={what: cost.as_row() for what, cost in runner.costs.items()},
@@ -171,5 +177,5 @@ def _report(
         broker_version_reason=store.version_reason,
         queue_notes=queue_notes,
         not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
-        notes=[*store.notes, *reading.notes],
+        notes=[*store.notes, *whole.notes, *reading.notes],
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from jobs.config import VerifyOptions, narrow_to_queues
 from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
+from jobs.log.restored_log import Restored, restored
 from jobs.rebuild.staging import staging_beside
 from jobs.reporting import Report, Reporter
 from jobs.safety.retention import retention_notes
@@ -29,7 +30,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     """Returns the report of one verification."""
     begun = time.monotonic()
     options = narrow_to_queues(options)
-    store = open_store(options, needs_index_sizes="index" in options.only)
+    store = open_store(options, needs_index_sizes="index" in options.only, restores=True)
     refuse_rocksdb_queues(store, options.only, "judged")
     if not is_live(locations.join(store.root, LOCK)):
         settings = read_settings(options.broker_conf, options.settings)
@@ -44,17 +45,21 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         reporter.progress("verify", size) as progress,
         session.watching(context, progress),
     ):
-        verified = compare_store(options, store, staging, SparkRunner(context))
-    for note in verified.reading.notes:
+        runner = SparkRunner(context)
+        whole = restored(store, options, runner, locations.join(staging, "log"), refuses=False)
+        verified = compare_store(options, whole.store, staging, runner)
+    for note in (*whole.notes, *verified.reading.notes):
         reporter.note(note)
-    return report_of(store, verified, time.monotonic() - begun)
+    return report_of(store, verified, time.monotonic() - begun, whole)
 
 
-def report_of(store: OpenedStore, verified: Verified, seconds: float) -> Report:
+def report_of(store: OpenedStore, verified: Verified, seconds: float, whole: Restored | None = None) -> Report:
     """Returns the report of what was found."""
     verdicts, reading = verified.verdicts, verified.reading
-    facts: dict[str, Any] = {**reading.facts(), **verified.compared}
-    status = "differences" if verdicts.counts else "damaged" if reading.damaged_places else "ok"
+    whole = whole or Restored(store)
+    facts: dict[str, Any] = {**reading.facts(), **verified.compared, **whole.facts()}
+    differs = bool(verdicts.counts) or any(row["first_difference"] is not None for row in whole.replicas)
+    status = "differences" if differs else "damaged" if reading.is_damaged or whole.absent or whole.healed else "ok"
     return Report(
         "verify",
         status,
@@ -67,5 +72,5 @@ def report_of(store: OpenedStore, verified: Verified, seconds: float) -> Report:
         hazards=verdicts.hazards,
         broker_version=store.rules.version,
         broker_version_reason=store.version_reason,
-        notes=[*store.notes, *reading.notes, *verdicts.notes],
+        notes=[*store.notes, *whole.notes, *reading.notes, *verdicts.notes],
     )

@@ -27,6 +27,8 @@ class Segment:
     base: int
     size: int
     framing: Framing = PLAIN
+    missing: int = 0
+    """Bytes at its end that no file holds: all of them where there is no file."""
 
     @property
     def end(self) -> int:

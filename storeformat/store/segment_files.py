@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from storeformat.errors import MissingInput, NotAStore
@@ -13,16 +14,21 @@ from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
 from storeformat.store.layout import file_name, is_file_name
 
+_MOST_MISSING = 1_000
+"""Segments in a row that may be missing: more are a file of another log."""
 _MOST_STRAY = 20
 """So many names an error shows."""
 
 
-def find_segments(directories: Sequence[str], expected_size: int | None) -> list[Segment]:
+def find_segments(
+    directories: Sequence[str], expected_size: int | None, *, with_missing: bool = False
+) -> list[Segment]:
     """Returns the segments of the commit log in order; raises what is wrong with them, with path and the two values.
 
     All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
     file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
-    A directory's first segment shows how all of them are framed.
+    A directory's first segment shows how all of them are framed. ``with_missing`` bytes of short segments, and whole
+    segments between others, are no error: the segments returned say how many no file holds.
     """
     found: list[files.Entry] = []
     stray: list[files.Entry] = []
@@ -58,7 +64,10 @@ def find_segments(directories: Sequence[str], expected_size: int | None) -> list
     if not any(entry.size for entry in found):
         raise NotAStore("the commit log is empty", path=", ".join(directories))
     segments = [Segment(entry.path, int(entry.name), entry.size, framings[entry.path]) for entry in found]
-    _check_segments(segments, _shown_size(segments) if expected_size is None else expected_size)
+    size = _shown_size(segments) if expected_size is None else expected_size
+    if with_missing:
+        segments = list(_with_missing(segments, size))
+    _check_segments(segments, size)
     return segments
 
 
@@ -77,6 +86,25 @@ def _refuse_stray(stray: Sequence[files.Entry]) -> None:
             found=", ".join(entry.name for entry in stray[:_MOST_STRAY]) + rest,
             advice="no broker starts with them; move them away",
         )  # fmt: skip
+
+
+def _with_missing(segments: Sequence[Segment], size: int) -> Iterator[Segment]:
+    """Yields the segments in their full length, and those that are missing between them."""
+    end: int | None = None
+    for segment in segments:
+        fits = end is not None and segment.base % size == 0 and segment.base - end <= _MOST_MISSING * size
+        while fits and end is not None and end < segment.base:
+            path = locations.join(locations.parent_of(segment.path), file_name(end))
+            yield Segment(path, end, size, segment.framing, missing=size)
+            end += size
+        yield replace(segment, size=size, missing=size - segment.size) if segment.size < size else segment
+        end = segment.base + size
+
+
+def refuse_missing_bytes(segments: Sequence[Segment]) -> None:
+    """Raises NotAStore for the first segment of which bytes are missing."""
+    held = [replace(item, size=item.size - item.missing) for item in segments if item.missing < item.size]
+    _check_segments(held, max(item.size for item in segments))
 
 
 def _shown_size(segments: Sequence[Segment]) -> int:
@@ -107,7 +135,7 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
                 found=segment.size,
                 expected=size,
                 advice="all have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied:"
-                f" fetch it again, or pad it with zeros in a copy of the log (truncate -s {size}), for salvage",
+                " fetch it again, name a copy that has it (--replica ROOT), or --on-damage salvage",
             )
         if segment.base % size:
             raise NotAStore(
@@ -129,6 +157,6 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
                 path=segment.path,
                 found=segment.base,
                 expected=before.end,
-                advice=f"the file {file_name(before.end)} should come before it: put it back, or one of zeros"
-                f" (truncate -s {size}) for --on-damage salvage",
+                advice=f"the file {file_name(before.end)} should come before it: put it back, name a copy that has it"
+                " (--replica ROOT), or --on-damage salvage",
             )

@@ -1,0 +1,125 @@
+"""One whole log out of several damaged copies of it: a slave's, another member's of a group, a backup, a snapshot.
+
+All have the same bytes at the same offsets. What is damaged in one copy is taken from the first other one in which the
+records there are sound: the chain runs through them, and their CRCs hold. All copies must agree on every byte that is
+sound in two of them; where two differ, as those of two masters do, only a person can choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from jobs.log.byte_ranges import ByteRange, common, joined, without
+from jobs.log.log_scan import LogReading
+from jobs.spark.runner import Runner
+from storeformat.errors import Refused
+from storeformat.log.segments import Segment, segment_at
+from udfs.log_copies import CompareCopies, MadeSegment, SharedRange, ranges_by_segment
+
+
+@dataclass(frozen=True)
+class HealedRange:
+    """Bytes [begin, end) of the log that were taken from a copy: the number of the replica, and its name."""
+
+    begin: int
+    end: int
+    replica: int
+    name: str
+
+    def as_row(self) -> dict[str, object]:
+        return {"begin": self.begin, "end": self.end, "replica": self.name}
+
+
+@dataclass(frozen=True)
+class LogCopy:
+    """A copy of the log: its name, its segments and what a salvage reads of it."""
+
+    name: str
+    reading: LogReading
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self.reading.segments
+
+    @property
+    def records(self) -> list[ByteRange]:
+        """The bytes of its sound records."""
+        scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
+        found = joined((report.start, report.end) for report in scans if report.start is not None)
+        return without(found, joined((item.begin, item.end) for item in self.reading.damaged))
+
+    @property
+    def sound(self) -> list[ByteRange]:
+        """The bytes of its sound records, and of BLANKs with what lies under them."""
+        return joined([*self.records, *self.reading.blanks])
+
+    @property
+    def lost(self) -> list[ByteRange]:
+        """The bytes in which something may be lost."""
+        reading = self.reading
+        stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
+        absent = [(segment.end - segment.missing, segment.end) for segment in reading.segments]
+        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *absent])
+
+
+@dataclass(frozen=True)
+class Healing:
+    """Which ranges are taken from which copy, and the segments to be made of them."""
+
+    ranges: list[HealedRange] = field(default_factory=list)
+    segments: list[MadeSegment] = field(default_factory=list)
+
+
+def refuse_different_copies(runner: Runner, copies: Sequence[LogCopy]) -> None:
+    """Raises Refused where two copies differ in records that are sound in both, with the first such offset."""
+    for one, other in combinations(copies, 2):
+        offset = first_difference(runner, one, other)
+        if offset is not None:
+            raise differing_copies(one, other, offset)
+
+
+def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
+    """Returns the error that names two copies and where they first differ."""
+    return Refused(
+        f"two copies of the log differ in a sound record: {one.name} and {other.name}",
+        path=other.name,
+        offset=offset,
+        advice="these are two logs, or a field that nothing checks is damaged in one: a person must choose",
+    )
+
+
+def first_difference(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:
+    """Returns the first log offset at which two copies differ in sound records, None where they agree."""
+    shared = []
+    for begin, end in common(one.records, other.records):
+        for segment in one.segments:
+            same = segment_at(other.segments, segment.base)
+            if same is not None:
+                shared += [SharedRange(segment, same, *part) for part in ranges_by_segment([(begin, end)], segment)]
+    found = runner.map("compare copies of the log", CompareCopies(), shared)
+    return min((offset for offset in found if offset is not None), default=None)
+
+
+def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> Healing:
+    """Returns what to take from which replica, and the segments to make in ``directory``."""
+    lost = own.lost
+    ranges: list[HealedRange] = []
+    for number, replica in enumerate(replicas):
+        taken = common(lost, replica.sound)
+        lost = without(lost, taken)
+        ranges += [HealedRange(begin, end, number, replica.name) for begin, end in taken]
+    ranges.sort(key=lambda item: item.begin)
+    made: list[MadeSegment] = []
+    for segment in own.segments:
+        parts = [
+            (max(item.begin, segment.base), min(item.end, segment.end), same)
+            for item in ranges
+            if item.begin < segment.end and segment.base < item.end
+            and (same := segment_at(replicas[item.replica].segments, segment.base)) is not None
+        ]  # fmt: skip
+        if parts or segment.missing:
+            name = segment.path.rpartition("/")[2]
+            made.append(MadeSegment(segment, f"{directory}/{name}", tuple(parts)))
+    return Healing(ranges, made)

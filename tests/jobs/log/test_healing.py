@@ -1,0 +1,46 @@
+"""Copies of a log, damaged at random, healed from each other; and what is refused.
+
+``support.replica_trials`` says what a trial does and counts.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+from support.in_memory import MemoryReader
+from support.replica_trials import run_replica_trials
+from support.salvage_trials import Tally
+
+from storeformat.storage import files
+
+
+@pytest.fixture(autouse=True)
+def logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "RangeReader", MemoryReader)
+
+
+def assert_nothing_failed(tally: Tally) -> None:
+    assert (tally.counts["wrong"], tally.counts["lost"]) == (0, 0), tally.examples
+    assert tally.counts["healed"] > tally.trials / 3
+    assert tally.counts["alive"] > 20 * tally.trials
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_only_what_is_damaged_in_all_copies_is_lost(copies: int) -> None:
+    assert_nothing_failed(run_replica_trials(copies, 60, copies=copies))
+
+
+def _trials(seed: int, count: int, copies: int) -> Tally:
+    files.RangeReader = MemoryReader  # type: ignore[misc,assignment]
+    return run_replica_trials(seed, count, copies=copies)
+
+
+@pytest.mark.slow
+def test_ten_thousand_logs_of_damaged_copies() -> None:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        tallies = list(pool.map(_trials, range(10), [1_000] * 10, [2, 3] * 5))
+    assert sum(tally.trials for tally in tallies) == 10_000
+    for tally in tallies:
+        assert_nothing_failed(tally)
