@@ -247,7 +247,7 @@ class Trial:
                 )
 
     def _is_twin(self, damaged: int, whole: Placed, changed: dict[int, bytes]) -> bool:
-        """Whether the damaged record claims just the place of a later one, and either of the two may be the one that
+        """Whether the damaged record claims just the place of another one, and either of the two may be the one that
         its own queue misses: both lie between the neighbours there.
         """
         ((base, data),) = changed.items()
@@ -255,8 +255,9 @@ class Trial:
         claim = (_topic(now)[1:], *struct.unpack_from(">i4xq", now, 12))
         own = self.in_queue[_queue(self.truth[damaged])]
         at = next(number for number, placed in enumerate(own) if placed.offset == damaged)
+        after = own[at - 1].offset if at else -1
         before = own[at + 1].offset if at + 1 < len(own) else self.log.end_offset
-        return claim == (*_queue(whole), whole.message.queue_offset) and damaged < whole.offset < before
+        return claim == (*_queue(whole), whole.message.queue_offset) and after < whole.offset < before
 
     def judge_surveys(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
         """Reads each damaged segment alone, as if the others were sound."""
