@@ -71,6 +71,8 @@ class RebuildOptions(LogOptions):
     """Whether to make ``config/topics.json``, too."""
     repair_log: str | None = None
     """With ``salvage``: where to write repaired copies of damaged segments."""
+    ignore_free_space: bool = False
+    """Whether to write although less is free than the output will take."""
     dry_run: bool = False
 
 

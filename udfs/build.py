@@ -128,8 +128,15 @@ class PlannedQueueFiles(Sequence[PlannedQueueFile]):
     def _base(self, number: int) -> int:
         return int(self.first_queue_offsets[number]) * consume_queue.UNIT_SIZE
 
+    def counts(self) -> Int64s:
+        """Returns how many units each file gets, fillers too, without its pre-blanks."""
+        if not len(self):
+            return np.zeros(0, np.int64)
+        return np.add.reduceat(self.slices.counts, self.edges[:-1], dtype=np.int64)
+
     def _units_of_files(self) -> list[int]:
-        return np.add.reduceat(self.slices.counts, self.edges[:-1], dtype=np.int64).tolist() if len(self) else []
+        found: list[int] = self.counts().tolist()
+        return found
 
     def _part(self, begin: int, end: int) -> PlannedQueueFiles:
         end = max(begin, end)

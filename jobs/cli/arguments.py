@@ -180,6 +180,11 @@ def add_rebuild(parser: Parser) -> None:
         help="make config/topics.json, too: what the store still has of it, and for every other topic as many queues as"
         " the log shows; `publish` carries it into the store",
     )
+    parser.add_argument(
+        "--ignore-free-space",
+        action="store_true",
+        help="write although less is free on the disk of DIR than the output will take",
+    )
     add_dry_run_argument(parser)
 
 

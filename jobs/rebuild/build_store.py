@@ -20,6 +20,7 @@ from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log
 from jobs.rebuild import planning
 from jobs.rebuild.manifest import write_manifest
+from jobs.rebuild.planned_size import planned_bytes, refuse_if_too_large
 from jobs.rebuild.staging import CLAIM, Workplace
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
@@ -61,6 +62,8 @@ class Built:
     batch_queues: planning.BatchQueuesPlan | None = None
     topics_added: tuple[str, ...] = ()
     """Topics for which config/topics.json has got an entry."""
+    planned_bytes: int = 0
+    """What all files take on a disk, as far as the plan tells."""
 
 
 def rebuild(
@@ -75,6 +78,10 @@ def rebuild(
         queues = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)
     batches = planning.plan_batch_queue_files(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index_files(reading.scans, store.layout, staged_timestamp)
+    wanted_index = index if "index" in options.only else None
+    size = planned_bytes(queues, batches, wanted_index, store.layout)
+    if not (options.dry_run or options.ignore_free_space):
+        refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
     configuration, added = _topics_json(store, reading, runner) if options.topics_json else (None, [])
     if not options.dry_run:
@@ -84,7 +91,7 @@ def rebuild(
             parts.append(_build_batch_queues(runner, store, batches, place))
         if queues is not None and queues.ext_files:
             parts.append(_build_ext_files(runner, store, queues, place))
-        parts.append(_build_files(runner, store, queues, index if "index" in options.only else None, place))
+        parts.append(_build_files(runner, store, queues, wanted_index, place))
         if "checkpoint" in options.only:
             checkpoint = _checkpoint(store, reading, index.end_timestamp)
             parts.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
@@ -92,7 +99,7 @@ def rebuild(
     if not options.dry_run:
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
-    return Built(place.made, reading, queues, index if "index" in options.only else None, rows, batches, tuple(added))
+    return Built(place.made, reading, queues, wanted_index, rows, batches, tuple(added), size)
 
 
 def scan_store(

@@ -20,6 +20,7 @@ from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
 from jobs.log.restored_log import Restored, restored
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
+from jobs.rebuild.planned_size import size_note
 from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, staging_for
 from jobs.reporting import Report, Reporter
@@ -144,6 +145,7 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
         "index_files": len(built.index.files) if built.index else 0,
         "index_entries": sum(built.index.entries) if built.index else 0,
         "topics_added": list(built.topics_added),
+        "disk_bytes": built.planned_bytes,
         "queue_notes": [note.as_row() for note in queues.notes] if queues else [],
     }
 
@@ -160,6 +162,7 @@ def _report(
     reading = built.reading
     counted = _counted(built)
     queue_notes = counted.pop("queue_notes", [])
+    large = size_note(counted.get("disk_bytes", 0), reading.end - reading.begin)
     return Report(
         "rebuild",
         "damaged" if reading.is_damaged else "ok",
@@ -177,5 +180,5 @@ def _report(
         broker_version_reason=store.version_reason,
         queue_notes=queue_notes,
         not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
-        notes=[*store.notes, *whole.notes, *reading.notes],
+        notes=[*store.notes, *whole.notes, *reading.notes, *([large] if large else [])],
     )

@@ -1,0 +1,58 @@
+"""What a rebuild will take on its disk, against what it takes, and the refusal where that is not free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import golden
+from support.rebuilding import rebuild_here
+
+from jobs.rebuild.planned_size import size_note
+from storeformat.errors import Refused
+from storeformat.storage import files
+
+
+def taken(directory: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize(
+    "name", ["base-clean-5.3.3", "cq-default-size-5.3.3", "cq-ext-5.3.3", "batch-cq-5.3.3", "retention-5.1.4"]
+)
+def test_the_plan_is_what_the_files_take(name: str, tmp_path: Path) -> None:
+    (store,) = golden.stores(name)
+    built = rebuild_here(golden.unpack(store), tmp_path, store.settings)
+    made = Path(built.directory)
+    left = taken(made) - sum((made / name).stat().st_blocks * 512 for name in ("manifest.json", "checkpoint"))
+    if not left:
+        pytest.skip("this file system does not say what files take")
+    assert left <= built.planned_bytes <= 2 * left + (1 << 20)
+
+
+@pytest.mark.golden
+def test_an_output_that_does_not_fit_is_refused_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = golden.unpack(store)
+    size = rebuild_here(root, tmp_path / "dry", store.settings, dry_run=True).planned_bytes
+    monkeypatch.setattr(files, "free_space", lambda path: size - 1)
+    with pytest.raises(Refused, match="does not fit") as caught:
+        rebuild_here(root, tmp_path / "small", store.settings)
+    assert caught.value.exit_code == 2
+    assert "of log" in str(caught.value)
+    assert not list((tmp_path / "small").rglob("consumequeue"))
+    rebuild_here(root, tmp_path / "ignored", store.settings, ignore_free_space=True)
+    monkeypatch.setattr(files, "free_space", lambda path: size)
+    rebuild_here(root, tmp_path / "fits", store.settings)
+
+
+@pytest.mark.parametrize(
+    ("planned", "log", "noted"), [(600_000_000, 9_300, True), (1 << 20, 100, False), (5, 10, False)]
+)
+def test_an_output_larger_than_its_log_is_noted(planned: int, log: int, noted: bool) -> None:
+    note = size_note(planned, log)
+    assert (note is not None) == noted
+    assert not noted or ("600.0 MB" in str(note) and "9.3 kB" in str(note))
