@@ -99,6 +99,18 @@ def unit_points_elsewhere(root: Path) -> None:
     path.write_bytes(content)
 
 
+def a_segment_is_missing(root: Path) -> None:
+    sorted((root / "commitlog").iterdir())[2].unlink()
+    wipe(root)
+
+
+def two_damaged_copies(root: Path) -> None:
+    replica_beside_it(root)
+    overwrite(root.parent / "replica", 400_000, 400_700)
+    sorted((root / "commitlog").iterdir())[2].unlink()
+    log_is_damaged(root)
+
+
 def replica_beside_it(root: Path) -> None:
     shutil.copytree(root, root.parent / "replica")
 
@@ -110,6 +122,8 @@ SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     "Consumers read nothing": ("base-clean-5.1.4", queues_are_gone, True),
     "A key is not found": ("base-clean-5.3.3", index_is_empty, True),
     "The disk is damaged": ("base-larger-5.3.3", log_is_damaged, False),
+    "A segment is missing or short": ("base-larger-5.3.3", a_segment_is_missing, False),
+    "A copy of the damaged log": ("base-larger-5.3.3", two_damaged_copies, False),
     "One queue is broken": ("base-clean-5.3.3", unit_points_elsewhere, True),
     "A replica to compare": ("base-clean-5.3.3", replica_beside_it, False),
     "After an upgrade to 5.4 or later": ("base-killed-5.5.0", wipe, True),
@@ -134,7 +148,6 @@ def prepare(heading: str, work: Path) -> Case:
     words = {
         "/data/rocketmq/store": str(root),
         "/etc/rocketmq/broker.conf": str(conf),
-        "/data/rebuilt-replica": str(work / "rebuilt-replica"),
         "/data/rebuilt": str(work / "rebuilt"),
         "/data/replica/store": str(work / "replica"),
         "/data/salvage.json": str(work / "salvage.json"),
@@ -142,7 +155,6 @@ def prepare(heading: str, work: Path) -> Case:
         "/data/repaired": str(work / "repaired"),
         "TopicTest:3": f"{queue.parent.name}:{queue.name}",
         "--topic TopicTest --key order-4711": f"--topic '{key['topic']}' --key '{key['key']}'",
-        "1073741824": str(store.entry["log"]["end_offset"]),
     }
     spoil(root)
     return Case(root, words, store.settings)
@@ -202,6 +214,12 @@ def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_s
         assert report["repaired_segments"]
         assert (case.root / "consumequeue").is_dir()
         assert case.is_healed(commitlog=(str(work / "repaired-commitlog"),))
+    if heading in ("A segment is missing or short", "A copy of the damaged log"):
+        assert case.is_healed(commitlog=(str(work / "repaired-commitlog"),))
+    if heading == "A copy of the damaged log":
+        undamaged = golden.unpack(SYMPTOMS[heading][0], work / "undamaged") / "commitlog"
+        for path in sorted((work / "repaired-commitlog").iterdir()):
+            assert path.read_bytes() == (undamaged / path.name).read_bytes()
     if heading == "The way back":
         assert (case.root / "abort").exists()
 
