@@ -1,4 +1,4 @@
-"""A task tells what it cost, behind its rows."""
+"""A task tells what it cost, after its rows."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_records_without_a_key_leave_one_empty_file() -> None:
 
 
 @pytest.mark.parametrize(("last_record", "empty"), [(700, []), (701, [([], ("s1", 3))])])
-def test_an_empty_file_follows_a_full_one_where_a_record_comes_behind(last_record: int, empty: list[object]) -> None:
+def test_an_empty_file_follows_a_full_one_where_a_record_follows(last_record: int, empty: list[object]) -> None:
     plan, files = planned_index(scan_with("s1", 4, last_record=last_record, last_entry=700))
     assert files == [([("s1", 0, 4)], None), *empty]
     assert [file.path for file in plan.files] == [
@@ -75,7 +75,7 @@ def test_an_empty_file_follows_a_full_one_where_a_record_comes_behind(last_recor
     assert (plan.end_timestamp, plan.offset_sum) == (BEGIN + 1003, 4000)
 
 
-def test_a_file_that_is_not_full_takes_what_comes_behind() -> None:
+def test_a_file_that_is_not_full_takes_what_follows() -> None:
     assert planned_index(scan_with("s1", 3, last_record=900, last_entry=700))[1] == [([("s1", 0, 3)], None)]
 
 
@@ -109,7 +109,7 @@ def planned_batches(*scans: SplitScan) -> planning.BatchQueuesPlan:
     return planning.plan_batch_queue_files(scans, replace(StoreLayout(), mapper_file_size_batch_consume_queue=3 * 46))
 
 
-def test_units_of_batch_queues_lie_one_behind_the_other() -> None:
+def test_units_of_batch_queues_lie_one_after_the_other() -> None:
     plan = planned_batches(
         batch_scan("s1", (0, 0, 0, 2, 1), (1, 5, 2, 4, 0)),
         batch_scan("s2", (1, 0, 0, 5, 0), topics=(b"B", b"A")),

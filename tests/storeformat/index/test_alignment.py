@@ -75,7 +75,7 @@ def test_entries_that_are_all_wrong_are_told_by_their_places(count: int) -> None
 
 @pytest.mark.parametrize("last", [False, True])
 def test_an_entry_of_a_later_record_where_the_next_ones_go_on_is_wrong(last: bool) -> None:
-    """No gap: one entry behind it suffices."""
+    """No gap: one entry after it suffices."""
     log = KEYS[:3] if last else KEYS
     found = compare(damaged(log, {2: KEYS[5]}), KEYS)
     assert wrong_entries(found) == [2]
@@ -95,7 +95,7 @@ def test_a_file_that_is_older_than_the_log() -> None:
 
 @pytest.mark.parametrize("previous", [None, T, T + 1])
 def test_a_file_without_entries(previous: int | None) -> None:
-    """A broker makes one for a record without keys behind a full file; it begins at the end of that."""
+    """A broker makes one for a record without keys after a full file; it begins at the end of that."""
     content = bytearray(index_file.index_file_size(SLOTS, CAPACITY))
     content[:40] = struct.pack(">qqqqii", T, T, 700, 700, 0, 1)
     context = FileContext(LogExtent(0, 1 << 40), previous, growing=False, with_tags=False)
@@ -153,7 +153,7 @@ def test_an_upgrade_within_a_file(expected_first: bool) -> None:
     assert (found.rows_begin, found.rows_end) == (0, 10)
 
 
-def test_tags_that_are_missing_behind_the_upgrade_are_gaps() -> None:
+def test_tags_that_are_missing_after_the_upgrade_are_gaps() -> None:
     found = compare(file_of([*WITH_TAGS[:2], key(2), *WITH_TAGS[4:6], key(4)]), WITH_TAGS, tags=True)
     assert (found.counts, found.absent_tags, found.rows_end) == ({}, 0, 7)
     assert found.gaps == [OmittedRows(3, 4, with_tags=True)]
@@ -244,7 +244,7 @@ def test_entries_older_than_the_log_in_pieces(chunk: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
-def test_entries_behind_the_part_of_the_log_that_was_read(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_after_the_part_of_the_log_that_was_read(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_check, "CHUNK", chunk)
     found = compare(file_of(KEYS), KEYS[:4], end=450)
     assert (found.counts, found.gaps, found.beyond, found.compared) == ({}, [], 3, 4)

@@ -75,7 +75,7 @@ def test_upgrade_to_tags(groups: list[list[Entry]], data: st.DataObject) -> None
         return
     found = compare(file_of(written), flat(groups), tags=True)
     assert (found.counts, found.gaps) == ({}, [])
-    # At most: a file can also be taken to begin behind tags that are absent in front of its first entry.
+    # At most: a file can also be taken to begin after tags that are absent before its first entry.
     assert found.absent_tags <= len(flat(groups)) - len(written)
 
 

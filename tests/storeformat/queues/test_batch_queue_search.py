@@ -23,7 +23,7 @@ def units_of(sizes: list[int], steps: list[int], *, first: int = 0) -> Structs:
 
 
 def cut(units: Structs, per_file: int) -> list[Structs]:
-    """Whole files, zeros behind the last unit."""
+    """Whole files, zeros after the last unit."""
     padded = np.zeros(-(-len(units) // per_file) * per_file, units.dtype)
     padded[: len(units)] = units
     return [padded[at : at + per_file] for at in range(0, len(padded), per_file)]
@@ -51,7 +51,7 @@ def test_every_message_is_found_in_its_unit(files: list[Structs]) -> None:
 
 
 @given(queues())
-def test_a_time_leads_to_the_first_unit_at_or_behind_it_in_the_file_that_began_before(files: list[Structs]) -> None:
+def test_a_time_leads_to_the_first_unit_at_or_after_it_in_the_file_that_began_before(files: list[Structs]) -> None:
     begin, end = queue_range(files, 0)
     for time in range(998, int(files[-1]["store_timestamp"][-1]) + 3):
         started = [units for units in files if units["store_timestamp"][0] <= time]
@@ -81,7 +81,7 @@ def test_the_unit_of_a_time_is_the_one_that_the_broker_comes_upon(boundary: Boun
     assert {asked: offset_by_time([units], asked, boundary, begin=0, end=6) for asked in places} == places
 
 
-def test_a_queue_begins_behind_what_the_log_has_lost() -> None:
+def test_a_queue_begins_after_what_the_log_has_lost() -> None:
     files = recovered(cut(units_of([3, 2, 4, 1], [1, 1, 1, 1]), 2))
     assert queue_range(files, 0) == (0, 10)
     assert queue_range(files, 100) == (3, 10)

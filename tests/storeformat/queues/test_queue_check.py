@@ -74,7 +74,7 @@ def test_a_healthy_file() -> None:
         ((0, -1, 0), "wrong_size", PRE_BLANK),
     ],
 )
-def test_in_front_of_the_queue(unit: Unit, cause: str | None, want: Unit | None) -> None:
+def test_before_the_queue(unit: Unit, cause: str | None, want: Unit | None) -> None:
     found = compare({1: unit}, log=LogExtent(500, 2000, ((700, 800),)))
     assert found.counts == ({cause: 1} if cause else {})
     assert [(fault.position, fault.cause) for fault in found.faults] == ([(20, cause)] if cause else [])
@@ -161,7 +161,7 @@ def test_units_that_were_not_dispatched_yet_need_not_be_there(dispatched: int | 
         assert compare(zeros | {5 - lagging: ZERO}, dispatched=dispatched).counts == {"missing_unit": 1}
 
 
-def test_old_units_behind_the_end() -> None:
+def test_old_units_after_the_end() -> None:
     found = compare({6: (499, 10, 0), 7: (1999, 11, 0), 9: (600, 12, 0)})
     assert found.counts == {}
     assert found.after_end.places.tolist() == [6, 7, 9]

@@ -177,7 +177,7 @@ def test_recovery_looks_at_the_last_three_files_only() -> None:
 
 
 def test_a_last_file_that_nobody_wrote() -> None:
-    """A broker that was killed right after it made the file: the queue ends in front of it. A search by time that comes
+    """A broker that was killed right after it made the file: the queue ends before it. A search by time that comes
     to it finds nothing to look at.
     """
     files = [*queue_of([100, 110, 120], 3), FileUnits(3, cq.parse_units(bytes(60)))]

@@ -49,7 +49,7 @@ HOSTS = [("10.1.2.3", 4321), ("2001:db8::1", 65535)]
 @pytest.mark.parametrize("store_host", HOSTS)
 @pytest.mark.parametrize("born_host", HOSTS)
 @pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 130])
-def test_every_field_behind_every_host(born_host: tuple[str, int], store_host: tuple[str, int], topic: str) -> None:
+def test_every_field_after_every_host(born_host: tuple[str, int], store_host: tuple[str, int], topic: str) -> None:
     message = Message(
         topic=topic,
         queue_id=7,
@@ -236,7 +236,7 @@ def test_the_first_fault_counts(as_broker: bool) -> None:
 def test_one_store_timestamp_is_read_without_the_rest(born_host: tuple[str, int], store_host: tuple[str, int]) -> None:
     time = 0x0102030405060708
     record = encode_record(Message(born_host=born_host, store_host=store_host, store_timestamp=time, topic=""), 0)
-    reader = Bytes(b"?" * 9 + record)  # nothing behind it
+    reader = Bytes(b"?" * 9 + record)  # nothing after it
     assert store_timestamp_at(reader, 9) == time  # type: ignore[arg-type]
 
 
