@@ -106,8 +106,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
 
 def _fetch(root: str, remote: str, target: str, manifest: Manifest, reporter: Reporter) -> None:
     """Fetches a rebuild into a directory below ``backup/`` that nobody else can write into."""
-    if not durable.present(locations.join(root, BACKUP)):
-        beneath.make_directory(locations.join(root, BACKUP), root, beneath.ownership_of(root))
+    beneath.make_directory(locations.join(root, BACKUP), root, beneath.ownership_of(root))
     beneath.make_directory(target, root)
     beneath.refuse_directory_of_others(target, root)
     with beneath.held(target, root) as here:

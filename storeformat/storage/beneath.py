@@ -92,9 +92,9 @@ def _enter(handle: int, name: str, path: str, *, make: bool) -> int:
 
 
 def make_directory(path: str, base: str, owner: Ownership | None = None) -> None:
-    """Makes a directory below a base, and those above it; root gives it to ``owner``."""
+    """Makes a directory below a base, and those above it; root gives one of its own to ``owner``."""
     with files.writing(path), directory(path, (base,), make=True) as handle:
-        if owner is not None and os.geteuid() == 0:
+        if owner is not None and os.geteuid() == 0 == os.fstat(handle).st_uid:
             os.fchown(handle, owner.user, owner.group)
 
 

@@ -1,4 +1,4 @@
-"""What a file holds: bytes up to a point, and nothing but zeros behind it.
+"""What a file holds: bytes up to a point, and nothing but zeros after it.
 
 Queue and index files of a broker have one fixed length, however little is in them: ``MappedFile`` sets it when it makes
 the file, and what is never written stays a hole. So a file is described by its length, by how far it holds data, and by
@@ -104,7 +104,7 @@ def _first_in(part: bytes, position: int) -> int | None:
 def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
     """Returns the first ``data_size`` bytes of a file that was just written, and its content, see ``measured``."""
     if not locations.is_local(path):
-        with files.RangeReader(path) as reader:  # and as much behind as ``stray_byte`` would look at, in one request
+        with files.RangeReader(path) as reader:  # and as much after it as ``stray_byte`` would look at, in one request
             size = reader.size
             part = memoryview(bytearray(min(data_size + CHUNK, size)))
             reader.read_into(0, part)
@@ -135,7 +135,7 @@ def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: s
 
 
 def measured(digest: hashlib._Hash, size: int, data_size: int, stray: int | None) -> Content:
-    """Returns the content of a file whose first ``data_size`` bytes went into a digest. A ``stray`` byte behind them
+    """Returns the content of a file whose first ``data_size`` bytes went into a digest. A ``stray`` byte after them
     counts as data, so that this is no content that anybody expects.
     """
     return Content(size, data_size if stray is None else stray + 1, digest.digest())
@@ -157,7 +157,7 @@ def content_on_disk(path: str, data_size: int, advance: Callable[[int], object])
 
 
 def copy(source: str, target: str, drafts: str, data_size: int | None = None) -> Content:
-    """Copies a file to a new one, which is there when it is whole (see ``outputs.draft_of``); its zeros behind
+    """Copies a file to a new one, which is there when it is whole (see ``outputs.draft_of``); its zeros after
     ``data_size`` (None: it is all data) are holes there. Returns its content.
     """
     digest, position, stray, chunk = hashlib.sha256(), 0, None, memoryview(bytearray(_READ_CHUNK))

@@ -1,7 +1,7 @@
 """Opens what there is: ``locations`` to listings, ranges and files.
 
 Storage is ``pyarrow.fs``: ``s3://`` (also written ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://`` are what pyarrow
-makes of them, with its own settings behind a ``?`` and credentials from the environment.
+makes of them, with its own settings after a ``?`` and credentials from the environment.
 
 An object store knows no rename and no append: an object is there whole, or not at all. Local files are written sparse.
 """
@@ -39,7 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a directory. ``size`` is -1 for a directory, and for what is no file either (a pipe, a socket)."""
+    """One name in a directory. ``size`` is -1 for a directory, and for anything that is not a regular file."""
 
     name: str
     path: str

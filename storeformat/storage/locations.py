@@ -3,7 +3,7 @@
 ===========================  ==========================================================================================
 ``/a/b``, ``b``              local
 ``file:///a/b%20c``          local, the only URI whose escapes are decoded: topics are called ``%RETRY%...``
-``s3://bucket/b?region=eu``  storage with settings behind a ``?``, which every location made from it keeps
+``s3://bucket/b?region=eu``  storage with settings after a ``?``, which every location made from it keeps
 ===========================  ==========================================================================================
 """
 

@@ -60,7 +60,7 @@ def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
 
 def is_plausible(content: bytes | memoryview) -> bool:
     """Returns whether a file holds what a broker writes: stamps that are times, offsets that a log can have, and
-    nothing but zeros behind them. A page that a disk lost says nothing of the release that wrote it.
+    nothing but zeros after them. A page that a disk lost says nothing of the release that wrote it.
     """
     if not len(content) or any(content[FIELDS.size :]):
         return False

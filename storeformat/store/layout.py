@@ -8,7 +8,7 @@ already there, and where two of these speak they must agree.
 directory or file           holds
 ==========================  ==========================================================================
 commitlog/                  segments, 20-digit names
-dledger-ID/data/            segments of a DLedger group's log, behind those of commitlog/ if there are any
+dledger-ID/data/            segments of a DLedger group's log, after those of commitlog/ if there are any
 consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names; alike batchconsumequeue/ and consumequeue_ext/
 index/                      index files, 17-digit names
 checkpoint, abort, lock     one page of stamps; unclean exit; held by a live broker

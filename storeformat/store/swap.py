@@ -38,8 +38,7 @@ def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
     names = (stamp if count == 0 else f"{stamp}-{count}" for count in range(1 << 20))
     name = next(name for name in names if not durable.present(locations.join(root, BACKUP, name)))
     made, backup = Swap(root, name, journal), locations.join(root, BACKUP)
-    if not durable.present(backup):
-        beneath.make_directory(backup, root, beneath.ownership_of(root))
+    beneath.make_directory(backup, root, beneath.ownership_of(root))
     beneath.make_directory(made.directory, root)
     durable.sync_all([made.directory, backup, root])
     return made.saved(STAGING)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support import golden
 from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder, Message
 
 from jobs.rebuild.planned_size import size_note
 from storeformat.errors import Refused
@@ -56,3 +57,14 @@ def test_an_output_larger_than_its_log_is_noted(planned: int, log: int, noted: b
     note = size_note(planned, log)
     assert (note is not None) == noted
     assert not noted or ("600.0 MB" in str(note) and "9.3 kB" in str(note))
+
+
+def test_ten_kilobytes_of_log_cannot_fill_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred queues that begin with the last place of a file: each gets fillers in all of it."""
+    log = LogBuilder(segment_size=1 << 16)
+    for number in range(100):
+        log.message(Message(f"T{number}", 0), queue_offset=299_999)
+    log.write(tmp_path / "store")
+    monkeypatch.setattr(files, "free_space", lambda path: 500_000_000)
+    with pytest.raises(Refused, match=r"500\.0 MB free, expected 60[0-9].. MB for [0-9.]+ kB of log"):
+        rebuild_here(tmp_path / "store", tmp_path / "work", {}, broker_version="5.5")
