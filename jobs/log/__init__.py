@@ -1,4 +1,13 @@
-"""From a store to its proven log: ``opening``, ``store_log``, ``log_scan``, ``verified_chain``; past damage ``damage``,
-``stale_segments`` and ``losses``, which needs ``queue_runs``. Tasks run through a ``jobs.spark.runner``; no other
-Spark.
+"""From a store to its proven log. Tasks run through a ``jobs.spark.runner``; no other Spark.
+
+``opening``         a store's settings, segments and rules
+``restored_log``    missing segments filled, damage healed from replicas: ``healing`` plans it, on ``byte_ranges``
+``store_log``       the log of an opened store, read as the options of a job say
+``log_scan``        scans splits, proves the chain, accounts for every byte
+``verified_chain``  what the chain proves
+``damage``          what a broken chain means, and what survived
+``stale_segments``  segments that begin with an older log
+``queue_runs``      what the queues are made of
+``stray_records``   records in a wrong place of a queue
+``losses``          which messages are lost, bounded by ``damaged_bytes``
 """

@@ -16,7 +16,7 @@ from storeformat.errors import TotalsDisagree
 from storeformat.log.chain import Break
 from storeformat.log.segments import Split
 from storeformat.salvage.evidence import Neighbours
-from storeformat.salvage.survey import Broken, Finding, Gap, Survey
+from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
 from udfs.scan import ScanTask, SplitScan
 from udfs.survey import SurveyTask
 
@@ -143,7 +143,7 @@ class Salvaged:
     scans: list[SplitScan]
     kept: list[SplitScan]
     blanks: list[tuple[int, int]]
-    gaps: list[Gap]
+    gaps: list[DeadRange]
 
 
 def salvage(
@@ -160,7 +160,7 @@ def salvage(
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
     surveys += tail.surveys if tail.damage is not None else ()
     older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
-    whole = [Gap(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
+    whole = [DeadRange(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
     whole = [gap for gap in whole if gap.begin < gap.end]  # else one record is all: the survey names what is left of it
     pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
     kept = [(item.broken, piece) for item in surveys for piece in item.kept]

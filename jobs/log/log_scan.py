@@ -24,7 +24,7 @@ from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import Segment, Split, plan_splits, segment_with
-from storeformat.salvage.survey import Finding, Gap
+from storeformat.salvage.survey import DeadRange, Finding
 from udfs.batch_queues import NO_RUNS
 from udfs.scan import ScanTask, SplitScan
 from udfs.survey import SurveyTask
@@ -33,7 +33,7 @@ DEFAULT_SPLIT_SIZE = 256 << 20
 
 
 @dataclass(frozen=True)
-class Range:
+class LogRange:
     """Bytes [begin, end) of the log, and what is wrong or old about them."""
 
     begin: int
@@ -56,22 +56,22 @@ class LogReading:
     scans: list[SplitScan]
     begin: int
     end: int
-    damaged: list[Range]
-    stale: list[Range]
+    damaged: list[LogRange]
+    stale: list[LogRange]
     foreign_records: list[tuple[int, int]]
     blank_bytes: int
     unwritten_bytes: int
     whole: bool = False
     """Whether the log is there from offset 0 on and every queue was seen."""
-    kept: list[Range] = field(default_factory=list)
+    kept: list[LogRange] = field(default_factory=list)
     """Records that count although their body does not have its CRC."""
     lost_records: list[RecordRef] = field(default_factory=list)
     """Lost records of which the head is sound."""
     blanks: list[tuple[int, int]] = field(default_factory=list)
     """The bytes of BLANKs, up to the ends of their segments."""
-    unfinished: Range | None = None
+    unfinished: LogRange | None = None
     """The first bytes of a last record that its broker did not write to the end; after them are zeros."""
-    healed: tuple[Range, ...] = ()
+    healed: tuple[LogRange, ...] = ()
     """What is damaged or missing in the store's own log and was taken from replicas."""
     salvaged: bool = False
     """Whether every survivor keeps its place in its queue."""
@@ -85,7 +85,7 @@ class LogReading:
         return sum(scan.records for scan in self.scans)
 
     @property
-    def damaged_places(self) -> list[Range]:
+    def damaged_places(self) -> list[LogRange]:
         """What a broker would cut its log at: damage, the records that count although they are damaged, and what was
         taken from replicas.
         """
@@ -207,7 +207,7 @@ def scan_log(
     reading = _with_damaged_offsets(reading, seen)
     if tail.unfinished_end is not None and not (breaks and on_damage == "stop"):
         text = "a record that was not written to its end"
-        unfinished = Range(tail.offset, tail.unfinished_end, text, held_record=False)
+        unfinished = LogRange(tail.offset, tail.unfinished_end, text, held_record=False)
         reading = replace(reading, unfinished=unfinished)
     if on_damage == "fail":
         _refuse_damaged_offsets(reading)
@@ -228,7 +228,7 @@ def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
     for row in (row for row in seen.losses.rows if row.cause == DAMAGE):
         named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
     reason = describe(RecordDefect.FOREIGN_OFFSET)
-    ranges = [Range(begin, begin + size, reason) for (begin, size), lost in zip(foreign, named, strict=True) if lost]
+    ranges = [LogRange(begin, begin + size, reason) for (begin, size), lost in zip(foreign, named, strict=True) if lost]
     return replace(
         reading,
         damaged=sorted([*reading.damaged, *ranges], key=lambda item: item.begin),
@@ -262,7 +262,7 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
 def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReading:
     stale = []
     if tail.garbage_end > tail.offset:
-        stale = [Range(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one")]
+        stale = [LogRange(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one")]
     return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
 
 
@@ -311,17 +311,17 @@ def _stopped(known: ProvenLog, first: Break) -> LogReading:
     end = first.offset
     scans = [scan for scan in known.counted if scan.report.end <= end]
     blanks = [blank for blank in known.chain.blanks if blank[1] <= end]
-    cut = Range(end, known.segments[-1].end, f"{describe(first.defect)}; the log was ended here")
+    cut = LogRange(end, known.segments[-1].end, f"{describe(first.defect)}; the log was ended here")
     return _reading(known, scans, blanks, [cut], [], end, None)
 
 
 def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
     scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
     blanks = sorted([*known.chain.blanks, *saved.blanks])
-    damaged: list[Range] = []
-    stale: list[Range] = []
+    damaged: list[LogRange] = []
+    stale: list[LogRange] = []
     if tail.damage is None and tail.garbage_end > tail.offset:
-        stale.append(Range(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one"))
+        stale.append(LogRange(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one"))
     ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
     end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
     end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
@@ -329,24 +329,24 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
     segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all
     for gap in saved.gaps:
         if gap.finding == Finding.STALE and gap.defect != RecordDefect.OLDER_LOG:
-            stale.append(Range(gap.begin, gap.end, "records of an older log"))
+            stale.append(LogRange(gap.begin, gap.end, "records of an older log"))
         elif gap.finding == Finding.BLANK:
             reach = min(gap.begin + m.BLANK_SIZE, gap.end)
-            damaged.append(Range(gap.begin, reach, f"the BLANK of a segment; {describe(gap.defect)}", False))
+            damaged.append(LogRange(gap.begin, reach, f"the BLANK of a segment; {describe(gap.defect)}", False))
             blanks.append((reach, gap.end))
         elif gap.finding != Finding.ZEROS or gap.begin < end:
             certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
-            damaged.append(Range(gap.begin, gap.end, _reason(gap), certain))
+            damaged.append(LogRange(gap.begin, gap.end, _reason(gap), certain))
         if gap.record is not None:
             lost.append(gap.record)
     for ranges in (damaged, stale):  # segments of an older log, those behind breaks, and the tail come one by one
         ranges.sort(key=lambda item: item.begin)
     reading = _reading(known, scans, blanks, damaged, stale, end, until)
-    kept = [Range(scan.report.start or 0, scan.report.end, describe(RecordDefect.BODY_CRC)) for scan in saved.kept]
+    kept = [LogRange(scan.report.start or 0, scan.report.end, describe(RecordDefect.BODY_CRC)) for scan in saved.kept]
     return replace(reading, kept=kept, lost_records=lost)
 
 
-def _reason(gap: Gap) -> str:
+def _reason(gap: DeadRange) -> str:
     if gap.finding == Finding.AMBIGUOUS:
         return "whole records that may be copies inside a lost message, left out"
     return describe(gap.defect)
@@ -356,8 +356,8 @@ def _reading(
     known: ProvenLog,
     scans: list[SplitScan],
     blanks: list[tuple[int, int]],
-    damaged: list[Range],
-    stale: list[Range],
+    damaged: list[LogRange],
+    stale: list[LogRange],
     end: int,
     until: int | None,
 ) -> LogReading:

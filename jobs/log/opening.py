@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobs.config import LogOptions
-from jobs.log.log_scan import Range
+from jobs.log.log_scan import LogRange
 from storeformat import message as m
 from storeformat.errors import DamagedLog, MissingInput, Refused, UsageError, WrongSettings
 from storeformat.javaproperties import parse_properties
@@ -53,7 +53,7 @@ class OpenedStore:
     """Whether the log ends where a broker's recovery ends it (``--on-damage stop``)."""
     committed: int | None = None
     """Up to where a DLedger group is known to agree on its log; None where that is all of it, or no group."""
-    healed: tuple[Range, ...] = ()
+    healed: tuple[LogRange, ...] = ()
     """Ranges of its log that were taken from replicas."""
     missing_from: int | None = None
     """From where on entries are lost of which the group's checkpoint says that they are committed."""

@@ -19,7 +19,7 @@ from jobs.log.healing import (
     plan_healing,
     refuse_different_copies,
 )
-from jobs.log.log_scan import LogReading, Range
+from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import counting_task, read_log
 from jobs.spark.runner import Runner
@@ -37,7 +37,7 @@ class Restored:
     """A store with a log that can be read from end to end, and what was done for it."""
 
     store: OpenedStore
-    absent: list[Range] = field(default_factory=list)
+    absent: list[LogRange] = field(default_factory=list)
     """Bytes of segments that no file of the store holds."""
     healed: list[HealedRange] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
@@ -99,22 +99,22 @@ def restored(
     whole = replace(
         store,
         segments=[changed.get(segment.base, segment) for segment in store.segments],
-        healed=tuple(Range(item.begin, item.end, f"taken from {item.name}") for item in healing.ranges),
+        healed=tuple(LogRange(item.begin, item.end, f"taken from {item.name}") for item in healing.ranges),
     )
     if absent and options.on_damage != "salvage":
         _refuse_what_no_copy_has(store, _salvaged(whole, options, runner), absent)
     return Restored(whole, absent, healing.ranges, [item.path for item in healing.segments], notes, rows)
 
 
-def _absent(segments: Sequence[Segment]) -> list[Range]:
+def _absent(segments: Sequence[Segment]) -> list[LogRange]:
     return [
-        Range(segment.end - segment.missing, segment.end, "no file holds these bytes", held_record=False)
+        LogRange(segment.end - segment.missing, segment.end, "no file holds these bytes", held_record=False)
         for segment in segments
         if segment.missing
     ]
 
 
-def _told(absent: Range) -> str:
+def _told(absent: LogRange) -> str:
     return f"the log has no bytes from offset {absent.begin} to {absent.end}: a segment is missing, or short"
 
 
@@ -162,7 +162,7 @@ def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:
     }
 
 
-def _refuse_what_no_copy_has(store: OpenedStore, reading: LogReading, absent: Sequence[Range]) -> None:
+def _refuse_what_no_copy_has(store: OpenedStore, reading: LogReading, absent: Sequence[LogRange]) -> None:
     """Raises NotAStore where the log is still damaged in bytes that no file of the store holds."""
     left: Sequence[ByteRange] = common(
         [(item.begin, item.end) for item in reading.damaged], [(item.begin, item.end) for item in absent]

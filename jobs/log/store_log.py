@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.config import DamagePolicy, LogOptions
-from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogReading, Range, scan_log
+from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
 from storeformat.errors import UsageError
@@ -58,7 +58,7 @@ def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -
     if any(item.end > begin for item in reading.damaged):
         return reading
     end = store.committed or next(segment.end for segment in store.segments if begin <= segment.end)
-    lost = Range(begin, max(begin, end), "committed entries are lost here, as the group's checkpoint shows")
+    lost = LogRange(begin, max(begin, end), "committed entries are lost here, as the group's checkpoint shows")
     stale = sum(max(min(item.end, end) - max(item.begin, begin), 0) for item in reading.stale)
     unwritten = max(reading.unwritten_bytes - (lost.end - begin - stale), 0)
     return replace(reading, damaged=[*reading.damaged, lost], unwritten_bytes=unwritten)

@@ -19,7 +19,7 @@ from storeformat.log.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
 from storeformat.log.framing import ChainEnd, EntryNumber
 from storeformat.log.record_ref import RecordRef, first_record_ref
 from storeformat.record.decode import DecodeRules, decode
-from storeformat.salvage.survey import SURVEY_BLOCK, Broken, Finding, Gap, Survey, zeros_from
+from storeformat.salvage.survey import SURVEY_BLOCK, Broken, DeadRange, Finding, Survey, zeros_from
 
 _WITHOUT_CRC = DecodeRules(check_crc=False)
 
@@ -41,7 +41,7 @@ class _EntrySurveyor:
         self._last = broken.last_entry
         self._pieces: list[tuple[int, int]] = []
         self._kept: list[tuple[int, int]] = []
-        self._gaps: list[Gap] = []
+        self._gaps: list[DeadRange] = []
 
     def run(self) -> Survey:
         """Returns the whole survey."""
@@ -84,7 +84,7 @@ class _EntrySurveyor:
         if self._last is not None and following.index == self._last.index + 2:
             self._lose_one(begin, end, defect)
         else:
-            self._gaps.append(Gap(begin, end, Finding.BYTES, defect))
+            self._gaps.append(DeadRange(begin, end, Finding.BYTES, defect))
 
     def _lose_one(self, begin: int, end: int, defect: RecordDefect) -> None:
         """Names one lost message, or keeps it where nothing but the CRC of its body is wrong."""
@@ -92,7 +92,7 @@ class _EntrySurveyor:
         if self._keep and defect == RecordDefect.BODY_CRC and record is not None:
             self._kept.append((begin, end))
         else:
-            self._gaps.append(Gap(begin, end, Finding.RECORD, defect, record))
+            self._gaps.append(DeadRange(begin, end, Finding.RECORD, defect, record))
 
     def _damaged_record(self, begin: int, end: int) -> RecordRef | None:
         """Returns what the record in a damaged entry says of itself, if its frame is sound."""
@@ -113,14 +113,14 @@ class _EntrySurveyor:
         if zeros > position:
             magic, size = self._magic_and_size(position)
             if magic == BLANK_MAGIC or size == self._segment.end - position:
-                self._gaps.append(Gap(position, self._limit, Finding.BLANK, defect))
+                self._gaps.append(DeadRange(position, self._limit, Finding.BLANK, defect))
                 return self._limit, ChainEnd.DEFECT
             blank = self._closing_blank(position, zeros)
             zeros = self._lose_tail(position, zeros if blank is None else blank, size, defect)
             if blank is not None:
                 return blank, ChainEnd.BLANK
         if zeros < self._limit:
-            self._gaps.append(Gap(zeros, self._limit, Finding.ZEROS, defect))
+            self._gaps.append(DeadRange(zeros, self._limit, Finding.ZEROS, defect))
         return self._limit, ChainEnd.DEFECT
 
     def _closing_blank(self, begin: int, zeros: int) -> int | None:
@@ -146,7 +146,7 @@ class _EntrySurveyor:
             stale, position, zeros = next(self._certified(end), None), end, max(zeros, end)
         first = zeros if stale is None else min(stale[0], zeros)
         if first > position:
-            self._gaps.append(Gap(position, first, Finding.BYTES, defect))
+            self._gaps.append(DeadRange(position, first, Finding.BYTES, defect))
         if zeros > first:
-            self._gaps.append(Gap(first, zeros, Finding.STALE, defect))
+            self._gaps.append(DeadRange(first, zeros, Finding.STALE, defect))
         return zeros

@@ -71,7 +71,7 @@ def latest_time(times: Sequence[int], after: int | None) -> int:
     return max(time for time in times if time <= bound)
 
 
-class Witness:
+class SurvivorJudge:
     """Judges records by what is proven so far; learns from each piece of chain that is accepted."""
 
     def __init__(self, near: Neighbours) -> None:
@@ -82,10 +82,10 @@ class Witness:
         self.room = near.room
         self._learned = Comparison()
 
-    def copy(self) -> Witness:
+    def copy(self) -> SurvivorJudge:
         """Returns a witness that knows the same, to learn what may have to be forgotten."""
         near = Neighbours(self._ends, self._firsts, self._before, self._after, room=self.room, whole=self._whole)
-        return Witness(near)
+        return SurvivorJudge(near)
 
     def is_older(self, block: RecordBlock) -> bool:
         """Returns whether every record of a block is older than what is proven before it, or takes a used place."""

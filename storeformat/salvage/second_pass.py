@@ -30,19 +30,21 @@ from storeformat.record.decode import RecordBlock
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, foreign_bytes
 from storeformat.salvage.queue_offsets import Queue, claims_of
 
-Range = tuple[int, int]
+OffsetRange = tuple[int, int]
+Rows = list[tuple[RecordRef, int]]
+"""Records, and where each ends."""
 Reader = Callable[[int, int], Iterable[RecordBlock]]
 """Reads the chain from an offset up to another one."""
 
 MOST_ROWS = 20_000
 """Records that are looked at twice in one segment: damage leaves few in doubt, a whole older log is none of this one.
 """
-_WITNESSES = 2
+_NEAREST = 2
 _TIMES = 3
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _SurvivingPiece:
     """A piece of chain that survived: of some queues the first and the last two queue offsets, its times, and how many
     bytes in it are foreign records, under which messages may be lost.
     """
@@ -56,9 +58,14 @@ class _Stretch:
     foreign: int
 
 
-def look_again(
-    read: Reader, near: Neighbours, begin: int, limit: int, pieces: Sequence[Range], rejected: Sequence[Range]
-) -> list[Range]:
+def find_survivors(
+    read: Reader,
+    near: Neighbours,
+    begin: int,
+    limit: int,
+    pieces: Sequence[OffsetRange],
+    rejected: Sequence[OffsetRange],
+) -> list[OffsetRange]:
     """Returns the survivors in rejected chains of a segment of which [begin, limit) was surveyed, its BLANK aside.
 
     ``pieces`` survived in order; a rejected chain reaches up to where it met a proven one.
@@ -67,21 +74,23 @@ def look_again(
     queues = {queue for rows in chains for row, _ in rows if (queue := _queue(row)) is not None}
     if not queues:
         return []
-    stretches = [_stretch(read, piece, queues) for piece in pieces]
-    found: list[Range] = []
+    survivors = [_surviving_piece(read, piece, queues) for piece in pieces]
+    found: list[OffsetRange] = []
     for rows in chains:
-        fitting = _Place(near, begin, limit, stretches, rows[0][0].offset, rows[-1][1]).fitting(rows)
+        fitting = _Surroundings(near, begin, limit, survivors, rows[0][0].offset, rows[-1][1]).fitting(rows)
         if 2 * sum(fitting) <= len(fitting):
             continue
         runs = _joined([(row.offset, end) for (row, end), fits in zip(rows, fitting, strict=True) if fits])
         found += runs
-        stretches = sorted([*stretches, *(_stretch(read, run, queues) for run in runs)], key=lambda item: item.begin)
+        survivors = sorted(
+            [*survivors, *(_surviving_piece(read, run, queues) for run in runs)], key=lambda item: item.begin
+        )
     return found
 
 
-def _joined(ranges: Sequence[Range]) -> list[Range]:
+def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Returns ranges that are in order, those that touch made one."""
-    joined: list[Range] = []
+    joined: list[OffsetRange] = []
     for begin, end in ranges:
         if joined and joined[-1][1] == begin:
             joined[-1] = joined[-1][0], end
@@ -90,7 +99,7 @@ def _joined(ranges: Sequence[Range]) -> list[Range]:
     return joined
 
 
-def _chains(read: Reader, pieces: Sequence[Range], rejected: Sequence[Range]) -> Iterator[list[tuple[RecordRef, int]]]:
+def _chains(read: Reader, pieces: Sequence[OffsetRange], rejected: Sequence[OffsetRange]) -> Iterator[Rows]:
     """Yields the records of each rejected chain and where they end; not of one that reaches into what survived."""
     starts = [begin for begin, _ in pieces]
     room = MOST_ROWS
@@ -114,7 +123,7 @@ def _queue(row: RecordRef) -> Queue | None:
     return (row.topic, row.queue_id) if row.queued else None
 
 
-def _stretch(read: Reader, piece: Range, queues: set[Queue]) -> _Stretch:
+def _surviving_piece(read: Reader, piece: OffsetRange, queues: set[Queue]) -> _SurvivingPiece:
     firsts: dict[Queue, list[int]] = {}
     lasts: dict[Queue, list[int]] = {}
     first_times: list[int] = []
@@ -130,22 +139,22 @@ def _stretch(read: Reader, piece: Range, queues: set[Queue]) -> _Stretch:
         for queue, begin, size in zip(claims.queues, begins, sizes, strict=True):
             if queue in queues:
                 known, end = firsts.setdefault(queue, []), begin + size
-                known += numbers[begin:end][: _WITNESSES - len(known)]
-                recent = [] if size >= _WITNESSES else lasts.get(queue, [])
-                lasts[queue] = [*recent, *numbers[max(begin, end - _WITNESSES) : end]][-_WITNESSES:]
-    return _Stretch(*piece, firsts, lasts, first_times, last_times, foreign)
+                known += numbers[begin:end][: _NEAREST - len(known)]
+                recent = [] if size >= _NEAREST else lasts.get(queue, [])
+                lasts[queue] = [*recent, *numbers[max(begin, end - _NEAREST) : end]][-_NEAREST:]
+    return _SurvivingPiece(*piece, firsts, lasts, first_times, last_times, foreign)
 
 
-class _Place:
+class _Surroundings:
     """What survived on both sides of the bytes [begin, end), where a rejected chain lies."""
 
     def __init__(
-        self, near: Neighbours, start: int, limit: int, stretches: Sequence[_Stretch], begin: int, end: int
+        self, near: Neighbours, start: int, limit: int, survivors: Sequence[_SurvivingPiece], begin: int, end: int
     ) -> None:
         self._near, self._start, self._limit = near, start, limit
         self._begin, self._end = begin, end
-        self._left = [item for item in stretches if item.end <= begin][::-1]
-        self._right = [item for item in stretches if item.begin >= end]
+        self._left = [item for item in survivors if item.end <= begin][::-1]
+        self._right = [item for item in survivors if item.begin >= end]
         before = [time for item in self._left[:_TIMES] for time in item.last_times[::-1]]
         after = [time for item in self._right[:_TIMES] for time in item.first_times]
         self._earliest = min(_without_jumps(before[:_TIMES] or [near.before]), default=None)
@@ -167,7 +176,7 @@ class _Place:
             else:
                 fits = fits and self._keeps(queue, row.queue_offset, lost, self._end - end)
                 if fits:
-                    self._before[queue] = [(row.queue_offset, -lost), *self._before[queue]][:_WITNESSES]
+                    self._before[queue] = [(row.queue_offset, -lost), *self._before[queue]][:_NEAREST]
             lost += 0 if fits else end - row.offset
             fitting.append(fits)
         return fitting
@@ -179,8 +188,8 @@ class _Place:
     def _keeps(self, queue: Queue, number: int, lost_before: int, lost_after: int) -> bool:
         """Returns whether a queue keeps a place for a record, with so many lost bytes of its chain on either side."""
         if queue not in self._before:
-            self._before[queue] = list(islice(self._numbers_before(queue), _WITNESSES))
-            self._after[queue] = list(islice(self._numbers_after(queue), _WITNESSES))
+            self._before[queue] = list(islice(self._numbers_before(queue), _NEAREST))
+            self._after[queue] = list(islice(self._numbers_after(queue), _NEAREST))
         before = [(other, room + lost_before) for other, room in self._before[queue]]
         after = [(other, room + lost_after) for other, room in self._after[queue]]
         goes_on = [
@@ -218,7 +227,7 @@ def _is_room(one: int, other: int, room: int, skipped: int = 0) -> bool:
 
 def _believed(witnesses: Sequence[tuple[int, int]], *, backwards: bool = False) -> Sequence[tuple[int, int]]:
     """Returns the nearest of two witnesses, and the other one if they contradict each other."""
-    if len(witnesses) < _WITNESSES:
+    if len(witnesses) < _NEAREST:
         return witnesses
     (one, near), (other, far) = witnesses
     agree = _is_room(other, one, far - near) if backwards else _is_room(one, other, far - near)

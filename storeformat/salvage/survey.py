@@ -31,9 +31,9 @@ from storeformat.log.framing import ChainEnd, EntryNumber, find_records, judge_h
 from storeformat.log.record_ref import RecordRef, first_record_ref
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, decode
-from storeformat.salvage.evidence import Neighbours, Witness
+from storeformat.salvage.evidence import Neighbours, SurvivorJudge
 from storeformat.salvage.record_extent import Follower, Frame, claimed_size, judge_frame, parts_end
-from storeformat.salvage.second_pass import look_again
+from storeformat.salvage.second_pass import find_survivors
 
 SURVEY_BLOCK = 1 << 20
 """Bytes read at a time: many places are looked at, few bytes at each."""
@@ -46,7 +46,7 @@ class Finding(Enum):
     """What a range is that holds no survivor."""
 
     RECORD = "record"
-    """One record whose length is proven; ``Gap.record`` says which message it was, if its head is sound."""
+    """One record whose length is proven; ``DeadRange.record`` says which message it was, if its head is sound."""
     BYTES = "bytes"
     """Bytes in which at least one record lay."""
     UNFINISHED = "unfinished"
@@ -62,8 +62,8 @@ class Finding(Enum):
 
 
 @dataclass(frozen=True)
-class Gap:
-    """Bytes [begin, end) that hold no survivor."""
+class DeadRange:
+    """Bytes [begin, end) in which no record survived."""
 
     begin: int
     end: int
@@ -97,7 +97,7 @@ class Survey:
     pieces: tuple[tuple[int, int], ...]
     kept: tuple[tuple[int, int], ...]
     blank: tuple[int, int] | None
-    gaps: tuple[Gap, ...]
+    gaps: tuple[DeadRange, ...]
 
 
 def survey(window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False) -> Survey:
@@ -124,10 +124,10 @@ class _Surveyor:
         self._window, self._ahead, self._rules = window, window.another(), rules
         self._broken, self._segment, self._limit = broken, broken.segment, broken.limit
         self._keep = keep_crc_failures
-        self._witness = Witness(broken.neighbours)
+        self._judge = SurvivorJudge(broken.neighbours)
         self._pieces: list[tuple[int, int]] = []
         self._kept: list[tuple[int, int]] = []
-        self._gaps: list[Gap] = []
+        self._gaps: list[DeadRange] = []
         self._seen: list[Int64s] = []
         """Where records of rejected chains begin, block by block: each is judged once."""
         self._doubtful: list[tuple[int, int]] = []
@@ -146,7 +146,7 @@ class _Surveyor:
         blank = (piece.end, self._segment.end) if piece.ended == ChainEnd.BLANK else None
         near, start = self._broken.neighbours, self._broken.start
         end = self._limit if blank is None else blank[0]
-        found = look_again(self._read, near, start, end, self._pieces, self._doubtful)
+        found = find_survivors(self._read, near, start, end, self._pieces, self._doubtful)
         pieces = tuple(sorted([*self._pieces, *found]))
         return Survey(self._broken, pieces, tuple(self._kept), blank, tuple(_carved(self._gaps, found)))
 
@@ -161,7 +161,7 @@ class _Surveyor:
         ):
             frame = frame.refuted()  # no topic and no properties hold a record: this one ends before it
         record = self._damaged_record(position, frame.size) if frame.size is not None and frame.certified else None
-        if record is not None and self._witness.is_of_an_older_life(record.store_timestamp):
+        if record is not None and self._judge.is_of_an_older_life(record.store_timestamp):
             frame, record = Frame(None, 0), None  # of a page of an older log, which may end anywhere in this record
         if frame.size is not None and not self._leads_into_another_life(position + frame.size):
             end = position + frame.size
@@ -205,7 +205,7 @@ class _Surveyor:
         if self._window.find_certificate(position, position + 1) is None:
             return False
         block = next(iter(self._chain(position)), None)
-        return block is not None and not self._witness.may_be_of_this_life(block)
+        return block is not None and not self._judge.may_be_of_this_life(block)
 
     def _keeps(self, position: int, end: int) -> bool:
         """Keeps the record at [position, end) if nothing but the CRC of its body is wrong."""
@@ -214,7 +214,7 @@ class _Surveyor:
         if fault is not None or block.foreign.any():
             return False
         self._kept.append((position, end))
-        self._witness.learn(block)
+        self._judge.learn(block)
         return True
 
     def _damaged_record(self, position: int, size: int) -> RecordRef | None:
@@ -227,7 +227,7 @@ class _Surveyor:
         """Returns the chain from a place that is proven."""
         walk = self._chain(start)
         for block in walk:
-            self._witness.learn(block)
+            self._judge.learn(block)
         return _Piece(start, walk.position, walk.ended, walk.defect)
 
     def _chain(self, start: int) -> ChainWalk:
@@ -238,12 +238,12 @@ class _Surveyor:
 
     def _search(self, position: int, defect: RecordDefect, frame: Frame) -> _Piece | None:
         """Returns the next piece that its neighbours do not contradict; all before it is lost."""
-        known_room = self._witness.room
+        known_room = self._judge.room
         strict_below = position if frame.body_end else position + max(frame.hints, default=0)
-        rejected: list[Gap] = []
+        rejected: list[DeadRange] = []
         self._seen.clear()
         for found in self._certificates(position + max(frame.body_end, 1)):
-            self._witness.room = known_room + found - position
+            self._judge.room = known_room + found - position
             piece = self._try(found, strict_below)
             if isinstance(piece, _Piece):
                 if piece.start > found:
@@ -278,32 +278,32 @@ class _Surveyor:
                 places = places[offsets[np.searchsorted(offsets[:-1], places)] != places]
         return places
 
-    def _try(self, found: int, strict_below: int) -> _Piece | Gap:
+    def _try(self, found: int, strict_below: int) -> _Piece | DeadRange:
         """Returns the survivors of the chain from a certified record, or that it has none."""
         walk = self._chain(found)
-        trial: Witness | None = None
+        trial: SurvivorJudge | None = None
         start, older = found, True
-        room = self._witness.room
+        room = self._judge.room
         for block in walk:
             self._seen.append(block.offsets)
             if trial is not None:
                 trial.learn(block)
                 continue
-            older = older and self._witness.is_older(block)
-            self._witness.room = room + int(block.offsets[0]) - found
-            hit = self._witness.first_survivor(block, strict_below)
+            older = older and self._judge.is_older(block)
+            self._judge.room = room + int(block.offsets[0]) - found
+            hit = self._judge.first_survivor(block, strict_below)
             if hit is not None:
                 start = int(block.offsets[hit])
-                self._witness.room = room + start - found
-                trial = self._witness.copy()
+                self._judge.room = room + start - found
+                trial = self._judge.copy()
                 trial.learn(block.take(slice(hit, None)))
         end = max(walk.position, found + 1)
         if trial is None:
-            return Gap(found, end, Finding.STALE if older else Finding.AMBIGUOUS, RecordDefect.OK)
+            return DeadRange(found, end, Finding.STALE if older else Finding.AMBIGUOUS, RecordDefect.OK)
         is_meant = walk.ended != ChainEnd.DEFECT or self._is_meant(walk.position, walk.defect)
         if (not is_meant and not trial.fits) or (walk.ended == ChainEnd.DEFECT and trial.contradicts):
-            return Gap(found, end, Finding.AMBIGUOUS, RecordDefect.OK)
-        self._witness = trial
+            return DeadRange(found, end, Finding.AMBIGUOUS, RecordDefect.OK)
+        self._judge = trial
         return _Piece(start, walk.position, walk.ended, walk.defect)
 
     def _is_meant(self, position: int, defect: RecordDefect) -> bool:
@@ -323,11 +323,11 @@ class _Surveyor:
     def _lose(
         self, begin: int, end: int, finding: Finding, defect: RecordDefect, record: RecordRef | None = None
     ) -> None:
-        self._gaps.append(Gap(begin, end, finding, defect, record))
+        self._gaps.append(DeadRange(begin, end, finding, defect, record))
         if finding == Finding.RECORD:
-            self._witness.room += end - begin
+            self._judge.room += end - begin
 
-    def _lose_around(self, begin: int, end: int, defect: RecordDefect, rejected: list[Gap]) -> None:
+    def _lose_around(self, begin: int, end: int, defect: RecordDefect, rejected: list[DeadRange]) -> None:
         """Everything in [begin, end) is lost; what nobody could decide on is named."""
         for gap in rejected:
             if gap.finding == Finding.AMBIGUOUS and begin < gap.end and gap.begin < end:
@@ -339,7 +339,7 @@ class _Surveyor:
         if begin < end:
             self._lose(begin, end, Finding.BYTES, defect)
 
-    def _lose_rest(self, position: int, defect: RecordDefect, frame: Frame, rejected: list[Gap]) -> None:
+    def _lose_rest(self, position: int, defect: RecordDefect, frame: Frame, rejected: list[DeadRange]) -> None:
         """Everything up to the limit is lost, or never was there."""
         if frame.is_blank:
             self._lose(position, self._limit, Finding.BLANK, defect)
@@ -375,7 +375,7 @@ class _Surveyor:
         return end is None or end > written  # else it is whole, and its size is damaged
 
 
-def _carved(gaps: Sequence[Gap], pieces: Sequence[tuple[int, int]]) -> Iterator[Gap]:
+def _carved(gaps: Sequence[DeadRange], pieces: Sequence[tuple[int, int]]) -> Iterator[DeadRange]:
     """Yields the gaps without the pieces that were found in them."""
     for gap in gaps:
         begin = gap.begin

@@ -14,7 +14,7 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, RecordBlock
-from storeformat.salvage.evidence import CLOCK_SLACK, Evidence, Neighbours, Witness, _Rows
+from storeformat.salvage.evidence import CLOCK_SLACK, Evidence, Neighbours, SurvivorJudge, _Rows
 from storeformat.salvage.queue_offsets import Queue
 
 MOST = (1 << 63) - 1
@@ -130,7 +130,7 @@ def queue_a(*numbers: int) -> list[Claim]:
     blocks=[[Claim((b"A", queue_id), number, 1) for queue_id, number in ((1, 0), (65_537, 0), (1, 1))]],
 )
 def test_a_block_teaches_what_its_records_teach_one_by_one(near: Neighbours, blocks: list[list[Claim]]) -> None:
-    witness, model = Witness(near), RecordByRecord(near)
+    witness, model = SurvivorJudge(near), RecordByRecord(near)
     for claims in blocks:
         witness.learn(a_block(claims))
         model.learn(claims)
@@ -146,14 +146,14 @@ def test_a_block_teaches_what_its_records_teach_one_by_one(near: Neighbours, blo
 @example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(4, 0))
 @example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(4, 5))
 def test_a_block_is_older_if_each_of_its_records_is(near: Neighbours, claims: list[Claim]) -> None:
-    assert Witness(near).is_older(a_block(claims)) == RecordByRecord(near).is_older(claims)
+    assert SurvivorJudge(near).is_older(a_block(claims)) == RecordByRecord(near).is_older(claims)
 
 
 @given(near=NEIGHBOURS, claims=st.lists(CLAIMS, min_size=1, max_size=12))
 @example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(0, 1))
 @example(near=Neighbours({(b"A", 0): 5}, {(b"A", 0): 9}, before=2, after=3), claims=queue_a(5))
 def test_what_is_judged_is_all_of_which_there_may_be_evidence(near: Neighbours, claims: list[Claim]) -> None:
-    witness, block = Witness(near), a_block(claims)
+    witness, block = SurvivorJudge(near), a_block(claims)
     rows = _Rows(block)
     of_some_evidence = [row for row in range(len(block)) if witness._judge(rows, row) != Evidence.NONE]
     assert set(of_some_evidence) <= set(witness._candidates(block))

@@ -16,7 +16,7 @@ from storeformat.record.decode import DecodeRules
 from storeformat.salvage import second_pass
 from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.queue_offsets import Queue
-from storeformat.salvage.second_pass import look_again
+from storeformat.salvage.second_pass import find_survivors
 
 SIZE = 8192
 HOUR = 3600 * 1000
@@ -84,7 +84,7 @@ def fitting(*items: Seen | int, near: Neighbours | None = None, start: int = 0) 
     pieces, rejected = (
         [(begin, end) for is_piece, begin, end in chains if is_piece == wanted] for wanted in (True, False)
     )
-    found = look_again(reader(log), near or Neighbours(), start, log.end_offset, pieces, rejected)
+    found = find_survivors(reader(log), near or Neighbours(), start, log.end_offset, pieces, rejected)
     assert all(one[1] < other[0] for one, other in pairwise(found)), "those that touch are one"
     assert {at for begin, end in found for at in range(begin, end, RECORD)} <= set(places)
     return [number for number, at in enumerate(places) if any(begin <= at < end for begin, end in found)]
@@ -241,6 +241,6 @@ def test_a_chain_that_reaches_into_what_survived_stays_out() -> None:
     inner = log.segments[0].index(b"lead") + 4
     near = Neighbours(whole=True)
     for chain in ((0, end), (begin, end)):
-        assert look_again(reader(log), near, 0, end, [], [chain]) == [chain]
-        assert look_again(reader(log), near, 0, end, [(inner, inner + RECORD)], [chain]) == []
-    assert look_again(reader(log), near, 0, end, [], [(1, end)]) == [], "no record begins there"
+        assert find_survivors(reader(log), near, 0, end, [], [chain]) == [chain]
+        assert find_survivors(reader(log), near, 0, end, [(inner, inner + RECORD)], [chain]) == []
+    assert find_survivors(reader(log), near, 0, end, [], [(1, end)]) == [], "no record begins there"

@@ -15,9 +15,9 @@ from storeformat.log.chain_walk import ChainWalk, chain_from
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules, RecordBlock
-from storeformat.salvage.evidence import Neighbours, Witness
+from storeformat.salvage.evidence import Neighbours, SurvivorJudge
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
-from storeformat.salvage.second_pass import _stretch
+from storeformat.salvage.second_pass import _surviving_piece
 from storeformat.salvage.survey import Broken, Finding, Survey, survey
 
 SIZE = 8192
@@ -148,10 +148,10 @@ def test_a_record_of_a_rejected_chain_is_judged_once(monkeypatch: pytest.MonkeyP
     log, records = a_log()
     judged: list[int] = []
 
-    def none_survives(_: Witness, block: RecordBlock, strict_below: int) -> None:
+    def none_survives(_: SurvivorJudge, block: RecordBlock, strict_below: int) -> None:
         judged.extend(block.offsets.tolist())
 
-    monkeypatch.setattr(Witness, "first_survivor", none_survives)
+    monkeypatch.setattr(SurvivorJudge, "first_survivor", none_survives)
     look_behind(without(log.segments[0], records[4], records[7]))
     assert judged == [placed.offset for placed in (*records[5:7], *records[8:])]
 
@@ -292,7 +292,7 @@ def test_what_a_stretch_holds_of_a_queue_does_not_depend_on_blocks(block_size: i
     def read(begin: int, end: int) -> ChainWalk:
         return chain_from(window, begin, RULES, stop=end, block_size=block_size)
 
-    found = _stretch(read, piece, {(b"T", queue) for queue in (0, 1, 2, 4)})
+    found = _surviving_piece(read, piece, {(b"T", queue) for queue in (0, 1, 2, 4)})
     assert found.firsts == {(b"T", 0): [0, 1], (b"T", 1): [0, 1], (b"T", 2): [0]}
     assert found.lasts == {(b"T", 0): [2, 3], (b"T", 1): [2, 3], (b"T", 2): [0]}
     times = [placed.message.store_timestamp for placed in records]
