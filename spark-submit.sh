@@ -45,15 +45,21 @@ if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/
 fi
 
 # A Python to set up with: the one that is named, else the first that fits.
-python=
-for candidate in ${ROCKETMQ_STORE_SPARK_PYTHON:+"$ROCKETMQ_STORE_SPARK_PYTHON"} \
-    ${ROCKETMQ_STORE_SPARK_PYTHON:-python3 python3.13 python3.12 python3.11 python3.10 python3.14 python}; do
-    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1; then
-        python=$candidate
-        break
-    fi
-done
-[ -n "$python" ] || unavailable "Python 3.10 to 3.14 is needed${ROCKETMQ_STORE_SPARK_PYTHON:+, $ROCKETMQ_STORE_SPARK_PYTHON is none}; install it, or name it in ROCKETMQ_STORE_SPARK_PYTHON"
+fits() {
+    "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1
+}
+python=${ROCKETMQ_STORE_SPARK_PYTHON:-}
+if [ -n "$python" ]; then
+    fits "$python" || unavailable "Python 3.10 to 3.14 is needed; ROCKETMQ_STORE_SPARK_PYTHON names $python"
+else
+    for candidate in python3 python3.13 python3.12 python3.11 python3.10 python3.14 python; do
+        if fits "$candidate"; then
+            python=$candidate
+            break
+        fi
+    done
+    [ -n "$python" ] || unavailable "Python 3.10 to 3.14 is needed; install it, or name it in ROCKETMQ_STORE_SPARK_PYTHON"
+fi
 
 # Help and a wrong command line need no Java and no set-up.
 for argument in "$@"; do

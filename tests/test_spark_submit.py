@@ -104,6 +104,24 @@ class TestWithoutSetUp:
         assert done.returncode == 69
         assert done.stderr.startswith("error: Python 3.10 to 3.14 is needed")
 
+    def test_a_named_python_that_does_not_fit_is_not_replaced(
+        self, start: Start, checkout: Path, tmp_path: Path
+    ) -> None:
+        old = executable(tmp_path / "old one" / "python", "#!/bin/sh\nexit 1\n")
+        done = start("demo", ROCKETMQ_STORE_SPARK_PYTHON=str(old))
+        assert done.returncode == 69
+        assert done.stderr == f"error: Python 3.10 to 3.14 is needed; ROCKETMQ_STORE_SPARK_PYTHON names {old}\n"
+        assert not (checkout / ".venv").exists()
+
+    @pytest.mark.parametrize("arguments", [["--from", "x"], ["--form", "x"], ["--from"], ["x"]])
+    def test_what_setup_takes(self, start: Start, checkout: Path, arguments: list[str]) -> None:
+        done = start("--setup", *arguments)
+        if arguments == ["--from", "x"]:
+            assert done.returncode == 69
+            assert "No such file" in done.stderr
+        else:
+            assert (done.returncode, done.stderr) == (64, "error: --setup takes nothing, or --from FILE\n")
+
 
 class TestWhenReady:
     def test_the_job_gets_its_arguments_as_they_are(self, start: Start, ready: Path, checkout: Path) -> None:
