@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -167,10 +166,12 @@ def refuse_directory_of_others(path: str, base: str) -> None:
         )  # fmt: skip
 
 
-def replace_file(path: str, data: bytes, base: str | None) -> None:
+def replace_file(path: str, data: bytes, base: str) -> None:
     """Gives a file these bytes: after a crash it holds the old ones or the new ones, on disk when this returns."""
-    draft = f".{uuid.uuid4().hex}.draft"
-    with files.writing(path), parent(path, (base,) if base else ()) as (above, name):
+    with files.writing(path), parent(path, (base,)) as (above, name):
+        draft = f"{name}.draft"
+        with suppress(FileNotFoundError):  # a killed run left it
+            os.unlink(draft, dir_fd=above)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(draft, flags, 0o644, dir_fd=above), "wb") as file:

@@ -234,7 +234,7 @@ def durable_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         steps.extend(("sync", path) for path in paths)
         sync_all(paths)
 
-    def noted_state(path: str, data: bytes, base: str | None) -> None:
+    def noted_state(path: str, data: bytes, base: str) -> None:
         steps.append(("state", json.loads(data)["state"]))
         replace_file(path, data, base)
 
