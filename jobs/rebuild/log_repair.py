@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from jobs.log.log_scan import LogReading
 from jobs.log.verified_chain import time_before
 from storeformat.log.segments import Segment, segment_with
-from storeformat.salvage.repair import Patch, crc_patch, fill_range, join_ranges
+from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
 from storeformat.storage import files, locations
 
 _CHUNK = 8 << 20
@@ -38,10 +38,23 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
             yield segment, patch
     for item in reading.kept:
         segment = segment_with(reading.segments, item.begin)
-        record = bytearray(item.end - item.begin)
-        with files.RangeReader(segment.path) as reader:
-            reader.read_into(item.begin - segment.base, memoryview(record))
-        yield segment, crc_patch(bytes(record), item.begin)
+        yield segment, crc_patch(_read(segment, item.begin, item.end - item.begin), item.begin)
+    for stray in reading.losses.strays:
+        if stray.home is None:
+            continue
+        segment = segment_with(reading.segments, stray.offset)
+        size = int.from_bytes(_read(segment, stray.offset, 4), "big")
+        topic, queue_id, queue_offset = stray.home
+        record = _read(segment, stray.offset, size)
+        for patch in home_patches(record, stray.offset, topic.encode(), queue_id, queue_offset):
+            yield segment, patch
+
+
+def _read(segment: Segment, offset: int, size: int) -> bytes:
+    data = bytearray(size)
+    with files.RangeReader(segment.path) as reader:
+        reader.read_into(offset - segment.base, memoryview(data))
+    return bytes(data)
 
 
 def _copy(segment: Segment, target: str, patches: list[Patch]) -> None:

@@ -15,7 +15,7 @@ from jobs.log.restored_log import Restored, restored
 from jobs.log.store_log import counting_task, read_log
 from jobs.rebuild.log_repair import repair_log
 from jobs.spark.runner import LocalRunner
-from storeformat.errors import NotAStore, Refused
+from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused
 
 SIZE = 4096
 
@@ -191,8 +191,24 @@ def test_a_longer_replica_is_told_and_not_taken(log: LogBuilder, tmp_path: Path)
 
 
 def test_a_replica_must_be_there(log: LogBuilder, tmp_path: Path) -> None:
-    from storeformat.errors import MissingInput
 
     root = written(log, tmp_path / "root")
     with pytest.raises(MissingInput, match="replica"):
         whole(root, tmp_path / "work", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("field", ["queue id", "queue offset", "topic"])
+def test_repair_log_gives_a_record_that_came_home_its_place(tmp_path: Path, field: str) -> None:
+    log = LogBuilder(SIZE)
+    for number in range(30):
+        log.message(Message("Topic", number % 2, body=b"x" * number))
+    log.settle()
+    root, stray = written(log, tmp_path / "root"), log.records[9]
+    at, data = {"queue id": (12, b"\0\0\0\7"), "queue offset": (20, b"\0" * 8), "topic": (89 + 9, b"Uopic")}[field]
+    spoil(root, stray.offset + at, data)
+    with pytest.raises(DamagedLog):
+        whole(root, tmp_path / "work")
+    found, reading = whole(root, tmp_path / "work", on_damage="salvage")
+    assert reading.is_damaged
+    (name,) = repair_log(reading, str(tmp_path / "repaired"), found.made)
+    assert (tmp_path / "repaired" / name).read_bytes() == log.segments[0]
