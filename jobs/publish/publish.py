@@ -16,6 +16,7 @@ from jobs.config import PublishOptions
 from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from jobs.reporting import Report, Reporter, size_text
+from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, files, locations, mounts, outputs
 from storeformat.store import swap, swap_journal
@@ -55,6 +56,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         else:
             fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
             report = _publish(root, fetched, source, options, reporter)
+    if not options.dry_run:  # the lock is given back: to ask about it would drop it
+        report |= start_facts(root, settings=[("storePathCommitLog", path) for path in options.commitlog[:1]])
     report["seconds"] = round(time.monotonic() - begun, 3)
     return report
 

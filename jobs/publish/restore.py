@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from jobs.config import RestoreOptions
 from jobs.publish import backups
 from jobs.reporting import Report, Reporter
+from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations
 from storeformat.store import swap, swap_journal
@@ -25,6 +26,8 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
     root = backups.local_root(options.store)
     with backups.stopped_store(root, dry_run=options.dry_run):
         report = _restore(root, options, reporter)
+    if not options.dry_run:
+        report |= start_facts(root)
     report["seconds"] = round(time.monotonic() - begun, 3)
     return report
 

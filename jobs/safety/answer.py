@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from jobs.safety import configuration, files_and_space, offsets, queues_and_log, retention, timers_and_epochs
 from jobs.safety.evidence import Evidence, gather
 from jobs.safety.reason import Answer, Reason, answer_of
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.start_settings import StartSettings, read_settings
+from storeformat.errors import StoreFormatError
 
 Rule = Callable[[Evidence], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (
@@ -37,6 +39,16 @@ RULES: tuple[Rule, ...] = (
 def judge(evidence: Evidence) -> Answer:
     """Returns the answer for what was gathered."""
     return answer_of([reason for rule in RULES for reason in rule(evidence)])
+
+
+def start_facts(
+    root: str, broker_conf: str | None = None, settings: Sequence[tuple[str, str]] = (), version: str | None = None
+) -> dict[str, Any]:
+    """Returns the answer as fields for the report of another job; where it cannot be had, it says why."""
+    try:
+        return judge(gather(root, read_settings(broker_conf, tuple(settings)), version)).facts()
+    except StoreFormatError as error:
+        return {"answer": f"not known: {error}", "reasons": []}
 
 
 def safe_to_start(root: str, settings: StartSettings, version: str | None = None) -> Answer:

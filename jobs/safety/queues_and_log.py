@@ -236,8 +236,10 @@ def _common_size(sizes: list[int]) -> int:
 
 def _queue_file_size(evidence: Evidence, *, batch: bool) -> int:
     """Returns the length that broker.conf gives to queue files, 0 where it gives none."""
-    if not evidence.settings.told:
+    settings = evidence.settings
+    name, default = (
+        ("mapperFileSizeBatchConsumeQueue", 300_000 * 46) if batch else ("mappedFileSizeConsumeQueue", 300_000 * 20)
+    )
+    if not settings.told and name not in settings.given:
         return 0
-    if batch:
-        return evidence.settings.number("mapperFileSizeBatchConsumeQueue", 300_000 * 46)
-    return -(-evidence.settings.number("mappedFileSizeConsumeQueue", 300_000 * 20) // 20) * 20
+    return settings.number(name, default) if batch else -(-settings.number(name, default) // 20) * 20

@@ -16,6 +16,7 @@ from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
 from jobs.log.restored_log import Restored, restored
 from jobs.rebuild.staging import staging_beside
 from jobs.reporting import Report, Reporter
+from jobs.safety.answer import start_facts
 from jobs.safety.retention import retention_notes
 from jobs.safety.start_settings import read_settings
 from jobs.spark import session
@@ -50,7 +51,9 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         verified = compare_store(options, whole.store, staging, runner)
     for note in (*whole.notes, *verified.reading.notes):
         reporter.note(note)
-    return report_of(store, verified, time.monotonic() - begun, whole)
+    report = report_of(store, verified, time.monotonic() - begun, whole)
+    report |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
+    return report
 
 
 def report_of(store: OpenedStore, verified: Verified, seconds: float, whole: Restored | None = None) -> Report:

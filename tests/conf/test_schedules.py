@@ -1,0 +1,55 @@
+"""Units and cron lines: systemd takes them, and the commands in them are right."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs.cli.command_line import JOBS, parse
+from jobs.spark import launch
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+SCRIPT = "/opt/rocketmq-store-spark/spark-submit.sh"
+
+
+def commands() -> list[str]:
+    """Everything from the script's name on, in all of the files."""
+    files = [*sorted((CONF / "systemd").iterdir()), CONF / "crontab.example"]
+    lines = (line for path in files for line in path.read_text().splitlines() if not line.startswith("#"))
+    return [line.split(SCRIPT, 1)[1].split(">>")[0] for line in lines if SCRIPT in line]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_are_right(command: str) -> None:
+    options, words = launch.split_command_line(shlex.split(command), JOBS)
+    assert parse(words, JOBS)[0] in ("load", "preflight")
+    assert options in ([], ["--master", "local[2]"])
+
+
+def test_all_are_tried() -> None:
+    assert len(commands()) == 3
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    """Programs and users of another machine are put in place of those that are not here."""
+    for path in (CONF / "systemd").iterdir():
+        text = path.read_text().replace(SCRIPT, "/bin/true").replace("User=rocketmq\n", "")
+        (tmp_path / path.name).write_text(text)
+    broker = tmp_path / "rocketmq-broker.service"
+    broker.write_text("[Service]\nExecStart=/bin/true\n")
+    drop_in = tmp_path / "rocketmq-broker.service.d"
+    drop_in.mkdir()
+    (tmp_path / "rocketmq-broker-preflight.conf").rename(drop_in / "preflight.conf")
+    units = [
+        str(tmp_path / name) for name in ("rocketmq-load.service", "rocketmq-load.timer", "rocketmq-broker.service")
+    ]
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units], check=False, capture_output=True, text=True, timeout=60
+    )
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "rocketmq" in line]
+    assert (done.returncode, said) == (0, []), done.stderr
