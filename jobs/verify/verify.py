@@ -33,7 +33,8 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     options = narrow_to_queues(options)
     store = open_store(options, needs_index_sizes="index" in options.only, restores=True)
     refuse_rocksdb_queues(store, options.only, "judged")
-    if not is_live(locations.join(store.root, LOCK)):
+    live = is_live(locations.join(store.root, LOCK))
+    if not live:
         settings = read_settings(options.broker_conf, options.settings)
         store = replace(store, notes=(*store.notes, *retention_notes(store.segments, settings)))
     for note in store.notes:
@@ -52,7 +53,8 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     for note in (*whole.notes, *verified.reading.notes):
         reporter.note(note)
     report = report_of(store, verified, time.monotonic() - begun, whole)
-    report |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
+    if not live:
+        report |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
     return report
 
 

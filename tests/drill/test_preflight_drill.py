@@ -32,7 +32,7 @@ pytestmark = pytest.mark.broker
 SENT, MORE, TIMED, AHEAD = 40, 12, 3, 20
 READ = {"command": "consume", "group": "readers", "topic": "Normal", "messages": 0, "to_the_end": True}
 SEND_MORE: Mapping[str, Any] = {"command": "send", "round": "two", "create": [], "counts": {"normal": MORE}}
-ENDS = re.compile(r"(?<=[{,])(\d+):(\d+)")
+ENDS = re.compile(r"(?<=[{,\s])(\d+):(\d+)")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Story:
 
 def offsets_of_group(text: str, more: int) -> str:
     """consumerOffset.json with every offset of the group so much higher."""
-    at = text.index('"Normal@readers"')
+    at = text.index('"Normal@readers"', text.index('"offsetTable"'))
     end = text.index("}", at)
     return text[:at] + ENDS.sub(lambda found: f"{found[1]}:{int(found[2]) + more}", text[at:end]) + text[end:]
 

@@ -24,7 +24,7 @@ from jobs.safety.start_settings import StartSettings
 
 pytestmark = pytest.mark.realstore
 
-SEGMENT, QUEUE_FILE = 16_384, 400
+SEGMENT, QUEUE_FILE = 65_536, 400
 SETTINGS = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "maxHashSlotNum": 100,
             "maxIndexNum": 400, "messageIndexEnable": True}  # fmt: skip
 UNIT = struct.Struct(">qiq")
@@ -215,7 +215,7 @@ class Story:
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
     release: str = request.param
     scratch, judge = tmp_path_factory.mktemp(release.replace(".", "-")), RealStore(release)
-    (written,) = judge.write(scratch / "written", 1, seed=77_000, settings=SETTINGS, messages=250)
+    (written,) = judge.write(scratch / "written", 1, seed=77_000, settings=SETTINGS, messages=600)
     shutil.copytree(written.root, scratch / "asked")
     (asked,) = judge.open([scratch / "asked"])
     facts = Facts(written.root, served(asked), written.end_offset)
