@@ -34,6 +34,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)' "$@"
 """
 
 _made: list[Path] = []
+_owner = os.getpid()
 _given: dict[str, str] = {}
 
 
@@ -61,8 +62,10 @@ def is_private(path: str) -> bool:
 
 
 def remove_private_directories() -> None:
-    """Removes what ``private_directories`` made; Spark must have ended, or be about to."""
-    while _made:
+    """Removes what ``private_directories`` made; Spark must have ended, or be about to. A process that was forked from
+    this one removes nothing.
+    """
+    while _made and os.getpid() == _owner:
         shutil.rmtree(_made.pop(), ignore_errors=True)
 
 

@@ -75,6 +75,19 @@ def test_nobody_else_enters_the_directory_of_shuffled_rows(spark: SparkSession) 
     assert [path for path in Path(directory).rglob("*") if path.is_file()], "it has files of the shuffle"
 
 
+def test_a_forked_process_leaves_the_directories_to_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_made", [])  # those of the tests' own session stay
+    [directory] = isolation.private_directories({"spark.local.dir": str(tmp_path)})
+    child = os.fork()
+    if child == 0:
+        isolation.remove_private_directories()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert directory.is_dir()
+    isolation.remove_private_directories()
+    assert not directory.exists()
+
+
 class TestWorkingDirectory:
     """Modules of the standard library, numpy and our own, planted where somebody starts a job."""
 

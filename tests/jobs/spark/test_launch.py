@@ -138,7 +138,8 @@ class TestLaunch:
         confs = launch.values_of(self.submitted("--conf", "spark.authenticate=false"), "--conf")
         assert [conf for conf in confs if "authenticate" in conf] == ["spark.authenticate=false"]
 
-    def test_its_files_lie_in_a_directory_of_its_own(self, tmp_path: Path) -> None:
+    def test_its_files_lie_in_a_directory_of_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(isolation, "_made", [])  # those of the tests' own session stay
         words = self.submitted("--conf", f"spark.local.dir={tmp_path}/one,{tmp_path}/two")
         *_, last = [conf for conf in launch.values_of(words, "--conf") if conf.startswith("spark.local.dir=")]
         directories = [Path(one) for one in last.partition("=")[2].split(",")]
