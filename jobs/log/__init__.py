@@ -9,5 +9,6 @@
 ``stale_segments``  segments that begin with an older log
 ``queue_runs``      what the queues are made of
 ``stray_records``   records in a wrong place of a queue
+``earlier_life``    a log that runs on into records of an earlier life of its file
 ``losses``          which messages are lost, bounded by ``damaged_bytes``
 """

@@ -157,9 +157,10 @@ def _report(
     repaired: list[str],
     runner: MeteringRunner,
     seconds: float,
-    whole: Restored,
+    whole: Restored | None = None,
 ) -> Report:
     reading = built.reading
+    whole = whole or Restored(store)
     counted = _counted(built)
     queue_notes = counted.pop("queue_notes", [])
     large = size_note(counted.get("disk_bytes", 0), reading.end - reading.begin)

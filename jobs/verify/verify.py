@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.config import VerifyOptions, narrow_to_queues
+from jobs.log.earlier_life import earlier_life_note
 from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
 from jobs.log.restored_log import Restored, restored
 from jobs.rebuild.staging import staging_beside
@@ -50,6 +51,8 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         runner = SparkRunner(context)
         whole = restored(store, options, runner, locations.join(staging, "log"), refuses=False)
         verified = compare_store(options, whole.store, staging, runner)
+    if (earlier := earlier_life_note(verified.reading)) is not None:
+        verified.verdicts.note(earlier)
     for note in (*whole.notes, *verified.reading.notes):
         reporter.note(note)
     report = report_of(store, verified, time.monotonic() - begun, whole)
