@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyarrow import fs as pafs
 
-from storeformat.errors import DependencyMissing, NotAStore
+from storeformat.errors import DependencyMissing, NotAStore, WriteFailed
 from storeformat.storage import extents, files
 
 
@@ -106,3 +106,24 @@ def test_nothing_is_asked_for_at_the_end_of_an_object(hdfs: Any, monkeypatch: py
     assert extents.stray_byte("hdfs://node:8020/object", 3) is None
     with files.RangeReader("hdfs://node:8020/object") as reader:
         reader.read_into(3, memoryview(bytearray()))
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_directory_that_was_no_object_is_removed(left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google's storage ends the removal of a directory with an error if nobody ever made an object of its name."""
+
+    class NoDirectories:
+        def get_file_info(self, asked: Any) -> Any:
+            if isinstance(asked, pafs.FileSelector):
+                return [pafs.FileInfo("bucket/out/a", pafs.FileType.File, size=1)] if left else []
+            return pafs.FileInfo(asked, pafs.FileType.Directory)
+
+        def delete_dir(self, path: str) -> None:
+            raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(files, "_client", lambda uri: (NoDirectories(), "bucket"))
+    if left:
+        with pytest.raises(WriteFailed):
+            files.remove_tree("gs://bucket/out")
+    else:
+        files.remove_tree("gs://bucket/out")
