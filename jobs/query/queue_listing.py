@@ -1,15 +1,15 @@
 """``query list``: the messages of a topic queue by queue, in the order of each queue, with bounded memory.
 
-A queue's units are read some thousands at a time; their records are read in windows of the log that hold neighbours
-together, decoded with their checksums, and put back into the order of the units.
+A queue's units are read some thousands at a time; their records are gathered from the log, neighbours together, decoded
+with their checksums, and put back into the order of the units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,8 @@ from storeformat.record.pending import HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, P
 from storeformat.storage import files
 from udfs.table.rows import RowRules, record_batch
 
-_WINDOW = 8 << 20
-_NEAR = 64 << 10
+_NEAR = 4 << 10
 """Bytes between two records that are rather read than skipped."""
-_ROWS = "row"
 
 
 @dataclass
@@ -107,19 +105,12 @@ class Listing:
     def _records(self, units: QueueUnits, rules: RowRules) -> pa.Table:
         """Returns the records of some units in the order of the units, those stored in the time that is asked for."""
         order = np.argsort(units.offsets, kind="stable")
-        batches, rows = [], []
-        for segment, part in self._windows(units.offsets[order], units.sizes[order]):
-            chosen = order[part]
-            block, found = self._read(segment, units.offsets[chosen], units.sizes[chosen])
-            times = block.heads.store_timestamp
-            keep = ~block.foreign & (times >= self.options.begin) & (times <= self.options.end)
-            self.lost_units += len(chosen) - int((~block.foreign).sum())
-            batches.append(record_batch(block.take(np.flatnonzero(keep)), rules))
-            rows.append(chosen[found][keep])
-        if not batches:
-            return pa.Table.from_batches([], pa.schema([]))
-        table = pa.Table.from_batches(batches).combine_chunks()
-        table = table.take(pa.array(np.argsort(np.concatenate(rows), kind="stable")))
+        block, found = self._read(units.offsets[order], units.sizes[order])
+        self.lost_units += len(order) - len(found)
+        times = block.heads.store_timestamp
+        keep = np.flatnonzero((times >= self.options.begin) & (times <= self.options.end))
+        batch = record_batch(_Gathered(**vars(block.take(keep))), rules)
+        table = pa.Table.from_batches([batch]).take(pa.array(np.argsort(order[found[keep]], kind="stable")))
         return _with_plain_bodies(table) if "body" in table.column_names else table
 
     def _windows(self, offsets: Int64s, sizes: Int64s) -> Iterator[tuple[Segment, Int64s]]:
@@ -128,48 +119,59 @@ class Listing:
         numbers: list[int] = []
         segment: Segment | None = None
         for number, (offset, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
-            last = numbers[-1] if numbers else -1
-            near = last >= 0 and offset - int(offsets[last] + sizes[last]) <= _NEAR
-            fits = bool(numbers) and offset + size - int(offsets[numbers[0]]) <= _WINDOW
-            if segment is not None and not (near and fits and offset + size <= segment.end):
+            near = bool(numbers) and offset - int(offsets[numbers[-1]] + sizes[numbers[-1]]) <= _NEAR
+            if segment is not None and not (near and offset + size <= segment.end):
                 yield segment, np.array(numbers, np.int64)
                 numbers, segment = [], None
             if segment is None:
                 segment = segment_at(segments, offset)
                 if segment is None or offset + size > segment.end:
-                    segment, self.lost_units = None, self.lost_units + 1
+                    segment = None
                     continue
             numbers.append(number)
         if segment is not None:
             yield segment, np.array(numbers, np.int64)
 
-    def _read(self, segment: Segment, offsets: Int64s, sizes: Int64s) -> tuple[RecordBlock, Int64s]:
-        """Returns the records at these ascending offsets that are sound, and which of them those are."""
-        begin = int(offsets[0])
-        length = int((offsets + sizes).max()) - begin
-        data = bytearray(length + PADDING)
-        with files.RangeReader(segment.path) as reader:
-            reader.read_into(begin - segment.base, memoryview(data)[:length])
+    def _read(self, offsets: Int64s, sizes: Int64s) -> tuple[RecordBlock, Int64s]:
+        """Returns the records at these ascending offsets that are sound and of the size that is told, gathered into one
+        buffer; and which of them those are.
+        """
+        windows = list(self._windows(offsets, sizes))
+        lengths = [int((offsets[part] + sizes[part]).max() - offsets[part[0]]) for _, part in windows]
+        data = bytearray(sum(lengths) + PADDING)
+        positions = np.full(len(offsets), -1, np.int64)
+        at = 0
+        with ExitStack() as stack:
+            readers: dict[str, files.RangeReader] = {}
+            for (segment, part), length in zip(windows, lengths, strict=True):
+                if segment.path not in readers:
+                    readers[segment.path] = stack.enter_context(files.RangeReader(segment.path))
+                begin = int(offsets[part[0]])
+                readers[segment.path].read_into(begin - segment.base, memoryview(data)[at : at + length])
+                positions[part] = offsets[part] - begin + at
+                at += length
         buffer = np.frombuffer(data, np.uint8)
-        positions = offsets - begin
-        told = [int.from_bytes(data[at : at + 4], "big", signed=True) for at in positions.tolist()]
-        candidates = np.flatnonzero(np.array(told, np.int64) == sizes)
-        found: list[Int64s] = []
-        blocks: list[RecordBlock] = []
-        rules = self.offline.store.decode_rules()
-        while len(candidates):
-            block, fault = decode(buffer, begin, positions[candidates], rules)
-            blocks.append(block)
-            found.append(candidates[: len(block)])
-            candidates = candidates[len(block) + 1 :] if fault is not None else candidates[:0]
-        if not blocks:
-            return decode(buffer, begin, positions[:0], rules)[0], np.zeros(0, np.int64)
-        rows = np.concatenate(found)
-        return (blocks[0], rows) if len(blocks) == 1 else (_sound(buffer, begin, positions[rows], rules), rows)
+        left = np.flatnonzero(positions >= 0)
+        told = buffer[positions[left, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
+        left = left[told == sizes[left]]
+        rules, found = self.offline.store.decode_rules(), left[:0]
+        while len(left):
+            block, fault = decode(buffer, 0, positions[left], rules)
+            found = np.append(found, left[: len(block)])
+            left = left[len(block) + 1 :] if fault is not None else left[:0]
+        block, _ = decode(buffer, 0, positions[found], replace(rules, check_crc=False))
+        here = block.heads.physical_offset == offsets[found]
+        heads = block.heads._replace(defect=np.zeros_like(block.heads.defect))
+        return replace(block, heads=heads).take(here), found[here]
 
 
-def _sound(buffer: Any, begin: int, positions: Int64s, rules: Any) -> RecordBlock:
-    return decode(buffer, begin, positions, rules)[0]
+@dataclass(frozen=True)
+class _Gathered(RecordBlock):
+    """Records from many places of the log; that each lies where its PHYSICALOFFSET says was checked."""
+
+    @property
+    def offsets(self) -> Int64s:
+        return self.heads.physical_offset
 
 
 def _with_plain_bodies(table: pa.Table) -> pa.Table:
