@@ -251,7 +251,7 @@ class Trial:
         its own queue misses: both lie between the neighbours there.
         """
         ((base, data),) = changed.items()
-        now = data[damaged - base : damaged - base + 200]
+        now = data[damaged - base : self.truth[damaged].end - base]
         claim = (_topic(now)[1:], *struct.unpack_from(">i4xq", now, 12))
         own = self.in_queue[_queue(self.truth[damaged])]
         at = next(number for number, placed in enumerate(own) if placed.offset == damaged)
