@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
-from storeformat.storage import locations
+from storeformat.storage import hdfs, locations
 
 MOST_BYTES = (1 << 31) - 1
 """No file that is read whole is larger: a broker maps its files with an int length."""
 
 _COPY_CHUNK = 8 << 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -64,40 +62,8 @@ def _resolve(path: str) -> tuple[Any, str]:
 def _client(uri: str) -> tuple[Any, str]:
     """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
     if uri.startswith("hdfs://"):
-        return _hdfs_client(uri), "/"
+        return hdfs.client(uri), "/"
     return pafs.FileSystem.from_uri(uri)
-
-
-def _hdfs_client(uri: str) -> Any:
-    """Returns a client of HDFS: hdfs-native, which needs no Java, else pyarrow's where Hadoop is installed; without
-    libhdfs or a class path that one ends the process.
-    """
-    try:
-        from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415  (an extra)
-    except ImportError as error:
-        if not {"HADOOP_HOME", "ARROW_LIBHDFS_DIR"} & os.environ.keys() or "CLASSPATH" not in os.environ:
-            raise DependencyMissing(
-                "no client for HDFS is installed", path=uri,
-                advice="install the extra hdfs (hdfs-native), or set HADOOP_HOME and CLASSPATH",
-            ) from error  # fmt: skip
-        return pafs.FileSystem.from_uri(uri)[0]
-
-    class DatedHdfs(HdfsFileSystem):  # type: ignore[misc, unused-ignore]
-        """With the time of last change under the name that pyarrow looks for."""
-
-        def info(self, path: str, **more: Any) -> dict[str, Any]:
-            return _dated(super().info(path, **more))
-
-        def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
-            found = super().ls(path, detail=True, **more)
-            return [_dated(item) for item in found] if detail else [item["name"] for item in found]
-
-    host, _, port = uri.removeprefix("hdfs://").partition("?")[0].partition(":")
-    return pafs.PyFileSystem(pafs.FSSpecHandler(DatedHdfs(host or None, int(port) if port else None)))
-
-
-def _dated(item: dict[str, Any]) -> dict[str, Any]:
-    return {**item, "mtime": _EPOCH + timedelta(milliseconds=item["modification_time"])}
 
 
 def first_line(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from pyarrow import fs as pafs
 
 from storeformat.errors import DependencyMissing, NotAStore, WriteFailed
 from storeformat.storage import extents, files
+from storeformat.storage import hdfs as hdfs_client
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     in_memory = pytest.importorskip("fsspec.implementations.memory")
     memory = in_memory.MemoryFileSystem(skip_instance_cache=True)
     memory.store.clear()
-    monkeypatch.setattr(files, "_hdfs_client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
+    monkeypatch.setattr(hdfs_client, "client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
     files._client.cache_clear()
     yield memory
     files._client.cache_clear()

@@ -1,0 +1,45 @@
+"""A client of HDFS for pyarrow."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pyarrow import fs as pafs
+
+from storeformat.errors import DependencyMissing
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def client(uri: str) -> Any:
+    """Returns a client of HDFS: hdfs-native, which needs no Java, else pyarrow's where Hadoop is installed; without
+    libhdfs or a class path that one ends the process.
+    """
+    try:
+        from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        if not {"HADOOP_HOME", "ARROW_LIBHDFS_DIR"} & os.environ.keys() or "CLASSPATH" not in os.environ:
+            raise DependencyMissing(
+                "no client for HDFS is installed", path=uri,
+                advice="install the extra hdfs (hdfs-native), or set HADOOP_HOME and CLASSPATH",
+            ) from error  # fmt: skip
+        return pafs.FileSystem.from_uri(uri)[0]
+
+    class DatedHdfs(HdfsFileSystem):  # type: ignore[misc, unused-ignore]
+        """With the time of last change under the name that pyarrow looks for."""
+
+        def info(self, path: str, **more: Any) -> dict[str, Any]:
+            return _dated(super().info(path, **more))
+
+        def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
+            found = super().ls(path, detail=True, **more)
+            return [_dated(item) for item in found] if detail else [item["name"] for item in found]
+
+    host, _, port = uri.removeprefix("hdfs://").partition("?")[0].partition(":")
+    return pafs.PyFileSystem(pafs.FSSpecHandler(DatedHdfs(host or None, int(port) if port else None)))
+
+
+def _dated(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "mtime": _EPOCH + timedelta(milliseconds=item["modification_time"])}
