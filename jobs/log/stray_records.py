@@ -144,13 +144,15 @@ class _Search:
                 if is_single and expected > 0 and (following == expected or expected <= following <= first):
                     self._suspect(block, is_stray=True)
                     continue
+            is_twin = first == expected - 1 and last >= 0 and first > 0
+            if is_twin:  # two records claim one place: either may be stray
+                self._suspect(last, from_end=True)
             if first != expected and following is None and is_single and expected > 0:
                 if first == 0 and not self._is_created_anew(block):
                     self._suspect(block, right_number=expected)
                     continue
                 self._suspect(block)
-            elif first == expected - 1 and last >= 0 and first > 0:  # two records claim one place: either may be stray
-                self._suspect(last, from_end=True)
+            elif is_twin:
                 self._suspect(block)
             if first > expected:
                 before = int(blocks.first_offsets[block])

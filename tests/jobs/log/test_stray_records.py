@@ -74,15 +74,16 @@ def test_a_record_with_a_damaged_queue_id_comes_home(claimed: int) -> None:
     }  # fmt: skip
 
 
-def test_a_record_that_takes_just_the_next_place_of_another_queue_comes_home() -> None:
-    """The record of queue 1 lies just before the one whose place it claims in queue 0."""
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_record_that_takes_just_the_next_place_of_another_queue_comes_home(more: int) -> None:
+    """The record of queue 1 lies just before the one whose place it claims in queue 0, the last one there or not."""
     log = LogBuilder(SIZE)
-    for queue in (0, 0, 1, 1, 1, 1, 0, 0, 1):
+    for queue in (0, 0, 1, 1, 1, 1, *[0] * more, 1):
         log.message(Message("Topic", queue, body=b"x"))
     stray, twin = log.records[4], log.records[6]
     assert stray.message.queue_offset == twin.message.queue_offset == 2
     reading = read(log, "salvage", queue_id(stray, 0))
-    assert units(reading) == {0: [0, 1, 2, 3], 1: [0, 1, 2, 3, 4]}
+    assert units(reading) == {0: list(range(2 + more)), 1: [0, 1, 2, 3, 4]}
     assert [item.offset for item in reading.losses.strays] == [stray.offset]
 
 
