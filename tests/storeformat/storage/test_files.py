@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from pyarrow import fs as pafs
 
-from storeformat.errors import DependencyMissing, NotAStore, WriteFailed
+from storeformat.errors import NotAStore, WriteFailed
 from storeformat.storage import extents, files
 from storeformat.storage import hdfs as hdfs_client
 
@@ -62,26 +61,6 @@ def test_a_path_of_hdfs_begins_at_the_root(hdfs: Any) -> None:
     assert files.list_directory("hdfs://node:8020/nowhere") is None
     files.remove_tree("hdfs://node:8020/store")
     assert not files.exists("hdfs://node:8020/store")
-
-
-def test_hdfs_without_a_client_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow's own would end the process where it finds no class path."""
-    monkeypatch.setitem(sys.modules, "hdfs_native.fsspec", None)
-    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "CLASSPATH"):
-        monkeypatch.delenv(name, raising=False)
-    files._client.cache_clear()
-    with pytest.raises(DependencyMissing, match="no client for HDFS") as caught:
-        files.exists("hdfs://node:8020/store")
-    assert caught.value.exit_code == 69
-
-
-def test_the_client_of_hdfs_has_times_of_last_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    native = pytest.importorskip("hdfs_native.fsspec")
-    status = {"name": "/d/f", "size": 3, "type": "file", "modification_time": 1_700_000_000_123}
-    monkeypatch.setattr(native.HdfsFileSystem, "info", lambda self, path, **more: status)
-    files._client.cache_clear()
-    assert files.modified_at("hdfs://127.0.0.1:1/d/f") == 1_700_000_000_123
-    files._client.cache_clear()
 
 
 # -------------------------------------------------------------------------------------------------------------- Google

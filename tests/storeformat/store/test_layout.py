@@ -1,0 +1,53 @@
+"""Settings of a store: names as in broker.conf, values that a broker could use, names of files."""
+
+from __future__ import annotations
+
+import pytest
+
+from storeformat.errors import WrongSettings
+from storeformat.store.layout import StoreLayout, apply_settings, broker_name, file_name, is_file_name
+
+
+def test_settings_go_by_the_names_of_broker_conf() -> None:
+    given = {"mappedFileSizeCommitLog": "65536", "messageIndexEnable": "False", "enableDLegerCommitLog": "true"}
+    layout = apply_settings(StoreLayout(), given, strict=True)
+    assert layout.mapped_file_size_commit_log == 65_536
+    assert (layout.message_index_enable, layout.enable_d_leger_commit_log) == (False, True)
+    assert layout.settings()["mappedFileSizeCommitLog"] == 65_536
+    assert (
+        apply_settings(layout, {name: str(value) for name, value in layout.settings().items()}, strict=True) == layout
+    )
+    assert broker_name("store_path_d_ledger_commit_log") == "storePathDLedgerCommitLog"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mappedFileSizeCommitLog", "0"),
+        ("mappedFileSizeCommitLog", str(1 << 31)),
+        ("mappedFileSizeCommitLog", "1g"),
+        ("maxIndexNum", "1"),
+        ("messageIndexEnable", "yes"),
+        ("messageDelayLevel", "soon"),
+        ("maxHashSlotNum", str((1 << 31) - 1)),
+    ],
+)
+def test_a_value_that_no_broker_could_use_is_refused(name: str, value: str) -> None:
+    with pytest.raises(WrongSettings):
+        apply_settings(StoreLayout(), {name: value}, strict=False)
+
+
+def test_a_queue_file_has_whole_units() -> None:
+    layout = apply_settings(StoreLayout(), {"mappedFileSizeConsumeQueue": "1001"}, strict=True)
+    assert layout.consume_queue_file_size == 1020
+    assert StoreLayout().consume_queue_file_size == 6_000_000
+    assert StoreLayout().index_file_size == 40 + 5_000_000 * 4 + 20_000_000 * 20
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("0" * 20, True), ("0" * 19, False), ("0" * 21, False), ("0" * 19 + "a", False), ("٠" * 20, False)],
+)
+def test_a_file_is_named_by_its_offset(name: str, is_one: bool) -> None:
+    assert is_file_name(name) == is_one
+    assert file_name(1 << 30) == "00000000001073741824"
