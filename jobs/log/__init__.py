@@ -6,6 +6,7 @@
 ``log_scan``        scans splits, proves the chain, accounts for every byte
 ``verified_chain``  what the chain proves
 ``damage``          what a broken chain means, and what survived
+``defects``         why bytes are no record, in words
 ``stale_segments``  segments that begin with an older log
 ``queue_runs``      what the queues are made of
 ``stray_records``   records in a wrong place of a queue
