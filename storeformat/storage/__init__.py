@@ -1,7 +1,16 @@
 """Bytes in and out: the only package that opens, lists, moves or removes files.
 
-``locations`` names files and directories; ``files`` opens them; ``extents`` says how far a file holds data; ``outputs``
-are places for something new. The others are about local directories alone: ``durable`` changes them so that a crash
-cannot tear them, ``local_copies`` reads and copies many files, ``mounts`` says what no rename reaches, ``owners`` who
-owns what, and ``broker_lock`` whether a broker runs.
+================  ====================================================================================
+``locations``     names of files and directories, local or not
+``files``         opens, lists, writes and removes what they name; ``hdfs`` is a client of its own
+``extents``       how far a file holds data, and its content
+``outputs``       places for something new
+----------------  ------------------------------------------------------------------------------------
+``local_status``  what a local file system says of files; ``local_files`` writes one whole
+``local_copies``  reads and copies many local files at a time
+``mounts``        what no rename reaches
+``beneath``       names below a directory of another user: no link is followed, and who gets what
+``durable``       changes that a crash cannot tear
+``broker_lock``   whether a broker runs
+================  ====================================================================================
 """

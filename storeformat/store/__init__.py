@@ -3,6 +3,6 @@
 ``layout`` has sizes and names; ``broker_rules`` what releases do; ``checkpoint`` and ``topic_config`` are files;
 ``log_directories`` says where the log is, ``segment_files`` finds its segments there; ``queue_directories`` and
 ``queue_store`` say where the queues are; ``store_signs`` is what a store's own files show of its settings,
-``delay_levels`` what its queues show of one; ``not_rebuilt`` names what a rebuild leaves out; ``swap_journal``
-replaces artefacts, all or nothing.
+``delay_levels`` what its queues show of one; ``not_rebuilt`` names what a rebuild leaves out; ``swap``
+replaces artefacts, all or nothing, and ``swap_journal`` says how far.
 """
