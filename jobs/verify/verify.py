@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import replace
 from typing import Any
 
 from jobs.config import VerifyOptions, narrow_to_queues
@@ -18,8 +17,6 @@ from jobs.log.restored_log import Restored, restored
 from jobs.rebuild.staging import staging_beside
 from jobs.reporting import Report, Reporter
 from jobs.safety.answer import start_facts
-from jobs.safety.retention import retention_notes
-from jobs.safety.start_settings import read_settings
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
 from jobs.verify.compare_store import Verified, compare_store
@@ -35,9 +32,6 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     store = open_store(options, needs_index_sizes="index" in options.only, restores=True)
     refuse_rocksdb_queues(store, options.only, "judged")
     live = is_live(locations.join(store.root, LOCK))
-    if not live:
-        settings = read_settings(options.broker_conf, options.settings)
-        store = replace(store, notes=(*store.notes, *retention_notes(store.segments, settings)))
     for note in store.notes:
         reporter.note(note)
     size = sum(segment.size for segment in store.segments)
