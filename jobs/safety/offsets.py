@@ -21,7 +21,7 @@ def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
     """
     queue, tail = evidence.queues.get(key), evidence.tail
     end = 0 if queue is None else queue.end
-    if queue is not None and tail.end and queue.end_offset > tail.end and not queue.ends_in_pre_blank:
+    if queue is not None and evidence.log.segments and queue.end_offset > tail.end and not queue.ends_in_pre_blank:
         end = min(end, queue_ends.offset_at(queue, tail.end))
     if key in tail.keys:
         rows = np.flatnonzero(tail.key_of == tail.keys.index(key))

@@ -121,7 +121,12 @@ def units_beyond_log(evidence: Evidence) -> Iterator[Reason]:
     that never reached the disk, or a copy that is shorter.
     """
     end = evidence.tail.end
-    if evidence.rocksdb_queues or evidence.log.of_group or not end or evidence.tail.goes_on_at is not None:
+    if (
+        evidence.rocksdb_queues
+        or evidence.log.of_group
+        or not evidence.log.segments
+        or evidence.tail.goes_on_at is not None
+    ):
         return
     beyond = [queue for queue in evidence.queues.values() if queue.end_offset > end and not queue.ends_in_pre_blank]
     if beyond:

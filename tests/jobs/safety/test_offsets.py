@@ -67,3 +67,9 @@ def test_delay_offsets_are_set_back_since_4_9_2(store: StoreToStart) -> None:
     assert not store.only_reason("delay_offset_beyond_queue").unsafe
     store.version = "4.8"
     assert store.only_reason("delay_offset_beyond_queue").unsafe
+
+
+def test_a_log_of_zeros_takes_all_units(store: StoreToStart) -> None:
+    for path in (store.root / "commitlog").iterdir():
+        path.write_bytes(bytes(4096))
+    assert {reason.expected for reason in store.reasons(BEYOND)} == {"at most 0"}

@@ -56,6 +56,7 @@ class Trial:
             (str(topic), queue): self.random.randint(0, end) for (topic, queue), end in self.log.queue_offsets.items()
         }
         self.forgotten = self.torn_twice = False
+        self.untouched = True
         self.expired = 0
         self.write_offsets()
         for kind in chosen:
@@ -133,11 +134,12 @@ class Trial:
             self.forgotten = name != "delayOffset.json"
             if name == "consumerOffset.json":
                 self.offsets = {}
+        self.untouched = name != "consumerOffset.json"
 
     def commit(self) -> None:
-        for key in list(self.offsets):
-            self.offsets[key] += self.random.choice([0, 0, 1, 30])
-        if self.store.config("consumerOffset.json").exists():
+        if self.untouched:
+            for key in list(self.offsets):
+                self.offsets[key] += self.random.choice([0, 0, 1, 30])
             self.write_offsets()
 
     def expire(self) -> None:
