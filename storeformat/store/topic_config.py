@@ -1,8 +1,7 @@
 """``config/topics.json``: what it says of a store's queues, and the same file made again from the log alone.
 
-fastjson writes it: JSON, except that integer keys of maps are not quoted. A topic whose attributes say
-``queue.type=BatchCQ`` has its queues in ``batchconsumequeue/``; a broker does not start with queues of a topic in the
-wrong place (ConsumeQueueStore#queueTypeShouldBe), so the directories say the same.
+A topic whose attributes say ``queue.type=BatchCQ`` has its queues in ``batchconsumequeue/``; a broker does not start
+with queues of a topic in the wrong place (ConsumeQueueStore#queueTypeShouldBe), so the directories say the same.
 
 A broker keeps queues of topics that it has no configuration of, but tells nobody of them. The log proves how many
 queues a topic had, and that they are batch queues; the rest is what a new topic gets:
@@ -16,7 +15,7 @@ field                                value
 ``order, topicFilterType, ...``      those of a new topic
 ===================================  ===================================================================
 
-Mirrors TopicConfigManager#encode and TopicConfig (4.6 to 5.5); integer keys, which fastjson writes bare, do not occur.
+Mirrors TopicConfigManager#encode and TopicConfig (4.6 to 5.5).
 Entries that a store still has stay as they are. Left out are the topics that a broker makes itself when it starts
 (TopicConfigManager#init, with its own number of queues), and light queues, which are no topics.
 """
@@ -24,20 +23,19 @@ Entries that a store still has stay as they are. Left out are the topics that a 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from storeformat.errors import WrongSettings
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
+from storeformat.store import fastjson
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
 TOPICS = "config/topics.json"
 MOST_BYTES = 256 << 20
 """More than any topics.json has: a topic takes some 300 bytes."""
 
-_BARE_KEY = re.compile(r"([{,]\s*)(-?\d+)(\s*:)")
 _BATCH = "BatchCQ"
 READ_AND_WRITE = 6
 _MADE_BY_BROKER = frozenset(
@@ -48,13 +46,6 @@ _MADE_BY_BROKER = frozenset(
     )
 )  # fmt: skip
 _SYSTEM_PREFIX = "rmq_sys_"
-
-
-def parse_fastjson(text: str) -> Any:
-    """Returns what fastjson wrote, with integer keys as text; raises ValueError for what is no such JSON, and
-    RecursionError for what nests too deep.
-    """
-    return json.loads(_BARE_KEY.sub(r'\1"\2"\3', text))
 
 
 def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
@@ -78,7 +69,7 @@ def topic_configuration(root: str) -> dict[str, Any] | None:
         if not files.size_of(path):
             continue
         try:
-            found = parse_fastjson(files.read_bytes(path, MOST_BYTES).decode("utf-8", "replace"))
+            found = fastjson.parse(files.read_bytes(path, MOST_BYTES).decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue  # the broker falls back to the backup, too
         if isinstance(found, dict) and isinstance(found.get("topicConfigTable"), dict):

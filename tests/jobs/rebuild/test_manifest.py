@@ -12,7 +12,7 @@ from support.publishing import QUIET
 
 from jobs.config import ARTEFACTS
 from jobs.rebuild.manifest import Manifest, fetch, read_manifest
-from storeformat.errors import Refused
+from storeformat.errors import NotAStore, Refused
 from storeformat.storage.extents import Content
 
 ALL = tuple(ARTEFACTS)
@@ -139,3 +139,10 @@ def test_a_file_that_changed_where_it_lies_is_not_fetched(wrong: bytes, tmp_path
     assert caught.value.path == str(source / "consumequeue/T/0/0")
     assert not (target / "consumequeue/T/0/0").exists()
     assert not (target / "manifest.json").exists()
+
+
+def test_a_manifest_of_30_gigabytes_is_wrong_input(tmp_path: Path) -> None:
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(30 << 30)
+    with pytest.raises(NotAStore, match="too large"):
+        read_manifest(str(tmp_path))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
-from storeformat.store.topic_config import parse_fastjson, topics_json
+import pytest
+
+from storeformat.errors import NotAStore
+from storeformat.store import fastjson
+from storeformat.store.topic_config import find_batch_topics, topics_json
 
 QUEUES = {
     "订单": 4, "T|x": 1, "%RETRY%g": 1, "Batch": 8, "SCHEDULE_TOPIC_XXXX": 5, "RMQ_SYS_TRANS_HALF_TOPIC": 1,
@@ -43,4 +48,12 @@ def test_entries_that_are_there_stay() -> None:
 
 def test_the_file_can_be_read_as_a_broker_writes_it() -> None:
     content, _ = topics_json(QUEUES, {"Batch"}, None, timestamp=0)
-    assert parse_fastjson(content.decode()) == json.loads(content)
+    assert fastjson.parse(content.decode()) == json.loads(content)
+
+
+def test_a_topics_json_of_30_gigabytes_is_wrong_input(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    with (tmp_path / "config" / "topics.json").open("wb") as file:
+        file.truncate(30 << 30)
+    with pytest.raises(NotAStore, match="too large"):
+        find_batch_topics(str(tmp_path), [])
