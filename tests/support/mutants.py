@@ -41,9 +41,16 @@ class Score:
     killed: int
     survivors: tuple[str, ...]
     open: int
+    begun: bool = True
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.open) or not self.begun
 
     @property
     def text(self) -> str:
+        if not self.begun:
+            return f"{self.module:<50} not tried yet"
         tried = self.killed + len(self.survivors)
         share = f"{self.killed / tried:.1%}" if tried else "-"
         rest = f", {self.open} open" if self.open else ""
@@ -113,10 +120,17 @@ class Workplace:
                 return False
         return True
 
+    @property
+    def results(self) -> Path:
+        return self.directory / "mutants" / f"{self.module}.meta"
+
+    @property
+    def has_results(self) -> bool:
+        return self.results.is_file()
+
     def codes(self) -> dict[str, int | None]:
         """Returns mutmut's exit code of each mutant, None for those not tried."""
-        found = self.directory / "mutants" / f"{self.module}.meta"
-        return json.loads(found.read_text())["exit_code_by_key"] if found.is_file() else {}
+        return json.loads(self.results.read_text())["exit_code_by_key"] if self.has_results else {}
 
     def diff(self, name: str) -> str:
         """Returns a mutant as a diff."""
@@ -136,7 +150,8 @@ def score_of(module: str) -> Score:
     codes = {name: narrow.get(name) if wide.get(name) is None else wide[name] for name in narrow or wide}
     survivors = tuple(name for name, code in codes.items() if code in SURVIVED)
     waiting = sum(code is None for code in codes.values())
-    return Score(module, len(codes) - len(survivors) - waiting, survivors, waiting)
+    begun = Workplace(module).has_results or Workplace(module, wide=True).has_results
+    return Score(module, len(codes) - len(survivors) - waiting, survivors, waiting, begun)
 
 
 def try_module(module: str, deadline: float, children: int) -> Score:
@@ -227,7 +242,7 @@ def main() -> int:
         for name in () if asked.quiet else score.survivors:
             print(Workplace(module, wide=not Workplace(module).by_name).diff(name), end="\n\n", flush=True)
     totals(scores)
-    return 1 if any(score.survivors or score.open for score in scores) else 0
+    return 1 if any(score.survivors or score.unfinished for score in scores) else 0
 
 
 def totals(scores: Sequence[Score]) -> None:
@@ -238,7 +253,8 @@ def totals(scores: Sequence[Score]) -> None:
     print()
     for folder, inside in folders.items():
         whole = tuple(name for score in inside for name in score.survivors)
-        print(Score(folder, sum(s.killed for s in inside), whole, sum(s.open for s in inside)).text)
+        begun = any(score.begun for score in inside)
+        print(Score(folder, sum(s.killed for s in inside), whole, sum(s.open for s in inside), begun).text)
 
 
 if __name__ == "__main__":

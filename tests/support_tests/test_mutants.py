@@ -34,7 +34,9 @@ def know(place: Workplace, codes: dict[str, int | None]) -> None:
 def test_the_second_round_decides_where_it_came_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     module = "storeformat/x.py"
-    assert score_of(module) == mutants.Score(module, 0, (), 0)
+    assert score_of(module) == mutants.Score(module, 0, (), 0, begun=False)
+    assert score_of(module).unfinished
+    assert "not tried yet" in score_of(module).text
     know(Workplace(module), {"a": 1, "b": 0, "c": 33, "d": 0, "e": None, "f": -24})
     assert score_of(module) == mutants.Score(module, 2, ("b", "c", "d"), 1)
     know(Workplace(module, wide=True), {"a": None, "b": 1, "c": 0, "d": None, "e": None, "f": None})
