@@ -51,7 +51,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _json_escape(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f"
+    return json.dumps(found[0])[1:-1]
 
 
 def _masked(value: Any) -> Any:

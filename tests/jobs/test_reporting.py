@@ -6,6 +6,7 @@ import io
 import json
 import platform
 import re
+import signal
 import sys
 import unicodedata
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from jobs import config
 from jobs.cli import command_line
-from jobs.reporting import Report, Reporter, duration_text, failure_report, printable, size_text
+from jobs.reporting import Interrupted, Report, Reporter, duration_text, failure_report, printable, size_text
 from storeformat.errors import MissingInput
 
 HOSTILE = "x\x1b]0;PWN\x07\x1b[31my\nerror: fake\r\x7f\x9b2J\u2028\u2029\u202e\u2066\u200b\ufeff\U000e0041\udcff"
@@ -67,6 +68,12 @@ class TestPrintable:
             "%RETRY%g-1_a|b",
         ):
             assert printable(topic) == topic
+
+    @pytest.mark.parametrize(
+        ("text", "shown"), [("\x1b", "\\x1b"), ("\x9b", "\\x9b"), ("\u202e", "\\u202e"), ("\U000e0041", "\\U000e0041")]
+    )
+    def test_each_is_shown_as_python_would_write_it(self, text: str, shown: str) -> None:
+        assert printable(f"a{text}b") == f"a{shown}b"
 
     def test_a_hostile_name_forges_no_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         report = failure_report("inspect", MissingInput("cannot be read", path=HOSTILE, advice=HOSTILE))
@@ -129,6 +136,12 @@ class TestReport:
             "messages  topic a\\x1b[31mb\\x0a", "topics    x\\x07: 1", "key       \\x9b2J",
         ]  # fmt: skip
 
+    def test_text_shows_ten_of_a_list_and_a_line_of_ten_facts(self) -> None:
+        text = Report("j", names=["x"] * 10, rows=[{f"f{number}": 1 for number in range(10)}]).to_text()
+        assert text.count("x") == 10
+        assert "more" not in text
+        assert "f0 1, f1 1, " in text
+
     def test_text_shows_a_message_as_a_block(self) -> None:
         message = {f"fact_{number}": number for number in range(12)} | {
             "keys": ["a", "b"],
@@ -153,7 +166,10 @@ class TestReport:
     def test_sizes(self, count: int, text: str) -> None:
         assert size_text(count) == text
 
-    @pytest.mark.parametrize(("seconds", "text"), [(3, "3 s"), (120, "2 min"), (9000, "2.5 h")])
+    @pytest.mark.parametrize(
+        ("seconds", "text"),
+        [(3, "3 s"), (89, "89 s"), (90, "2 min"), (120, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (9000, "2.5 h")],
+    )
     def test_times(self, seconds: float, text: str) -> None:
         assert duration_text(seconds) == text
 
@@ -203,6 +219,19 @@ class TestProgress:
             reporter.note("by the way")
         line = "scan: 50%, 5 B of 10 B, 5 B/s, about 1 s left"
         assert said.getvalue() == f"{line}\r{' ' * len(line)}\rby the way\n"
+
+    def test_on_a_terminal_it_is_drawn_five_times_a_second(self) -> None:
+        said = io.StringIO()
+        said.isatty = lambda: True  # type: ignore[method-assign]
+        with Reporter(stream=said).progress("scan", 10) as progress:
+            for tick in range(20):
+                progress.update(5, now=progress.begun + tick / 8)
+        assert said.getvalue().count("scan") == 8
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_ends_with_its_own_exit_code(self, number: signal.Signals) -> None:
+        report = failure_report("rebuild", Interrupted(number))
+        assert (report.exit_code, report["error"]) == (128 + number, f"interrupted by {number.name}")
 
     def test_quiet_silences_notes_and_progress_but_no_warning(self) -> None:
         said = io.StringIO()

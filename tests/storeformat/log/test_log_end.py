@@ -8,7 +8,7 @@ import pytest
 from support.store_builder import LogBuilder
 
 from storeformat.errors import NotAStore
-from storeformat.log.log_end import check_log_end
+from storeformat.log.log_end import check_log_end, growing_log_end
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
 
@@ -87,3 +87,28 @@ def test_damage_ends_the_walk_unless_it_is_passed(tmp_path: Path) -> None:
         check_log_end(segments, log.end_offset, DecodeRules())
     assert caught.value.offset == lost.offset
     check_log_end(segments, log.end_offset, DecodeRules(), past_damage=True)
+
+
+@pytest.mark.parametrize("messages", [(0,), (2,), (2, 0), (2, 3), (2, 3, 0)])
+def test_a_growing_log_ends_after_its_last_record(tmp_path: Path, messages: tuple[int, ...]) -> None:
+    """The next segment may have been made, and not written to; a BLANK leads to it."""
+    log = LogBuilder(SIZE) if messages == (0,) else log_of(*messages)
+    segments = written(log, tmp_path)
+    segments = segments or [empty_segment(tmp_path)]
+    assert growing_log_end(segments, DecodeRules()) == log.end_offset
+
+
+def empty_segment(root: Path) -> Segment:
+    path = root / f"{0:020d}"
+    path.write_bytes(bytes(SIZE))
+    return Segment(str(path), 0, SIZE)
+
+
+@pytest.mark.parametrize("rest", [b"\xff" * 20, b"\x00" * 7 + b"\x01"])
+def test_what_lies_after_the_end_of_a_growing_log_does_not_matter(tmp_path: Path, rest: bytes) -> None:
+    log = log_of(1, 2)
+    segments, end = written(log, tmp_path), log.end_offset
+    content = bytearray(Path(segments[-1].path).read_bytes())
+    content[end - SIZE : end - SIZE + len(rest)] = rest
+    Path(segments[-1].path).write_bytes(content)
+    assert growing_log_end(segments, DecodeRules()) == end
