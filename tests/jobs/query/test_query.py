@@ -168,6 +168,18 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_lists_and_lag_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(golden.unpack("base-clean-5.3.3"))
+    export = str(tmp_path / "a.jsonl")
+    assert command_line.main(["query", "--store", root, "list", "--topic", "A", "--export", export, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["found"] == len(Path(export).read_text(encoding="utf-8").splitlines())
+    assert command_line.main(["query", "list", "--topic", "A", "--max", "2", "--store", root, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["messages"]) == 2
+    assert command_line.main(["query", "list", "--topic", "A", "--begin", str(2**60), "--store", root]) == 1
+    assert command_line.main(["query", "list", "--topic", "A", "--group", "g", "--store", root]) == 64
+    assert command_line.main(["query", "lag", "--store", root]) == 66
+
+
 @pytest.mark.parametrize(
     ("question", "hint"),
     [
