@@ -1,4 +1,4 @@
-"""The command line: ``command_line`` has the table of jobs and exit codes, ``values`` the options of each job,
-``values``
-what their texts mean.
+"""The command line: ``command_line`` has the table of jobs and the exit codes, ``arguments`` the options of each job.
+
+What the texts of options mean is in ``jobs.option_values``: the data source reads its options with it, too.
 """
