@@ -34,7 +34,7 @@ class StrayRecord:
     """A record at log offset ``offset`` that says it is message ``queue_offset`` of a queue and is none of it.
 
     ``home`` is the topic, queue id and queue offset that it belongs to, None where nothing shows it; ``next_offset`` is
-    the log offset of the first record after it that shows this.
+    the log offset of the first record after it that shows this, its own where it is the last of its queue.
     """
 
     offset: int
@@ -49,7 +49,9 @@ class StrayRecord:
         """Returns whether a broker that appends it where it says puts other messages into wrong places."""
         if self.home is None:
             return False
-        return self.home[:2] != (self.topic, self.queue_id) or self.home[2] > self.queue_offset
+        if self.home[:2] != (self.topic, self.queue_id):
+            return True
+        return self.home[2] > self.queue_offset and self.next_offset > self.offset
 
     def as_row(self) -> dict[str, object]:
         """Returns the row of the report."""
@@ -174,7 +176,8 @@ class _Search:
         blocks, runs = self._blocks, self._table.runs
         if blocks.light[block]:
             return
-        following = int(blocks.first_offsets[min(block + 1, len(blocks.keys) - 1)])
+        is_last = block + 1 == len(blocks.keys) or blocks.keys[block + 1] != blocks.keys[block]
+        following = int(blocks.first_offsets[block if is_last else block + 1])
         key, first = int(blocks.keys[block]), int(blocks.firsts[block])
         row, unit, number, place = int(blocks.starts[block]), 0, first, int(blocks.first_offsets[block])
         if from_end:

@@ -167,6 +167,14 @@ def test_stop_appends_as_a_broker_does() -> None:
     assert found == {0: WHOLE[0], 1: list(range(14)), 77: [4]}
 
 
+def test_fail_takes_a_last_message_0_for_a_topic_created_anew_as_a_broker_does() -> None:
+    log = LogBuilder(SIZE)
+    for _ in range(2):
+        log.message(Message("Topic", 0))
+        log.delete_topic("Topic")
+    assert read(log, "fail").queue_runs.plan().end.tolist() == [1]
+
+
 def test_a_topic_created_anew_is_no_stray_record() -> None:
     log = LogBuilder(SIZE)
     for number in range(16):
