@@ -234,7 +234,7 @@ def test_a_queue_that_was_not_used_since_its_topic_was_created_anew(tmp_path: Pa
     (root / "consumequeue" / "T" / "1").rename(tmp_path / "gone")
     found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
     assert found.counts == ({"missing_file": 1} if used_since else {})
-    assert any(note.startswith("T:1 is not there: its topic was deleted and created anew") for note in found.notes) != (
+    assert any(note.startswith("T:1 is missing: its topic was deleted and created again") for note in found.notes) != (
         used_since
     )
 

@@ -142,7 +142,7 @@ def test_what_looks_odd_and_is_a_record(message: Message) -> None:
 
 def test_no_broker_looks_at_the_crc_of_an_empty_body() -> None:
     """It always writes 0 there; where the log is to end as in a broker's recovery, another number is no end."""
-    record = np.frombuffer(encode_record(Message(body=b"", body_crc=77), 0), np.uint8)
+    record = np.frombuffer(encode_record(Message(body=b"", body_crc=77), 0) + bytes(PADDING), np.uint8)
     block, fault = decode(record, 0, np.zeros(1, np.int64), DecodeRules(as_broker=True))
     assert fault is None
     assert len(block) == 1

@@ -13,7 +13,7 @@ from support.store_builder import Message, encode_record
 
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
-from storeformat.kernels import Spans
+from storeformat.kernels import PADDING, Spans
 from storeformat.record import light_queues
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, decode
 from storeformat.record.light_queues import MultiDispatchRules, light_units
@@ -44,7 +44,7 @@ def block_of(drawn: list[tuple[str, int, tuple[list[str], list[str]]]]) -> Recor
             Message(topic, queue_id, queue_offset=0, store_timestamp=1, properties=properties), len(content)
         )
     wanted = (*DISPATCH_PROPERTIES, m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET)
-    buffer = np.frombuffer(content + bytes(64), np.uint8)
+    buffer = np.frombuffer(content + bytes(PADDING), np.uint8)
     block, fault = decode(buffer, 0, np.array(places, np.int64), DecodeRules(properties=wanted))
     assert fault is None
     return block
@@ -140,7 +140,7 @@ def spans_of(*texts: str) -> tuple[Bytes, Spans]:
     content = "".join(texts).encode()
     lengths = np.array([len(text) for text in texts], np.int64)
     starts = np.cumsum(lengths) - lengths
-    return np.frombuffer(content + bytes(64), np.uint8), Spans(starts, lengths.astype(np.int32))
+    return np.frombuffer(content + bytes(PADDING), np.uint8), Spans(starts, lengths.astype(np.int32))
 
 
 def test_plain_numbers_are_read_all_at_once_and_others_told_apart() -> None:
