@@ -18,6 +18,7 @@ from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN, BrokerRules, guess_version, rules_of
+from storeformat.store.config.topic_config import find_batch_topics
 from storeformat.store.layout import (
     LOCK,
     StoreLayout,
@@ -35,7 +36,6 @@ from storeformat.store.log_directories import (
 from storeformat.store.queue_store import QUEUE_STORE_SETTINGS, rocksdb_queues
 from storeformat.store.segment_files import find_segments
 from storeformat.store.store_signs import fit_to_store, release_signs
-from storeformat.store.topic_config import find_batch_topics
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, files, locations, mounts, outputs
 from storeformat.store import swap, swap_journal
+from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -33,7 +34,6 @@ from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.not_rebuilt import holds_pairs
 from storeformat.store.queue_store import rocksdb_queues
 from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
-from storeformat.store.topic_config import TOPICS, configured_batch_topics
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 

@@ -30,8 +30,8 @@ from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
 from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
+from storeformat.store.config.topic_config import TOPICS, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
-from storeformat.store.topic_config import TOPICS, topic_configuration, topics_json
 from udfs.build import (
     BuildFiles,
     BuildIndexFiles,

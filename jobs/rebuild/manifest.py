@@ -22,8 +22,8 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import durable, files, local_copies, locations
 from storeformat.storage.extents import Content, copy, read_back
 from storeformat.store.broker_rules import VERSIONS
+from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
-from storeformat.store.topic_config import TOPICS
 from udfs.file_rows import FileRows
 
 MANIFEST = "manifest.json"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
-from storeformat.store.config_files import ConfigFile, Content
+from storeformat.store.config.config_files import ConfigFile, Content
 
 _ALWAYS_THERE = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
 """What every broker writes within seconds of its first start."""

@@ -9,7 +9,7 @@ from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.errors import NotAStore
 from storeformat.storage import files
-from storeformat.store.timer_files import LOG, TIMER_CHECK, TIMER_TOPIC, WHEEL, WHEEL_SIZE
+from storeformat.store.config.timer_files import LOG, TIMER_CHECK, TIMER_TOPIC, WHEEL, WHEEL_SIZE
 
 _EPOCHS = "epochFileCheckpoint"
 _LARGEST_EPOCHS = 16 << 20

@@ -23,8 +23,8 @@ from storeformat.arrays import Int64s
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.broker_lock import is_live
+from storeformat.store.config.topic_config import topic_configuration
 from storeformat.store.layout import LOCK
-from storeformat.store.topic_config import topic_configuration
 from udfs.verify import FindRecords, RecordsAsked
 
 MOST_RECOVERED_SEGMENTS = 10

@@ -1,6 +1,7 @@
 """A store as a whole: settings, the rules of each release, and the files beside log, queues and index.
 
-``layout`` has sizes and names; ``broker_rules`` what releases do; ``checkpoint`` and ``topic_config`` are files;
+``layout`` has sizes and names, ``setting_names`` all settings of brokers; ``broker_rules`` says what releases do;
+``checkpoint`` is a file, ``config/`` a directory of files;
 ``log_directories`` says where the log is, ``segment_files`` finds its segments there; ``queue_directories`` and
 ``queue_store`` say where the queues are; ``store_signs`` is what a store's own files show of its settings,
 ``delay_levels`` what its queues show of one; ``not_rebuilt`` names what a rebuild leaves out; ``swap``

@@ -39,6 +39,7 @@ from typing import Any
 
 from storeformat.errors import Refused
 from storeformat.storage import beneath, durable, files, locations
+from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -47,7 +48,6 @@ from storeformat.store.layout import (
     CONSUME_QUEUE_EXT,
     INDEX,
 )
-from storeformat.store.topic_config import TOPICS
 
 BACKUP = "backup"
 JOURNAL = "journal.json"

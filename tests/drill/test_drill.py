@@ -48,7 +48,7 @@ from jobs.query import query
 from jobs.rebuild import build_store
 from jobs.reporting import Reporter
 from jobs.spark.runner import LocalRunner
-from storeformat.store.topic_config import topic_configuration
+from storeformat.store.config.topic_config import topic_configuration
 
 pytestmark = pytest.mark.broker
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from storeformat.errors import NotAStore
 from storeformat.storage import files, local_status, locations
-from storeformat.store import fastjson
+from storeformat.store.config import fastjson
 
 CONFIG = "config"
 BACKUP_SUFFIX = ".bak"

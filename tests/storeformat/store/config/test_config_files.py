@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from storeformat.errors import NotAStore
-from storeformat.store import config_files
-from storeformat.store.config_files import Content, TopicQueues, read_config
+from storeformat.store.config import config_files
+from storeformat.store.config.config_files import Content, TopicQueues, read_config
 
 SOUND = b'{"offsetTable":{"A@g":{0:5}}}'
 OLDER = b'{"offsetTable":{"A@g":{0:3}}}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from storeformat.store.timer_files import TimerCheck, read_timer_files
+from storeformat.store.config.timer_files import TimerCheck, read_timer_files
 
 
 def test_nothing(tmp_path: Path) -> None:

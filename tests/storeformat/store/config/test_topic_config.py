@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from storeformat.errors import NotAStore
-from storeformat.store import fastjson
-from storeformat.store.topic_config import find_batch_topics, topics_json
+from storeformat.store.config import fastjson
+from storeformat.store.config.topic_config import find_batch_topics, topics_json
 
 QUEUES = {
     "订单": 4, "T|x": 1, "%RETRY%g": 1, "Batch": 8, "SCHEDULE_TOPIC_XXXX": 5, "RMQ_SYS_TRANS_HALF_TOPIC": 1,

@@ -22,7 +22,7 @@ import struct
 from dataclasses import dataclass
 
 from storeformat.storage import files, local_status, locations
-from storeformat.store.config_files import CONFIG
+from storeformat.store.config.config_files import CONFIG
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_CHECK = "timercheck"

@@ -29,7 +29,7 @@ from typing import Any
 from storeformat.errors import WrongSettings
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
-from storeformat.store import fastjson
+from storeformat.store.config import fastjson
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
 TOPICS = "config/topics.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storeformat.store import fastjson
+from storeformat.store.config import fastjson
 
 ACCEPTED = {
     '{"offsetTable":{"t@g":{0:5,1:6\n\t\t}}}': {"offsetTable": {"t@g": {"0": 5, "1": 6}}},
