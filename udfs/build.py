@@ -229,7 +229,7 @@ def _tally_batch_units(stored: memoryview) -> Tally:
     return Tally(len(own), sum_of_offsets(own["phy_offset"]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedIndexFile:
     """One index file to make: its entries are the rows of the slices. ``previous`` is where the last entry of the file
     before lies (source and row), None for the first file.

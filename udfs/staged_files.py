@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Slices:
     """Rows of staged files, one slice after the other: slice i is ``counts[i]`` rows from row ``begins[i]`` of
     ``sources[source_of[i]]``. 32 bits are enough: a split and an output file hold fewer rows.
