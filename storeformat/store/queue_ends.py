@@ -105,10 +105,14 @@ def _end_offset(last: Structs | None) -> int:
 
 def _units(file: FileStatus, first: int, count: int, *, batch: bool) -> Structs:
     """Returns some units of a file."""
+    with files.RangeReader(file.path) as reader:
+        return _read_units(reader, first, count, batch=batch)
+
+
+def _read_units(reader: files.RangeReader, first: int, count: int, *, batch: bool) -> Structs:
     size = _unit_size(batch=batch)
     data = bytearray(count * size)
-    with files.RangeReader(file.path) as reader:
-        reader.read_into(first * size, memoryview(data))
+    reader.read_into(first * size, memoryview(data))
     return batch_consume_queue.parse_units(data) if batch else consume_queue.parse_units(data)
 
 
@@ -123,15 +127,8 @@ def _written(file: FileStatus, *, batch: bool) -> int:
 
 
 def _is_valid(reader: files.RangeReader, place: int, *, batch: bool) -> bool:
-    unit = _read_unit(reader, place, batch=batch)
+    unit = _read_units(reader, place, 1, batch=batch)
     return bool((batch_consume_queue if batch else consume_queue).is_valid(unit)[0])
-
-
-def _read_unit(reader: files.RangeReader, place: int, *, batch: bool) -> Structs:
-    size = _unit_size(batch=batch)
-    data = bytearray(size)
-    reader.read_into(place * size, memoryview(data))
-    return batch_consume_queue.parse_units(data) if batch else consume_queue.parse_units(data)
 
 
 def _bisect(count: int, holds: Callable[[int], bool]) -> int:
@@ -156,7 +153,7 @@ def unit_at(queue: QueueEnd, queue_offset: int) -> int | None:
 
 
 def _is_below(reader: files.RangeReader, log_offset: int, place: int, *, batch: bool) -> bool:
-    unit = _read_unit(reader, place, batch=batch)
+    unit = _read_units(reader, place, 1, batch=batch)
     return int(unit["size"][0]) > 0 and 0 <= int(unit["phy_offset"][0]) < log_offset
 
 
@@ -165,7 +162,7 @@ def _first_written(file: FileStatus) -> int:
     with files.RangeReader(file.path) as reader:
         blanks = _bisect(
             file.size // consume_queue.UNIT_SIZE,
-            lambda place: bool(consume_queue.is_pre_blank(_read_unit(reader, place, batch=False))[0]),
+            lambda place: bool(consume_queue.is_pre_blank(_read_units(reader, place, 1, batch=False))[0]),
         )
     return int(file.name) // consume_queue.UNIT_SIZE + blanks
 
@@ -183,7 +180,7 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
                 count = min(count, max(queue.end - first, 0))
             place = _bisect(count, partial(_is_below, reader, log_offset, batch=queue.batch))
             if place < count:
-                unit = _read_unit(reader, place, batch=queue.batch)
+                unit = _read_units(reader, place, 1, batch=queue.batch)
                 if queue.batch:
                     return int(unit["msg_base_offset"][0]) if _is_valid(reader, place, batch=True) else queue.end
                 return first + place
