@@ -13,7 +13,7 @@ class TestWithoutSecrets:
         [
             ("s3://KEY:SECRET@bucket/a@b", "s3://***@bucket/a@b"),
             ("s3://KEY:SE/C+R@ET@bucket/a", "s3://***@bucket/a"),
-            ("/work/s3:/KEY:SECRET@bucket?token=SECRET", "/work/s3:/***@bucket?token=***"),
+            ("/data/s3:/KEY:SECRET@bucket?token=SECRET", "/data/s3:/***@bucket?token=***"),
             ("S3A://:SECRET@bucket", "S3A://***@bucket"),
             ("hdfs://user:SECRET@name-node:8020/a", "hdfs://***@name-node:8020/a"),
             ("hdfs://user:5SECRET@name-node/a", "hdfs://***@name-node/a"),
