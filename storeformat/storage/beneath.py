@@ -107,15 +107,20 @@ def held(path: str, base: str) -> Iterator[str]:
         yield name if os.path.isdir(name) else path
 
 
+def _open(above: int, name: str, path: str) -> int:
+    """Returns a handle of what lies in a directory under a name; raises Refused for a link."""
+    try:
+        return os.open(name, _FILE, dir_fd=above)
+    except OSError as error:
+        if error.errno in _LINKS:
+            raise _link_met(path) from error
+        raise
+
+
 def open_file(path: str, bases: Sequence[str]) -> int:
     """Returns a handle of a regular file, opened to read; raises Refused for anything else."""
     with parent(path, bases) as (above, name):
-        try:
-            handle = os.open(name, _FILE, dir_fd=above)
-        except OSError as error:
-            if error.errno in _LINKS:
-                raise _link_met(path) from error
-            raise
+        handle = _open(above, name, path)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise Refused("this is not a regular file", path=path)
@@ -255,12 +260,7 @@ def give(path: str, base: str, to: Ownership) -> None:
 
 
 def _give(above: int, name: str, path: str, to: Ownership) -> None:
-    try:
-        handle = os.open(name, _FILE, dir_fd=above)
-    except OSError as error:
-        if error.errno in _LINKS:
-            raise _link_met(path) from error
-        raise
+    handle = _open(above, name, path)
     try:
         status = os.fstat(handle)
         mode = to.directory_mode if stat.S_ISDIR(status.st_mode) else to.file_mode
