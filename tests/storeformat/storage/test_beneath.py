@@ -151,14 +151,6 @@ def test_what_may_be_of_others_is_not_given(kind: str, tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ synced changes
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What has been synced, by name."""
-    if not Path("/proc/self/fd").is_dir():
-        pytest.skip("no /proc")
-    found: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: found.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
-    return found
 
 
 def test_a_file_is_replaced_when_its_bytes_are_on_disk(

@@ -38,16 +38,6 @@ def test_only_another_file_system_is_no_failure(number: int, tmp_path: Path, mon
             durable.move(str(tmp_path / "a"), str(tmp_path / "b"))
 
 
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What has been synced, by name."""
-    if not Path("/proc/self/fd").is_dir():
-        pytest.skip("no /proc")
-    found: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: found.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
-    return found
-
-
 def test_all_are_synced_each_once(tmp_path: Path, synced: list[str]) -> None:
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     for path in paths:

@@ -11,16 +11,6 @@ from storeformat.errors import MissingInput
 from storeformat.storage import local_copies
 
 
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What has been synced, by name."""
-    if not Path("/proc/self/fd").is_dir():
-        pytest.skip("no /proc")
-    found: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: found.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
-    return found
-
-
 def test_a_copied_tree_is_on_disk_with_all_its_directories(tmp_path: Path, synced: list[str]) -> None:
     big = b"x" * (1 << 18) + bytes(1 << 18) + b"y" * 100
     files = {"T/0/1": b"one", "T/0/2": b"", "T/1/3": big}
