@@ -16,13 +16,15 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from support.real_store import JAVA_OPTIONS, build_driver
+
+from storeformat.store.config import fastjson
 
 RELEASES = ("5.3.3", "5.5.0")
 """The releases of the drill: the last 5.3, which heals itself, and one that goes back ten segments at most."""
@@ -58,6 +60,7 @@ _START_TIMEOUT = 300
 _STOP_TIMEOUT = 200
 _REGISTERED = "new broker registered"
 _FORGOTTEN = "remove from brokerLiveTable OK"
+_CONNECTED = "HAClient connect to master 127.0.0.1"
 _CLIENT_TIMEOUT = 900
 _HEAP = ("-Xms64m", "-Xmx384m")
 
@@ -150,8 +153,8 @@ class BrokerSite:
     def address(self) -> str:
         return f"127.0.0.1:{self._broker_port}"
 
-    def broker_conf(self, store: Path) -> Path:
-        """Returns the broker's configuration file for ``store``, written anew."""
+    def broker_conf(self, store: Path, **more: Any) -> Path:
+        """Returns the broker's configuration file for ``store``, written anew; ``more`` wins over all settings."""
         facts = {
             "brokerClusterName": CLUSTER,
             "brokerName": BROKER,
@@ -168,6 +171,7 @@ class BrokerSite:
             "storePathCommitLog": store / "commitlog",
             **SETTINGS,
             **self.settings,
+            **more,
         }
         lines = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in facts.items()]
         path = self.scratch / f"broker-{store.name}.conf"
@@ -177,30 +181,35 @@ class BrokerSite:
     def start(self, store: Path) -> Server:
         """Returns the broker, up and known to the name server."""
         assert self.broker is None, "one broker at a time"
-        self._starts += 1
-        conf = self.broker_conf(store)
         known = self._name_server_said(_REGISTERED)
-        self.broker = self._serve("org.apache.rocketmq.broker.BrokerStartup", conf, f"broker-{self._starts}")
+        self.broker = self._serve_broker(self.broker_conf(store))
         self.broker.await_words("boot success")
-        # Its first call may have failed on a busy machine; it calls again every ten seconds.
-        self._await_name_server(_REGISTERED, known + 1)
+        self._await_registered(known + 1)
         return self.broker
 
     def kill(self) -> None:
         """kill -9 of the broker."""
         broker, self.broker = self.broker, None
         assert broker is not None
-        forgotten = self._name_server_said(_FORGOTTEN)
-        broker.kill()
-        # One that is back before the name server has noticed that it was gone would lose its routes.
-        self._await_name_server(_FORGOTTEN, forgotten + 1)
+        self._end_broker(broker.kill)
 
     def stop(self) -> None:
         """Shuts the broker down cleanly."""
         broker, self.broker = self.broker, None
         assert broker is not None
+        self._end_broker(broker.stop)
+
+    def _serve_broker(self, conf: Path) -> Server:
+        self._starts += 1
+        return self._serve("org.apache.rocketmq.broker.BrokerStartup", conf, f"broker-{self._starts}")
+
+    def _await_registered(self, count: int) -> None:
+        """A broker's first call may have failed on a busy machine; it calls again every ten seconds."""
+        self._await_name_server(_REGISTERED, count)
+
+    def _end_broker(self, end: Callable[[], None]) -> None:
         forgotten = self._name_server_said(_FORGOTTEN)
-        broker.stop()
+        end()
         # One that is back before the name server has noticed that it was gone would lose its routes.
         self._await_name_server(_FORGOTTEN, forgotten + 1)
 
@@ -214,6 +223,13 @@ class BrokerSite:
         while self._name_server_said(words) < count:
             if time.monotonic() > deadline:
                 raise BrokerFailed(f"the name server does not say {words!r} for the {count}th time")
+            time.sleep(0.05)
+
+    def _await_log(self, name: str, words: str) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while not any(words in path.read_text("utf-8", "replace") for path in (self.scratch / name).rglob("store.log")):
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"the store of {name} does not log {words!r}")
             time.sleep(0.05)
 
     def store_log(self, start: int | None = None) -> str:
@@ -256,6 +272,86 @@ class BrokerSite:
             if server is not None:
                 server.kill()
         self.broker = self._name_server = None
+
+
+@dataclass
+class BrokerPair(BrokerSite):
+    """A name server, a master that acknowledges what its slave has, and that slave, which replicates the log over
+    loopback (DefaultHAService); a context manager.
+
+    ``start`` and the rest are the master's. A slave takes topics, offsets and groups from its master every ten seconds
+    (SlaveSynchronize); ``await_alike`` returns when log and configuration are the same.
+    """
+
+    slave: Server | None = None
+
+    def broker_conf(self, store: Path, **more: Any) -> Path:
+        # 5.x acknowledges what the master alone has, unless it is told that two must have it
+        return super().broker_conf(store, **{"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, **more})
+
+    def slave_conf(self, store: Path) -> Path:
+        """Returns the slave's configuration file for ``store``, written anew."""
+        return self.broker_conf(store, brokerId=1, brokerRole="SLAVE", listenPort=self._slave_port,
+                                haListenPort=self._slave_port + 1)  # fmt: skip
+
+    def start_slave(self, store: Path) -> Server:
+        """Returns the slave, up, known to the name server and connected with its master."""
+        assert self.slave is None, "one slave at a time"
+        _, self._slave_port = free_ports()
+        known = self._name_server_said(_REGISTERED)
+        self.slave = self._serve_broker(self.slave_conf(store))
+        self.slave.await_words("boot success")
+        self._await_registered(known + 1)
+        self._await_log(f"broker-{self._starts}", _CONNECTED)
+        return self.slave
+
+    def kill_slave(self) -> None:
+        """kill -9 of the slave."""
+        slave, self.slave = self.slave, None
+        assert slave is not None
+        self._end_broker(slave.kill)
+
+    def stop_slave(self) -> None:
+        """Shuts the slave down cleanly."""
+        slave, self.slave = self.slave, None
+        assert slave is not None
+        self._end_broker(slave.stop)
+
+    def await_alike(self, master: Path, slave: Path) -> None:
+        """Waits until the slave's store has the log, the topics and the offsets of its master's, which is at rest."""
+        deadline = time.monotonic() + _STOP_TIMEOUT
+        while lacking := [name for name in _REPLICATED if not _are_alike(master / name, slave / name)]:
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"the slave does not get {', '.join(lacking)}")
+            time.sleep(0.3)
+
+    def _end(self) -> None:
+        if self.slave is not None:
+            self.slave.kill()
+            self.slave = None
+        super()._end()
+
+
+_REPLICATED = ("commitlog", "config/topics.json", "config/consumerOffset.json")
+
+
+def _are_alike(one: Path, other: Path) -> bool:
+    shown = _shown(one)
+    return shown is not None and shown == _shown(other)
+
+
+def _shown(path: Path) -> object:
+    """Returns what two brokers must have alike: the written part of a log, the tables of a file of ``config/``."""
+    if path.is_dir():
+        written = ((part.name, part.read_bytes().rstrip(b"\0")) for part in sorted(path.iterdir()))
+        return [(name, data) for name, data in written if data]
+    if not path.exists():
+        return None
+    try:
+        document = fastjson.parse(path.read_text(encoding="utf-8"))
+    except ValueError:  # it is being written
+        return None
+    return [value for name, value in document.items() if name in ("topicConfigTable", "offsetTable")]
 
 
 def free_ports() -> tuple[int, int]:
