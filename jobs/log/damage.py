@@ -15,7 +15,8 @@ from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree
 from storeformat.log.chain import Break
 from storeformat.log.segments import Split
-from storeformat.salvage.evidence import Neighbours
+from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours
+from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
 from udfs.scan import ScanTask, SplitScan
 from udfs.survey import SurveyTask
@@ -100,10 +101,10 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
     for item in breaks:
         before = [scan for scan in scans if scan.report.end <= item.offset]
         after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
-        ends = {queue: first + count for queue, first, count in queue_runs(before)}
-        firsts = {queue: first for queue, first, _ in queue_runs(after[::-1], backwards=True)}
         lost = [(other.offset, other.segment.end) for other in known.chain.breaks]
         lost += [(other.start.offset, other.end) for other in known.older]
+        ends, other_ends = _queue_ends(before, lost)
+        firsts, other_firsts = _queue_firsts(after, lost)
         next_time = next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None)
         near = Neighbours(
             ends=ends,
@@ -113,10 +114,52 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
             room=_lost_bytes([(begin, end) for begin, end in lost if begin < item.offset], before),
             room_behind=_lost_bytes([(begin, end) for begin, end in lost if begin >= item.segment.end], after),
             whole=known.whole,
+            other_ends=other_ends,
+            other_firsts=other_firsts,
         )
         numbers = (scan.report.last_number for scan in before[::-1])
         last_entry = next((number for number in numbers if number is not None), None)
         yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, last_entry)
+
+
+def _queue_ends(
+    scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]]
+) -> tuple[dict[Queue, int], dict[Queue, int]]:
+    """Returns the next free place of each queue, and the one that its last record but one leaves where the last one
+    contradicts it.
+    """
+    ends: dict[Queue, int] = {}
+    others: dict[Queue, int] = {}
+    places: dict[Queue, int] = {}
+    for queue, first, count, (begin, last) in queue_runs(scans):
+        end = ends.get(queue)
+        others.pop(queue, None)
+        if count == 1 and end is not None and first not in (0, end) and not _is_lost(places[queue], begin, scans, lost):
+            others[queue] = end
+        ends[queue], places[queue] = first + count, last
+    return ends, others
+
+
+def _queue_firsts(
+    scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]]
+) -> tuple[dict[Queue, int], dict[Queue, int]]:
+    """Returns the first place of each queue, and that of its second record where the first one contradicts it."""
+    firsts: dict[Queue, int] = {}
+    others: dict[Queue, int] = {}
+    places: dict[Queue, int] = {}
+    for queue, first, count, (begin, last) in queue_runs(scans[::-1], backwards=True):
+        second = firsts.get(queue)
+        others.pop(queue, None)
+        if count == 1 and second not in (None, 0, first + 1) and not _is_lost(last, places[queue], scans, lost):
+            others[queue] = second
+        firsts[queue], places[queue] = first, begin
+    return firsts, others
+
+
+def _is_lost(begin: int, end: int, scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]]) -> bool:
+    """Returns whether messages may be lost between two offsets."""
+    foreign = (item for scan in scans for item in scan.foreign_records)
+    return any(begin < first < end for first, _ in (*lost, *foreign))
 
 
 def _lost_bytes(ranges: Sequence[tuple[int, int]], scans: Sequence[SplitScan]) -> int:
@@ -159,24 +202,41 @@ def salvage(
     survey = SurveyTask(task.decode_rules, keep_crc_failures)
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
     surveys += tail.surveys if tail.damage is not None else ()
+    scans = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
+    again = {place.segment.base: place for place in _later_places(known, surveys, scans)}
+    if again:
+        seen = runner.map("survey again what lies after survivors", survey, list(again.values()))
+        surveys = [item for item in surveys if item.broken.segment.base not in again] + seen
+        surveys.sort(key=lambda item: item.broken.start)
+        scans = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
     older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
     whole = [DeadRange(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
     whole = [gap for gap in whole if gap.begin < gap.end]  # else one record is all: the survey names what is left of it
-    pieces = [(item.broken, piece) for item in surveys for piece in item.pieces]
-    kept = [(item.broken, piece) for item in surveys for piece in item.kept]
     unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))
-    number = len(known.splits)
     return Salvaged(
-        scans=_scan_pieces(runner, "scan what survived", task, pieces, number),
-        kept=_scan_pieces(runner, "scan what is kept", unchecked, kept, number + len(pieces)),
+        scans=scans,
+        kept=_scan_pieces(runner, "scan what is kept", unchecked, surveys, len(known.splits) + len(scans), kept=True),
         blanks=[item.blank for item in surveys if item.blank is not None],
         gaps=whole + [gap for item in surveys for gap in item.gaps],
     )
 
 
+def _later_places(known: ProvenLog, surveys: Sequence[Survey], survivors: Sequence[SplitScan]) -> Iterator[Broken]:
+    """Yields the places of surveys that did not know how far time had gone on, each with the time of the
+    survivors before it: those of other damaged segments are known when all are surveyed.
+    """
+    scans = sorted([*known.counted, *survivors], key=lambda scan: scan.report.end)
+    for item in surveys:
+        near = item.broken.neighbours
+        before = time_before([scan for scan in scans if scan.report.end <= item.broken.start], near.after)
+        if before is not None and (near.before is None or before - CLOCK_SLACK > near.before):
+            yield replace(item.broken, neighbours=replace(near, before=before))
+
+
 def _scan_pieces(
-    runner: Runner, what: str, task: ScanTask, pieces: Sequence[tuple[Broken, tuple[int, int]]], number: int
+    runner: Runner, what: str, task: ScanTask, surveys: Sequence[Survey], number: int, *, kept: bool = False
 ) -> list[SplitScan]:
+    pieces = [(item.broken, piece) for item in surveys for piece in (item.kept if kept else item.pieces)]
     splits = [
         Split(number + index, broken.segment, start, end, broken.limit, start)
         for index, (broken, (start, end)) in enumerate(pieces)

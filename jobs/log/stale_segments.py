@@ -140,8 +140,8 @@ def _border(
     """
     if not one or not other:
         return 0, 0, 0
-    ends = {queue: first + count for queue, first, count in queue_runs(one)}
-    firsts = {queue: first for queue, first, _ in queue_runs(other[::-1], backwards=True)}
+    ends = {queue: first + count for queue, first, count, _ in queue_runs(one)}
+    firsts = {queue: first for queue, first, *_ in queue_runs(other[::-1], backwards=True)}
     is_dense = (one[-1].report.end, other[0].report.start) in blanks
     pairs = [(ends[queue], firsts[queue]) for queue in ends.keys() & firsts.keys() if firsts[queue]]
     jumps = sum(first < end or (is_dense and first > end) for end, first in pairs)

@@ -56,8 +56,12 @@ def _is_zero(report: ChainReport) -> bool:
     return begins_unwritten and report.rest_is_zero
 
 
-def queue_runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterator[tuple[Queue, int, int]]:
-    """Yields queue, first queue offset and count of all runs, in log order within a queue or in the opposite one."""
+def queue_runs(
+    scans: Sequence[SplitScan], *, backwards: bool = False
+) -> Iterator[tuple[Queue, int, int, tuple[int, int]]]:
+    """Yields queue, first queue offset and count of all runs and the log offsets of their first and last records, in
+    log order within a queue or in the opposite one.
+    """
     for scan in scans:
         runs = scan.runs
         rows = zip(
@@ -65,10 +69,12 @@ def queue_runs(scans: Sequence[SplitScan], *, backwards: bool = False) -> Iterat
             runs.queue_ids.tolist(),
             runs.first_queue_offsets.tolist(),
             runs.counts.tolist(),
+            runs.first_offsets.tolist(),
+            runs.last_offsets.tolist(),
             strict=True,
         )
-        for code, queue_id, first, count in list(rows)[:: -1 if backwards else 1]:
-            yield (scan.topics[code], queue_id), first, count
+        for code, queue_id, first, count, begin, last in list(rows)[:: -1 if backwards else 1]:
+            yield (scan.topics[code], queue_id), first, count, (begin, last)
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:

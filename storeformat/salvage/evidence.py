@@ -51,6 +51,9 @@ class Neighbours:
     behind it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
     bytes before this place (damaged ones, foreign records) may hold lost messages, ``room_behind`` bytes in
     the segments behind; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
+
+    Of a queue whose last record before the place, or first one after it, contradicts its neighbour though nothing is
+    lost between the two, ``other_ends`` and ``other_firsts`` have what the neighbour says: either may be wrong.
     """
 
     ends: Mapping[Queue, int] = field(default_factory=dict)
@@ -60,6 +63,8 @@ class Neighbours:
     room: int = 0
     room_behind: int = 0
     whole: bool = False
+    other_ends: Mapping[Queue, int] = field(default_factory=dict)
+    other_firsts: Mapping[Queue, int] = field(default_factory=dict)
 
 
 def latest_time(times: Sequence[int], after: int | None) -> int:
@@ -80,6 +85,8 @@ class SurvivorJudge:
         self._whole = near.whole
         self._ends = dict(near.ends)
         self.room = near.room
+        self.is_in_doubt = bool(near.other_ends or near.other_firsts)
+        """Whether a place that is taken may not be."""
         self._learned = Comparison()
 
     def copy(self) -> SurvivorJudge:

@@ -207,7 +207,10 @@ class _Surroundings:
             for number in reversed(item.lasts.get(queue, [])):
                 yield number, room
         if queue in self._near.ends or self._near.whole:
-            yield self._near.ends.get(queue, 0) - 1, room + at - self._start + self._near.room
+            room += at - self._start + self._near.room
+            yield self._near.ends.get(queue, 0) - 1, room
+            if queue in self._near.other_ends:
+                yield self._near.other_ends[queue] - 1, room
 
     def _numbers_after(self, queue: Queue) -> Iterator[tuple[int, int]]:
         """Yields the queue offsets behind this place, and how many bytes are lost before them."""
@@ -217,7 +220,10 @@ class _Surroundings:
             for number in item.firsts.get(queue, []):
                 yield number, room
         if queue in self._near.firsts:
-            yield self._near.firsts[queue], room + self._limit - at + self._near.room_behind
+            room += self._limit - at + self._near.room_behind
+            yield self._near.firsts[queue], room
+            if queue in self._near.other_firsts:
+                yield self._near.other_firsts[queue], room
 
 
 def _is_room(one: int, other: int, room: int, skipped: int = 0) -> bool:

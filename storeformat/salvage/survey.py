@@ -147,8 +147,16 @@ class _Surveyor:
         near, start = self._broken.neighbours, self._broken.start
         end = self._limit if blank is None else blank[0]
         found = find_survivors(self._read, near, start, end, self._pieces, self._doubtful)
-        pieces = tuple(sorted([*self._pieces, *found]))
-        return Survey(self._broken, pieces, tuple(self._kept), blank, tuple(_carved(self._gaps, found)))
+        pieces = sorted([*self._pieces, *found])
+        if blank is None and found:
+            blank = self._blank_behind(*pieces[-1])
+        named = [*found, *([] if blank is None else [blank])]
+        return Survey(self._broken, tuple(pieces), tuple(self._kept), blank, tuple(_carved(self._gaps, named)))
+
+    def _blank_behind(self, begin: int, end: int) -> tuple[int, int] | None:
+        """Returns the BLANK that a piece leads to."""
+        walk = self._chain(begin).finish()
+        return (end, self._segment.end) if (walk.position, walk.ended) == (end, ChainEnd.BLANK) else None
 
     def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
         """Returns the next piece of the log behind the damaged place; None if there is none up to the limit."""
@@ -251,7 +259,7 @@ class _Surveyor:
                 self._lose_around(position, piece.start, defect, rejected)
                 return piece
             rejected.append(piece)
-            if piece.finding == Finding.AMBIGUOUS:
+            if piece.finding == Finding.AMBIGUOUS or self._judge.is_in_doubt:
                 self._doubtful.append((piece.begin, piece.end))
         self._lose_rest(position, defect, frame, rejected)
         return None
