@@ -11,7 +11,6 @@ import json
 import shutil
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -41,7 +40,6 @@ _DATA = resources.files("jobs") / "demo_store"
 
 def run(options: DemoOptions, reporter: Reporter) -> Report:
     """Returns what was rebuilt and how much of it is the broker's own, byte for byte."""
-    begun = time.monotonic()
     about = json.loads((_DATA / "store.json").read_text(encoding="utf-8"))
     with _workplace(options) as work:
         root = _unpack(about, work)
@@ -52,21 +50,21 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
         load_options = LoadOptions(
             store=str(root / "lost"), table=str(work / "messages"), settings=settings, cluster="demo", broker="broker-a"
         )
-        reporter.note(f"unpacked the store of a RocketMQ {about['rocketmq']} broker; rebuilding it from its log alone")
+        reporter.say(f"unpacked the store of a RocketMQ {about['rocketmq']} broker; rebuilding it from its log alone")
         store = open_store(rebuild_options)
         with (
             staging_beside(rebuild_options.output) as staging,
-            session.spark_session("rocketmq-store-spark demo") as spark,
+            session.spark_session("demo") as spark,
         ):
             built = rebuild(rebuild_options, store, staging, SparkRunner(spark.sparkContext))
             files.rename(built.directory, rebuild_options.output)
-            reporter.note("loading its messages into a Delta table")
+            reporter.say("loading its messages into a Delta table")
             facts = _load(spark, store, load_options, reporter)
         compared = {
             CONSUME_QUEUE: compare_queue_files(root / "original", work / "rebuilt"),
             INDEX: compare_index_files(root / "original", work / "rebuilt"),
         }
-    return _report(options, about, built, compared, facts, time.monotonic() - begun)
+    return _report(options, about, built, compared, facts, reporter)
 
 
 def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporter: Reporter) -> table_facts.Facts:
@@ -124,7 +122,7 @@ def _report(
     built: Built,
     compared: dict[str, tuple[int, int]],
     facts: table_facts.Facts,
-    seconds: float,
+    reporter: Reporter,
 ) -> Report:
     reading = built.reading
     identical = all(total == same for total, same in compared.values()) and facts.messages == reading.records
@@ -146,7 +144,7 @@ Its messages are rows of a Delta table now; asked what fills the disk, it says:
     if options.output is not None:
         text += f"\nIn {options.output}: rebuilt/, the broker's own files in store/original/, the table messages/.\n"
     text += "\nYour own store:  ./spark-submit.sh rebuild --store ROOT --output DIR   (it only reads ROOT)\n"
-    return Report(
+    return reporter.report(
         "demo",
         "ok" if identical else "differences",
         text=text,
@@ -157,5 +155,4 @@ Its messages are rows of a Delta table now; asked what fills the disk, it says:
         index_files=index[0],
         index_files_identical=index[1],
         rows=facts.messages,
-        seconds=round(seconds, 3),
     )

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -172,7 +172,7 @@ def size_text(count: float) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ progress
 class Reporter:
-    """Says on stderr what goes on: notes, warnings, and the progress of long work.
+    """One run of a job: its clock, its notes, its progress on stderr, and the report that it ends with.
 
     On a terminal progress is one line drawn over and over; elsewhere one line every ``interval`` seconds, and with
     ``dated`` each line starts with the local time. ``quiet`` silences notes and progress, not warnings. All methods may
@@ -182,6 +182,8 @@ class Reporter:
     def __init__(
         self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 30.0, dated: bool = False
     ) -> None:
+        self.begun = time.monotonic()
+        self.notes: list[str] = []
         self.quiet = quiet
         self.dated = dated
         self.stream = sys.stderr if stream is None else stream
@@ -195,14 +197,40 @@ class Reporter:
         """Returns the reporter that the options ask for."""
         return cls(quiet=options.quiet, dated=True)
 
-    def note(self, text: str) -> None:
-        """Says something worth knowing."""
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken so far."""
+        return round(time.monotonic() - self.begun, 3)
+
+    def say(self, text: str) -> None:
+        """Says what is done next."""
         if not self.quiet:
             self._line(text)
 
+    def note(self, *notes: str) -> None:
+        """Says what is worth knowing, now and in the report."""
+        for text in notes:
+            self.say(text)
+        self.notes += notes
+
     def warn(self, text: str) -> None:
-        """Says something that must not be missed."""
+        """Says what must not be missed, now and in the report."""
         self._line(f"warning: {text}")
+        self.notes.append(text)
+
+    def report(
+        self,
+        job: str,
+        status: str = "ok",
+        *,
+        exit_code: int | None = None,
+        text: str | None = None,
+        notes: Sequence[str] = (),
+        **facts: Any,
+    ) -> Report:
+        """Returns the report that ends the run: the facts, how long it took, and all notes, ``notes`` last."""
+        notes = [*self.notes, *notes]
+        return Report(job, status, exit_code=exit_code, text=text, **facts, seconds=self.seconds, notes=notes)
 
     def _line(self, text: str) -> None:
         with self._lock:

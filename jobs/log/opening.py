@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from jobs.config import LogOptions
 from jobs.log.log_scan import LogRange
@@ -59,6 +60,19 @@ class OpenedStore:
     """From where on entries are lost of which the group's checkpoint says that they are committed."""
     queue_store: Mapping[str, str] = field(default_factory=dict)
     """The settings that were told about where queues are kept, under their broker.conf names."""
+
+    @property
+    def log_size(self) -> int:
+        """The size of all segments in bytes."""
+        return sum(segment.size for segment in self.segments)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the part of the report that tells which store it was, and whose rules were applied."""
+        return {
+            "store": self.root,
+            "broker_version": self.rules.version,
+            "broker_version_reason": self.version_reason,
+        }
 
     def decode_rules(self) -> DecodeRules:
         """Returns how records are decoded and checked."""

@@ -30,7 +30,7 @@ def read_log(
     ``split_size`` (bytes) counts where the options have none, ``on_damage`` instead of theirs. Raises as ``scan_log``.
     """
     wanted = options.split_size or split_size
-    if (count := sum(segment.size for segment in store.segments) // wanted) > MOST_SPLITS:
+    if (count := store.log_size // wanted) > MOST_SPLITS:
         raise UsageError(
             "--split-size is in bytes, and this one makes too many splits",
             found=f"{count:,} splits", expected=f"at most {MOST_SPLITS:,}",

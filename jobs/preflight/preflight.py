@@ -7,14 +7,12 @@ systemd's ``ExecStartPre`` can wait for it. Exit code 0 is safe, with or without
 from __future__ import annotations
 
 import os
-import time
 
 from jobs.config import PreflightOptions
 from jobs.preflight import metrics
 from jobs.reporting import Report, Reporter
 from jobs.safety.answer import judge
-from jobs.safety.evidence import Evidence, gather
-from jobs.safety.reason import Answer
+from jobs.safety.evidence import gather
 from jobs.safety.start_settings import read_settings
 
 _UNSAFE = 1
@@ -22,22 +20,15 @@ _UNSAFE = 1
 
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
     """Returns the answer for one store."""
-    begun = time.monotonic()
     os.environ.setdefault("ROCKETMQ_STORE_SPARK_KERNELS", "numpy")  # to load compiled ones takes longer than the work
     settings = read_settings(options.broker_conf, options.settings)
     if not settings.told:
         reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
     evidence = gather(options.store, settings, options.broker_version)
     answer = judge(evidence)
-    seconds = round(time.monotonic() - begun, 3)
     if options.metrics is not None:
-        metrics.write(options.metrics, evidence.root, answer, seconds)
-    return report_of(evidence, answer, seconds)
-
-
-def report_of(evidence: Evidence, answer: Answer, seconds: float) -> Report:
-    """Returns the report of an answer; its text is the answer's lines."""
-    return Report(
+        metrics.write(options.metrics, evidence.root, answer, reporter.seconds)
+    return reporter.report(
         "preflight",
         "ok" if answer.safe else "differences",
         exit_code=0 if answer.safe else _UNSAFE,
@@ -50,5 +41,4 @@ def report_of(evidence: Evidence, answer: Answer, seconds: float) -> Report:
         queues=len(evidence.queues),
         after_crash=evidence.after_crash,
         broker_version=evidence.rules.version,
-        seconds=seconds,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from jobs.rebuild.manifest import MANIFEST
-from jobs.reporting import Report
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
@@ -17,7 +17,7 @@ from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.log_directories import group_directories, groups_of, with_committed
 from storeformat.store.segment_files import find_segments
-from storeformat.store.swap_journal import STAGING, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
+from storeformat.store.swap_journal import PUBLISH, STAGING, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
@@ -87,10 +87,37 @@ def next_sequence(known: Sequence[Swap]) -> int:
     return 1 + max((item.journal.sequence for item in known), default=0)
 
 
-def would_settle(job: str, item: Swap, how: str) -> Report:
-    """Returns the report of a dry run that met a swap cut short."""
+def would_settle(item: Swap, how: str) -> dict[str, Any]:
+    """Returns the report's facts of a dry run that met a swap cut short."""
     note = f"the {item.journal.kind} {item.name} was cut short; it would be {how} first"
-    return Report(job, store=item.root, backup=item.name, dry_run=True, notes=[note])
+    return {"store": item.root, "backup": item.name, "dry_run": True, "notes": [note]}
+
+
+def swap_facts(
+    done: Swap,
+    *,
+    dry_run: bool = False,
+    finished: str | None = None,
+    undone: str | None = None,
+    notes: Sequence[str] = (),
+    **facts: Any,
+) -> dict[str, Any]:
+    """Returns the report's facts of a swap; ``facts`` are those of its kind alone."""
+    journal = done.journal
+    return {
+        "store": done.root,
+        "source": done.source,
+        "log_begin": journal.log.begin,
+        "log_end": journal.log.end,
+        "replaced" if journal.kind == PUBLISH else "restored": [place.path for place in journal.places if place.new],
+        "backup": done.name or None,
+        "backed_up": [place.path for place in journal.places if place.old],
+        **facts,
+        "finished_earlier_run": finished,
+        "undone_earlier_run": undone,
+        "dry_run": dry_run,
+        "notes": notes,
+    }
 
 
 def log_trouble(root: str, log: LogRange) -> str | None:

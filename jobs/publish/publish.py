@@ -8,7 +8,6 @@ fetched into the store's ``backup/`` first, and published from there.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,24 +44,22 @@ _QUEUES_TELL = (
 
 def run(options: PublishOptions, reporter: Reporter) -> Report:
     """Returns the report of one publish; the new files are in place when it returns."""
-    begun = time.monotonic()
     root, source = (
         backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
         outputs.resolved(locations.absolute(options.rebuilt)),
     )
     with backups.stopped_store(root, dry_run=options.dry_run):
         if locations.is_local(source):
-            report = _publish(root, source, None, options, reporter)
+            facts = _publish(root, source, None, options, reporter)
         else:
             fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
-            report = _publish(root, fetched, source, options, reporter)
+            facts = _publish(root, fetched, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
-        report |= start_facts(root, settings=[("storePathCommitLog", path) for path in options.commitlog[:1]])
-    report["seconds"] = round(time.monotonic() - begun, 3)
-    return report
+        facts |= start_facts(root, settings=[("storePathCommitLog", path) for path in options.commitlog[:1]])
+    return reporter.report("publish", **facts)
 
 
-def _publish(root: str, source: str, remote: str | None, options: PublishOptions, reporter: Reporter) -> Report:
+def _publish(root: str, source: str, remote: str | None, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
     """Publishes what is in ``source``, after it came there from ``remote`` if that is given."""
     known = swap_journal.swaps(root)
     open_one = backups.unfinished(known)
@@ -72,12 +69,14 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         if _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None:
             return _finish_earlier(open_one, options, reporter)
         if options.dry_run:
-            return backups.would_settle("publish", open_one, "undone")
-        reporter.note(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
+            return backups.would_settle(open_one, "undone")
+        reporter.say(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
         swap.undo(open_one)
         undone, known = open_one.name, swap_journal.swaps(root)
     if (done := _published_before(known, source)) is not None:
-        return _report(done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"])
+        return backups.swap_facts(
+            done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"]
+        )
     manifest = read_manifest(remote or source)
     notes = _check_store(root, manifest, options)
     _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
@@ -104,7 +103,8 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     else:
         with reporter.progress("copy the rebuild", manifest.disk_size) as progress:
             done = backups.carry_out(root, journal, progress.update)
-    return _report(done, dry_run=options.dry_run, undone=undone, notes=notes, manifest=manifest)
+    made = {"files": len(manifest.files), "file_bytes": manifest.size}
+    return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=notes, **made)
 
 
 def _fetch(root: str, remote: str, target: str, manifest: Manifest, reporter: Reporter) -> None:
@@ -125,11 +125,11 @@ def _same_publish(item: Swap, source: str) -> bool:
     return not files.exists(locations.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
 
 
-def _finish_earlier(item: Swap, options: PublishOptions, reporter: Reporter) -> Report:
+def _finish_earlier(item: Swap, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
     if options.dry_run:
-        return backups.would_settle("publish", item, "finished")
-    reporter.note(f"finishing the publish {item.name} that was cut short")
-    return _report(swap.finish(item), finished=item.name)
+        return backups.would_settle(item, "finished")
+    reporter.say(f"finishing the publish {item.name} that was cut short")
+    return backups.swap_facts(swap.finish(item), finished=item.name)
 
 
 def _published_before(known: Sequence[Swap], source: str) -> Swap | None:
@@ -259,32 +259,3 @@ def _check_space(root: str, manifest: Manifest) -> None:
             "the rebuild is on another file system and does not fit on that of the store", path=root,
             found=f"{size_text(free)} free", expected=size_text(manifest.disk_size),
         )  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------------------------- report
-def _report(
-    done: Swap,
-    *,
-    dry_run: bool = False,
-    finished: str | None = None,
-    undone: str | None = None,
-    notes: Sequence[str] = (),
-    manifest: Manifest | None = None,
-) -> Report:
-    journal = done.journal
-    facts: dict[str, Any] = {"files": len(manifest.files), "file_bytes": manifest.size} if manifest else {}
-    return Report(
-        "publish",
-        store=done.root,
-        source=journal.source,
-        log_begin=journal.log.begin,
-        log_end=journal.log.end,
-        replaced=[place.path for place in journal.places if place.new],
-        backup=done.name or None,
-        backed_up=[place.path for place in journal.places if place.old],
-        **facts,
-        finished_earlier_run=finished,
-        undone_earlier_run=undone,
-        dry_run=dry_run,
-        notes=list(notes),
-    )

@@ -6,8 +6,8 @@ itself. So nothing is ever lost, and two restores in a row change nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from typing import Any
 
 from jobs.config import RestoreOptions
 from jobs.publish import backups
@@ -22,17 +22,15 @@ from storeformat.store.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING,
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
     """Returns the report of one restore; the old files are in place when it returns."""
-    begun = time.monotonic()
     root = backups.local_root(options.store)
     with backups.stopped_store(root, dry_run=options.dry_run):
-        report = _restore(root, options, reporter)
+        facts = _restore(root, options, reporter)
     if not options.dry_run:
-        report |= start_facts(root)
-    report["seconds"] = round(time.monotonic() - begun, 3)
-    return report
+        facts |= start_facts(root)
+    return reporter.report("restore", **facts)
 
 
-def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
+def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str, Any]:
     known = swap_journal.swaps(root)
     name = None if options.backup is None else locations.name_of(options.backup)
     open_one = backups.unfinished(known)
@@ -43,22 +41,22 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> Report:
         again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
         how = "finished" if again else "undone"
         if options.dry_run:
-            return backups.would_settle("restore", open_one, how)
-        reporter.note(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
+            return backups.would_settle(open_one, how)
+        reporter.say(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
         if again:
             done = swap.finish(open_one)
-            return _report(done, finished=done.name, notes=_notes(done))
+            return backups.swap_facts(done, finished=done.name, notes=_notes(done))
         swap.undo(open_one)
         undone, known = open_one.name, swap_journal.swaps(root)
         if journal.kind == PUBLISH and name in (None, undone):
-            return _undone_report(open_one)
+            return _undone_facts(open_one)
     chosen = _choose(known, name, root)
     backups.refuse_swap_of_others(chosen)
     backups.refuse_mapped_log(chosen.journal.log.directories)
     journal = SwapJournal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
     backups.check_places(root, journal.places)
     done = Swap(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
-    return _report(done, dry_run=options.dry_run, undone=undone, notes=_notes(done))
+    return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=_notes(done))
 
 
 def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
@@ -108,36 +106,7 @@ def _notes(done: Swap) -> list[str]:
     return notes
 
 
-def _undone_report(item: Swap) -> Report:
-    """Returns the report of the way back from a publish that a crash had cut short."""
-    return Report(
-        "restore",
-        store=item.root,
-        restored=[place.path for place in item.journal.places if place.old],
-        undone_earlier_run=item.name,
-        dry_run=False,
-        notes=[],
-    )
-
-
-def _report(
-    done: Swap,
-    *,
-    dry_run: bool = False,
-    finished: str | None = None,
-    undone: str | None = None,
-    notes: Sequence[str] = (),
-) -> Report:
-    journal = done.journal
-    return Report(
-        "restore",
-        store=done.root,
-        source=done.source,
-        restored=[place.path for place in journal.places if place.new],
-        backup=done.name or None,
-        backed_up=[place.path for place in journal.places if place.old],
-        finished_earlier_run=finished,
-        undone_earlier_run=undone,
-        dry_run=dry_run,
-        notes=list(notes),
-    )
+def _undone_facts(item: Swap) -> dict[str, Any]:
+    """Returns the report's facts of the way back from a publish that a crash had cut short."""
+    restored = [place.path for place in item.journal.places if place.old]
+    return {"store": item.root, "restored": restored, "undone_earlier_run": item.name, "dry_run": False}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from itertools import islice
@@ -17,7 +16,6 @@ from jobs.log.store_log import read_log
 from jobs.query.offline_store import row_rules, rows_of
 from jobs.reporting import Report, Reporter, size_text
 from jobs.spark import session
-from jobs.spark.runner import SparkRunner
 from jobs.spark.transforms import proven_ranges
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
@@ -35,32 +33,22 @@ _DAMAGE = ("damaged_ranges", "kept_records", "absent_ranges", "healed_ranges")
 
 def run(options: InspectOptions, reporter: Reporter) -> Report:
     """Returns what the log holds; records if the options name a place or a number of them."""
-    begun = time.monotonic()
     shows_records = options.from_offset is not None or options.limit is not None
     store = open_store(options, needs_index_sizes=False, restores=not shows_records)
-    notes = list(store.notes)
+    reporter.note(*store.notes)
     if shows_records:
-        facts = _records(store, options)
+        facts = _records(store, options, reporter)
     else:
         with (
             tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-inspect-") as work,
-            session.spark_context("rocketmq-store-spark inspect") as context,
+            session.spark_runner("inspect", reporter, store.log_size) as runner,
         ):
-            runner = SparkRunner(context)
             whole = restored(store, options, runner, work, refuses=False)
             reading = read_log(whole.store, options, runner)
         facts = {**reading.facts(), **whole.facts(), **contents(store, reading, options)}
-        notes += [*whole.notes, *reading.notes]
-    return Report(
-        "inspect",
-        "damaged" if any(facts.get(name) for name in _DAMAGE) else "ok",
-        store=store.root,
-        broker_version=store.rules.version,
-        broker_version_reason=store.version_reason,
-        **facts,
-        seconds=round(time.monotonic() - begun, 3),
-        notes=notes,
-    )
+        reporter.note(*whole.notes, *reading.notes)
+    status = "damaged" if any(facts.get(name) for name in _DAMAGE) else "ok"
+    return reporter.report("inspect", status, **store.facts(), **facts)
 
 
 def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
@@ -114,15 +102,15 @@ class NoPlainEnd(Exception):
     """Where the sizes lead to no further record lies more than unwritten bytes: only the whole log tells what it is."""
 
 
-def _records(store: OpenedStore, options: InspectOptions) -> dict[str, Any]:
+def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) -> dict[str, Any]:
     """Returns the records asked for; where the log is damaged in front of the last of them, as the options say."""
     limit = options.limit or DEFAULT_LIMIT
     try:
         rows = list(islice(records_from(store, options), limit))
         return {"records": rows, "messages": len(rows)}
     except NoPlainEnd:
-        with session.spark_context("rocketmq-store-spark inspect") as context:
-            reading = read_log(store, options, SparkRunner(context))
+        with session.spark_runner("inspect", reporter, store.log_size) as runner:
+            reading = read_log(store, options, runner)
     rows = list(islice(proven_records(store, options, reading), limit))
     return {**reading.facts(), "records": rows, "messages": len(rows)}
 

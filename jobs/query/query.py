@@ -14,7 +14,6 @@ With ``--scan`` the log itself is read, which needs neither queues nor index and
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +31,7 @@ from jobs.query.pending_messages import half_places, indexed_under, split_waitin
 from jobs.query.queue_listing import Listing
 from jobs.reporting import Report, Reporter
 from jobs.spark import session
-from jobs.spark.runner import Runner, SparkRunner
+from jobs.spark.runner import Runner
 from jobs.spark.transforms import proven_ranges
 from storeformat.errors import UsageError
 from storeformat.queues import batch_queue_search
@@ -47,12 +46,11 @@ NEVER = 2**63 - 1
 
 def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Returns the answer; exit code 1 where nothing was found."""
-    begun = time.monotonic()
     asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
     offline = OfflineStore(open_store(options, needs_index_sizes=asks_index))
     if options.scan or options.explain:
-        with session.spark_context("rocketmq-store-spark query") as context:
-            answer = _ANSWERS[options.kind](options, offline, SparkRunner(context))
+        with session.spark_runner("query", reporter, offline.store.log_size) as runner:
+            answer = _ANSWERS[options.kind](options, offline, runner)
     else:
         answer = _ANSWERS[options.kind](options, offline, None)
     found, notes = answer.pop("found"), answer.pop("lag_notes", [])
@@ -60,13 +58,12 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
         notes = [*notes, "some units lead to no sound message: verify says which"]
     if answer.get("units_beyond_log"):
         notes = [*notes, "some units point behind the end of the log, and are not listed: verify says which"]
-    return Report(
+    return reporter.report(
         "query",
         "ok" if found else "nothing_found",
         store=offline.store.root,
         kind=options.kind,
         found=found,
-        seconds=round(time.monotonic() - begun, 3),
         **answer,
         notes=notes if found else [*notes, *_where_else(options)],
     )

@@ -9,7 +9,6 @@ checked. On an object store the manifest, written last, does what the rename doe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -27,7 +26,7 @@ from jobs.reporting import Report, Reporter
 from jobs.safety.retention import retention_notes
 from jobs.safety.start_settings import read_settings
 from jobs.spark import launch, session
-from jobs.spark.runner import MeteringRunner, SparkRunner
+from jobs.spark.runner import MeteringRunner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.storage import files, locations, outputs
@@ -38,7 +37,6 @@ from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 def run(options: RebuildOptions, reporter: Reporter) -> Report:
     """Returns the report of one rebuild; the output is there when it returns."""
-    begun = time.monotonic()
     options = narrow_to_queues(options)
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
@@ -47,26 +45,22 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     if not is_live(locations.join(store.root, LOCK)):
         settings = read_settings(options.broker_conf, options.settings)
         store = replace(store, notes=(*store.notes, *retention_notes(store.segments, settings)))
-    for note in store.notes:
-        reporter.note(note)
+    reporter.note(*store.notes)
     output = outputs.resolved(locations.absolute(options.output))
     _refuse_output(output, store)
     for left in _left_by_others(output):
         reporter.note(f"{left} belongs to a rebuild that is running or was killed: remove it if none is running")
     repaired_log = _repaired_log(options, store)
-    size = sum(segment.size for segment in store.segments)
     renamed = locations.is_local(output)
     with (
         nullcontext() if renamed or options.dry_run else claimed(output),
         staging_for(output, one_machine=launch.on_one_machine()) as staging,
-        session.spark_context("rocketmq-store-spark rebuild") as context,
+        session.spark_runner("rebuild", reporter, store.log_size) as runner,
     ):
-        with reporter.progress("rebuild", size) as progress, session.watching(context, progress):
-            make = export if options.only == ROCKSDB else rebuild
-            runner, made = SparkRunner(context), None if renamed else output
-            runner.stages["start of Spark"] = round(time.monotonic() - begun, 3)
-            whole = restored(store, options, runner, locations.join(staging, "log"))
-            built: Built | Exported = make(options, whole.store, staging, runner, made=made)
+        runner.stages["start of Spark"] = reporter.seconds
+        whole = restored(store, options, runner, locations.join(staging, "log"))
+        make = export if options.only == ROCKSDB else rebuild
+        built: Built | Exported = make(options, whole.store, staging, runner, made=None if renamed else output)
         repaired: list[str] = []
         if not options.dry_run:
             with _gone_on_failure(repaired_log):
@@ -74,9 +68,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
                     repaired = repair_log(built.reading, repaired_log, whole.made)
                 if renamed:
                     files.rename(built.directory, output)
-    for note in (*whole.notes, *built.reading.notes):
-        reporter.note(note)
-    return _report(options, store, built, repaired, runner, time.monotonic() - begun, whole)
+    return _report(options, whole, built, repaired, runner, reporter)
 
 
 @contextmanager
@@ -152,34 +144,27 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
 
 def _report(
     options: RebuildOptions,
-    store: OpenedStore,
+    whole: Restored,
     built: Built | Exported,
     repaired: list[str],
     runner: MeteringRunner,
-    seconds: float,
-    whole: Restored | None = None,
+    reporter: Reporter,
 ) -> Report:
-    reading = built.reading
-    whole = whole or Restored(store)
+    reading, store = built.reading, whole.store
     counted = _counted(built)
-    queue_notes = counted.pop("queue_notes", [])
     large = size_note(counted.get("disk_bytes", 0), reading.end - reading.begin)
-    return Report(
+    reporter.note(*whole.notes, *reading.notes, *([large] if large else []))
+    return reporter.report(
         "rebuild",
         "damaged" if reading.is_damaged else "ok",
-        store=store.root,
+        **store.facts(),
         **reading.facts(),
         **whole.facts(),
-        seconds=round(seconds, 3),
         stages=runner.stages,
         tasks={what: cost.as_row() for what, cost in runner.costs.items()},
         **counted,
         output=None if options.dry_run else locations.absolute(options.output),
         repaired_segments=repaired,
         dry_run=options.dry_run,
-        broker_version=store.rules.version,
-        broker_version_reason=store.version_reason,
-        queue_notes=queue_notes,
         not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
-        notes=[*store.notes, *whole.notes, *reading.notes, *([large] if large else [])],
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import time
 from typing import Any
 
 from jobs.config import ReportOptions
@@ -27,27 +26,24 @@ FORMULA_BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 def run(options: ReportOptions, reporter: Reporter) -> Report:
     """Returns the report of one table."""
-    begun = time.monotonic()
     for file in filter(None, (options.html, options.csv)):
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
-    with session.spark_session("rocketmq-store-spark report") as started:
+    with session.spark_session("report") as started:
         checks = options.checks or options.html is not None
         needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
         spark, table = views.over_table(started, locations.absolute(options.table), needed)
         facts = measure(spark, options.by, checks=checks)
         if options.html is not None:
-            reporter.note("drawing the page")
+            reporter.say("drawing the page")
             picture = page.read_pictures(spark)
             about = page.About(table=options.table, version=table.version())
             outputs.replace_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
     if options.csv is not None:
         outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
-    report = Report("report", table=options.table, **facts_for_json(facts))
-    report["seconds"] = round(time.monotonic() - begun, 3)
-    report.text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
-    return report
+    text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
+    return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
 
 
 def facts_for_json(facts: Facts) -> Row:

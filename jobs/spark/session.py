@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jobs.reporting import Progress
+from jobs.reporting import Progress, Reporter
 from jobs.spark import isolation, jvm
+from jobs.spark.runner import SparkRunner
 from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
 from storeformat.errors import DependencyMissing
@@ -26,17 +27,18 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
 
 
 @contextmanager
-def spark_context(app_name: str) -> Iterator[SparkContext]:
+def spark_context(job: str) -> Iterator[SparkContext]:
     """Yields a SparkContext; no SQL is set up, which saves two seconds."""
     from pyspark import SparkConf, SparkContext
 
+    name = f"rocketmq-store-spark {job}"
     active = SparkContext._active_spark_context
     if active is not None:
         with plain_errors():
             yield active
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        context = started(SparkContext, conf=SparkConf().setAppName(app_name))
+        context = started(SparkContext, conf=SparkConf().setAppName(name))
         try:
             with plain_errors():
                 yield context
@@ -48,7 +50,7 @@ def spark_context(app_name: str) -> Iterator[SparkContext]:
         with deferred_signals():
             gateway = jvm.start_jvm()
         with plain_errors():
-            yield started(SparkContext, gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(app_name))
+            yield started(SparkContext, gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(name))
         done = True
     finally:
         if gateway is not None:
@@ -67,27 +69,34 @@ def started(context: type[SparkContext], **settings: Any) -> SparkContext:
 
 
 @contextmanager
-def spark_session(app_name: str) -> Iterator[SparkSession]:
+def spark_session(job: str) -> Iterator[SparkSession]:
     """Yields a SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
     from pyspark.sql import SparkSession
 
     warehouse = "spark.sql.warehouse.dir"
     with (
         tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-", ignore_cleanup_errors=True) as directory,
-        spark_context(app_name) as context,
+        spark_context(job) as context,
     ):
-        builder = SparkSession.builder.appName(app_name)
+        builder = SparkSession.builder
         if not context.getConf().contains(warehouse):
             builder = builder.config(warehouse, directory)
         yield builder.getOrCreate()
 
 
 @contextmanager
-def watching(context: SparkContext, progress: Progress) -> Iterator[None]:
-    """Within it ``progress`` hears which share of the running stages' tasks is done, as that share of its total."""
+def spark_runner(job: str, reporter: Reporter, total: int) -> Iterator[SparkRunner]:
+    """Yields a runner on a SparkContext for one job, whose progress on ``total`` bytes is shown."""
+    with spark_context(job) as context, watched(context, reporter, job, total) as runner:
+        yield runner
+
+
+@contextmanager
+def watched(context: SparkContext, reporter: Reporter, what: str, total: int) -> Iterator[SparkRunner]:
+    """Yields a runner; within, progress shows which share of the running stages' tasks is done, as one of ``total``."""
     ended = threading.Event()
 
-    def watch() -> None:
+    def watch(progress: Progress) -> None:
         tracker = context.statusTracker()
         while not ended.wait(0.5):
             stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
@@ -95,10 +104,11 @@ def watching(context: SparkContext, progress: Progress) -> Iterator[None]:
             if tasks:
                 progress.update(progress.total * sum(stage.numCompletedTasks for stage in stages) // tasks)
 
-    thread = threading.Thread(target=watch, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(timeout=5)
+    with reporter.progress(what, total) as progress:
+        thread = threading.Thread(target=watch, args=(progress,), name="progress", daemon=True)
+        thread.start()
+        try:
+            yield SparkRunner(context)
+        finally:
+            ended.set()
+            thread.join(timeout=5)

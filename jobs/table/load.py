@@ -21,7 +21,6 @@ from jobs.log.opening import OpenedStore, open_store
 from jobs.log.store_log import read_log
 from jobs.reporting import Report, Reporter
 from jobs.spark import session, transforms
-from jobs.spark.runner import SparkRunner
 from jobs.table import commits, messages_table
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import shortest_delays, too_early
@@ -46,20 +45,18 @@ _ROWS_COMPARED = 10_000
 
 def run(options: LoadOptions, reporter: Reporter) -> Report:
     """Returns the report of one load; its rows are in the table when it returns."""
-    begun = time.monotonic()
     _check_time_zone(options.time_zone)
     store = open_store(options, needs_index_sizes=False)
     shown = shown_delays(store.root, store.segments)
     store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, shown)))
-    for note in store.notes:
-        reporter.note(note)
+    reporter.note(*store.notes)
     path = locations.absolute(options.table)
     if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
-    with session.spark_session("rocketmq-store-spark load") as spark:
+    with session.spark_session("load") as spark:
         load = Load(spark, store, options, path, reporter, levels_shown=bool(shown))
         facts = load.run()
-    return Report("load", facts.pop("status"), store=store.root, **facts, seconds=round(time.monotonic() - begun, 3))
+    return reporter.report("load", facts.pop("status"), **store.facts(), **facts)
 
 
 def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
@@ -116,7 +113,7 @@ class Load:
             try:
                 return self._attempt()
             except commits.Overtaken as overtaken:  # noqa: PERF203  (a retry)
-                self._reporter.note(f"another load committed first, trying again ({overtaken})")
+                self._reporter.say(f"another load committed first, trying again ({overtaken})")
                 time.sleep(attempt * _PAUSE)
         raise Refused(
             "other loads were faster again and again",
@@ -204,13 +201,9 @@ class Load:
         """Returns the proven reading of what is to be loaded; a second attempt needs no second one."""
         if self._reading is None:
             size = sum(segment.size for segment in self._store.segments if segment.end > window.scan_from)
-            with (
-                self._reporter.progress("scan", size) as progress,
-                session.watching(self._spark.sparkContext, progress),
-            ):
-                context = self._spark.sparkContext
-                split_size = split_size_for(size, context.defaultParallelism)
-                runner, begin = SparkRunner(context), window.scan_from
+            context, begin = self._spark.sparkContext, window.scan_from
+            split_size = split_size_for(size, context.defaultParallelism)
+            with session.watched(context, self._reporter, "scan", size) as runner:
                 self._reading = read_log(self._store, self._options, runner, split_size=split_size, begin=begin)
         return self._reading
 
@@ -261,10 +254,10 @@ class Load:
             metadata=self._metadata(window, reading),
         )
         size = reading.end - window.rows_from
-        with self._reporter.progress("load", size) as progress, session.watching(self._spark.sparkContext, progress):
+        with session.watched(self._spark.sparkContext, self._reporter, "load", size) as runner:
             if not window.repair and table.takes_files():
                 write = transforms.file_writer(self._spark, table.path, read)
-                written = SparkRunner(self._spark.sparkContext).map("write rows", write, read.ranges)
+                written = runner.map("write rows", write, read.ranges)
                 return table.append(written, what, state, self._topics)
             if self._topics:
                 raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
@@ -296,6 +289,8 @@ class Load:
     ) -> dict[str, Any]:
         reading = self._reading
         damaged = bool(reading and reading.damaged_places)
+        self._warn_of_topics(commit, window)
+        self._warn_of_deliveries(commit, table, window)
         return {
             "status": "damaged" if damaged else "ok",
             **(reading.facts() if reading else {"log_begin": self._store.segments[0].base, "log_end": end}),
@@ -307,43 +302,30 @@ class Load:
             "skipped": commit is None and not self._options.dry_run,
             "gap": {"begin": window.gap[0], "end": window.gap[1]} if window.gap else None,
             "dry_run": self._options.dry_run,
-            "broker_version": self._store.rules.version,
-            "broker_version_reason": self._store.version_reason,
-            "notes": [
-                *self._store.notes,
-                *self._nothing_of_topics(commit, window),
-                *self._too_early(commit, table, window),
-            ],
         }
 
-    def _nothing_of_topics(self, commit: commits.Commit | None, window: Window) -> list[str]:
-        """Returns a note where topics were asked for and none of the new messages is of them: a name mistyped?"""
+    def _warn_of_topics(self, commit: commits.Commit | None, window: Window) -> None:
+        """Warns where topics were asked for and none of the new messages is of them: a name mistyped?"""
         reading = self._reading
-        if not (self._topics and commit and not commit.rows and reading and reading.end > window.rows_from):
-            return []
-        note = f"no new message is of {', '.join(self._topics)}"
-        self._reporter.warn(note)
-        return [note]
+        if self._topics and commit and not commit.rows and reading and reading.end > window.rows_from:
+            self._reporter.warn(f"no new message is of {', '.join(self._topics)}")
 
-    def _too_early(
+    def _warn_of_deliveries(
         self, commit: commits.Commit | None, table: messages_table.MessagesTable | None, window: Window
-    ) -> list[str]:
-        """Returns a note where deliveries contradict the delay levels, which the store's own queues do not show."""
+    ) -> None:
+        """Warns where deliveries contradict the delay levels, which the store's own queues do not show."""
         options = self._options
         if self._levels_shown or table is None or not (commit and commit.rows):
-            return []
+            return
         mine = f"{commits.of_broker(options.cluster, options.broker)} AND commit_log_offset >= {window.rows_from}"
         shortest = shortest_delays(table.rows().where(mine))
         early = too_early(shortest, self._store.dispatch_rules().delay_millis)
-        if not early:
-            return []
-        levels = ", ".join(f"level {level}: {shortest[level]:,} ms" for level in early)
-        note = (
-            f"delayed messages came before they were due ({levels}): messageDelayLevel is not the broker's; "
-            f"--broker-conf FILE --repair-from {window.rows_from} loads them with the right due times"
-        )
-        self._reporter.warn(note)
-        return [note]
+        if early:
+            levels = ", ".join(f"level {level}: {shortest[level]:,} ms" for level in early)
+            self._reporter.warn(
+                f"delayed messages came before they were due ({levels}): messageDelayLevel is not the broker's; "
+                f"--broker-conf FILE --repair-from {window.rows_from} loads them with the right due times"
+            )
 
 
 def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, rows_from: int, zone: str) -> ReadRanges:

@@ -21,6 +21,7 @@ from support.verifying import verify_here
 
 from jobs.config import PublishOptions, RestoreOptions
 from jobs.log.opening import open_store
+from jobs.log.restored_log import Restored
 from jobs.publish import publish, restore
 from jobs.rebuild import build_store, rebuild
 from jobs.reporting import Reporter
@@ -181,7 +182,7 @@ def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None
     opened = open_store(options)
     runner = LocalRunner()
     built = build_store.rebuild(options, opened, str(tmp_path / "work"), runner)
-    report = json.loads(rebuild._report(options, opened, built, [], runner, 0.0).to_json())
+    report = json.loads(rebuild._report(options, Restored(opened), built, [], runner, Reporter()).to_json())
     assert report["stages"].keys() == report["tasks"].keys() > {"scan the commit log"}
     assert all(0 < cost["peak_memory"] < 1 << 30 for cost in report["tasks"].values())
     assert {part["part"] for part in report["not_rebuilt"]} == {"consumequeue_ext", *parts.values()}

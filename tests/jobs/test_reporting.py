@@ -242,6 +242,19 @@ class TestProgress:
         reporter.warn("w")
         assert said.getvalue() == "warning: w\n"
 
+    def test_the_report_has_what_was_noted_and_how_long_it_took(self) -> None:
+        said = io.StringIO()
+        reporter = Reporter(stream=said)
+        reporter.say("doing it")
+        reporter.note("n", "m")
+        reporter.warn("w")
+        reporter.begun -= 100
+        report = reporter.report("load", "damaged", rows=3, notes=["last"])
+        assert list(report) == ["job", "status", "rows", "seconds", "notes"]
+        assert 100 <= report["seconds"] < 200
+        assert (report.exit_code, report["notes"]) == (1, ["n", "m", "w", "last"])
+        assert said.getvalue() == "doing it\nn\nm\nwarning: w\n"
+
 
 class TestDefects:
     def test_the_place_the_python_and_the_way_on_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:

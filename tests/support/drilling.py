@@ -25,11 +25,8 @@ import pytest
 from support.real_broker import BrokerSite
 
 from jobs.cli import command_line
-from jobs.query import inspection, query
-from jobs.rebuild import rebuild
 from jobs.spark import launch, session
 from jobs.spark.runner import LocalRunner
-from jobs.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("consumequeue", "index", "checkpoint")
@@ -124,22 +121,12 @@ def run_job_with_spark(*arguments: object) -> Done:
     return Done(ran.returncode, json.loads(ran.stdout), ran.stderr)
 
 
-class _RunnerHere(LocalRunner):
-    """Stands for a ``SparkRunner``."""
-
-    def __init__(self, context: None) -> None:
-        super().__init__()
-
-
 @contextlib.contextmanager
 def jobs_without_spark() -> Iterator[None]:
     """Within it every job runs as it does, but no JVM starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "prepare", lambda *_, **__: None)
-        patch.setattr(session, "spark_context", lambda *_, **__: contextlib.nullcontext())
-        patch.setattr(session, "watching", lambda *_: contextlib.nullcontext())
-        for job in (inspection, query, rebuild, verify):
-            patch.setattr(job, "SparkRunner", _RunnerHere)
+        patch.setattr(session, "spark_runner", lambda *_: contextlib.nullcontext(LocalRunner()))
         yield
 
 

@@ -78,8 +78,7 @@ def test_records_from_an_offset(store: GoldenStore) -> None:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ``inspect`` read the whole log in this process."""
-    monkeypatch.setattr(inspection.session, "spark_context", lambda name: nullcontext())
-    monkeypatch.setattr(inspection, "SparkRunner", lambda context: LocalRunner())
+    monkeypatch.setattr(inspection.session, "spark_runner", lambda *_: nullcontext(LocalRunner()))
 
 
 def test_records_kept_in_spite_of_their_bodies(tmp_path: Path, here: None) -> None:

@@ -17,7 +17,6 @@ from support.store_builder import LogBuilder
 from jobs.cli import command_line
 from jobs.config import InspectOptions, TopicFilter
 from jobs.log.opening import open_store
-from jobs.rebuild import rebuild
 from jobs.spark import session
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog, MissingInput
@@ -329,9 +328,7 @@ def test_repaired_segments_in_the_output(store: Path, capsys: pytest.CaptureFixt
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ``rebuild`` run in this process, without Spark."""
-    monkeypatch.setattr(session, "spark_context", lambda name: nullcontext())
-    monkeypatch.setattr(session, "watching", lambda context, progress: nullcontext())
-    monkeypatch.setattr(rebuild, "SparkRunner", lambda context: LocalRunner())
+    monkeypatch.setattr(session, "spark_runner", lambda *_: nullcontext(LocalRunner()))
 
 
 def test_somebody_else_fills_the_output_meanwhile(
