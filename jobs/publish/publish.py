@@ -103,7 +103,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     else:
         with reporter.progress("copy the rebuild", manifest.disk_size) as progress:
             done = backups.carry_out(root, journal, progress.update)
-    made = {"files": len(manifest.files), "file_bytes": manifest.size}
+    made: dict[str, Any] = {"files": len(manifest.files), "file_bytes": manifest.size}
     return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=notes, **made)
 
 
