@@ -4,8 +4,8 @@ Report``, which knows no other job.
 ==============================  ======================================================================================
 what changes                    where
 ==============================  ======================================================================================
-an option, an exit code         ``cli/``, and ``config`` (the options as values)
-what a person sees              ``reporting``
+an option                       ``cli/`` (its text), ``contract/`` (its value and default)
+the report, an exit code        ``contract/``
 how Spark is set up and run     ``spark/``
 a store, its log, its damage    ``log/``
 a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect),

@@ -18,13 +18,14 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from jobs.config import DemoOptions, LoadOptions, RebuildOptions
+from jobs.contract.options import DemoOptions, LoadOptions, RebuildOptions
+from jobs.contract.report import Report, size_text
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.staging import staging_beside
 from jobs.report import facts as table_facts
 from jobs.report import views
-from jobs.reporting import Report, Reporter, size_text
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
 from jobs.table.load import Load

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn
 
-from jobs.option_values import (
+from jobs.contract.option_values import (
     artefacts,
     milliseconds,
     name,

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs import config
 from jobs.cli import arguments as job_arguments
 from jobs.cli.arguments import Parser
-from jobs.reporting import Report, Reporter, failure_report, printable
+from jobs.contract import options as job_options
+from jobs.contract.report import Report, failure_report, printable
+from jobs.contract.reporter import Reporter
 from jobs.spark import launch
 from jobs.spark.signals import orderly_signals
 from storeformat import __version__
@@ -39,7 +40,7 @@ class Job:
 
     module: str
     summary: str
-    options: type[config.JobOptions]
+    options: type[job_options.JobOptions]
     add_arguments: Callable[[Parser], None]
     needs_delta: bool = False
 
@@ -48,53 +49,55 @@ JOBS = {
     "demo": Job(
         "jobs.demo",
         "rebuild and analyse a bundled store that a real broker wrote; the place to start",
-        config.DemoOptions,
+        job_options.DemoOptions,
         job_arguments.add_demo,
         needs_delta=True,
     ),
     "rebuild": Job(
         "jobs.rebuild.rebuild",
         "rebuild consumequeue/, index/ and checkpoint from commitlog/",
-        config.RebuildOptions,
+        job_options.RebuildOptions,
         job_arguments.add_rebuild,
     ),
     "publish": Job(
-        "jobs.publish.publish", "put a finished rebuild in place", config.PublishOptions, job_arguments.add_publish
+        "jobs.publish.publish", "put a finished rebuild in place", job_options.PublishOptions, job_arguments.add_publish
     ),
     "restore": Job(
-        "jobs.publish.restore", "the way back from a publish", config.RestoreOptions, job_arguments.add_restore
+        "jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions, job_arguments.add_restore
     ),
     "preflight": Job(
         "jobs.preflight.preflight",
         "say whether a broker may be started on a store, and what its start would lose",
-        config.PreflightOptions,
+        job_options.PreflightOptions,
         job_arguments.add_preflight,
     ),
     "verify": Job(
         "jobs.verify.verify",
         "compare consume queues, index and checkpoint with the log",
-        config.VerifyOptions,
+        job_options.VerifyOptions,
         job_arguments.add_verify,
     ),
     "query": Job(
         "jobs.query.query",
         "offline mqadmin: messages by key, id, offset or time",
-        config.QueryOptions,
+        job_options.QueryOptions,
         job_arguments.add_query,
     ),
     # Not jobs.inspect: a module named like one of the standard library hides it as soon as jobs/ is on sys.path.
-    "inspect": Job("jobs.query.inspection", "what is in this log", config.InspectOptions, job_arguments.add_inspect),
+    "inspect": Job(
+        "jobs.query.inspection", "what is in this log", job_options.InspectOptions, job_arguments.add_inspect
+    ),
     "load": Job(
         "jobs.table.load",
         "append what is new in the log to the Delta table `messages`, exactly once",
-        config.LoadOptions,
+        job_options.LoadOptions,
         job_arguments.add_load,
         needs_delta=True,
     ),
     "report": Job(
         "jobs.report.report",
         "bytes, messages and rates by topic, queue, tag, host, hour or date",
-        config.ReportOptions,
+        job_options.ReportOptions,
         job_arguments.add_report,
         needs_delta=True,
     ),
@@ -123,13 +126,13 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
     return parser
 
 
-def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, config.JobOptions]:
+def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, job_options.JobOptions]:
     """Returns the job's name and its options; raises UsageError, SystemExit(0) after ``--help`` and ``--version``."""
     parser = build_parser(jobs)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=f"see ./{parser.prog} {parsed.job} --help")
-    return parsed.job, config.from_arguments(jobs[parsed.job].options, parsed)
+    return parsed.job, job_options.from_arguments(jobs[parsed.job].options, parsed)
 
 
 def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
@@ -162,14 +165,14 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
     return deliver(report, options)
 
 
-def output_options(arguments: Sequence[str]) -> config.JobOptions:
+def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
     """Returns where the report of a command line goes that may be wrong elsewhere."""
     parser = Parser(add_help=False)
     job_arguments.add_output_arguments(parser)
     try:
-        return config.from_arguments(config.JobOptions, parser.parse_known_args(arguments)[0])
+        return job_options.from_arguments(job_options.JobOptions, parser.parse_known_args(arguments)[0])
     except UsageError:
-        return config.JobOptions(json="--json" in arguments, debug="--debug" in arguments)
+        return job_options.JobOptions(json="--json" in arguments, debug="--debug" in arguments)
 
 
 def refuse_unwritable(report_file: str | None) -> None:
@@ -185,7 +188,7 @@ def refuse_unwritable(report_file: str | None) -> None:
         raise WriteFailed("the report cannot be written: permission denied", path=report_file)
 
 
-def deliver(report: Report, options: config.JobOptions) -> int:
+def deliver(report: Report, options: job_options.JobOptions) -> int:
     """Writes the report to where the options say and returns its exit code; stdout has it even if FILE cannot."""
     for line in report.error_lines:
         print(printable(line), file=sys.stderr)  # noqa: T201

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobs.config import LogOptions
+from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogRange
 from storeformat import message as m
 from storeformat.errors import DamagedLog, MissingInput, Refused, UsageError, WrongSettings

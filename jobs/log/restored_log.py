@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobs.config import LogOptions
+from jobs.contract.options import LogOptions
 from jobs.log.byte_ranges import ByteRange, common
 from jobs.log.healing import (
     HealedRange,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.config import DamagePolicy, LogOptions
+from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 
-from jobs.config import PreflightOptions
+from jobs.contract.options import PreflightOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.preflight import metrics
-from jobs.reporting import Report, Reporter
 from jobs.safety.answer import judge
 from jobs.safety.evidence import gather
 from jobs.safety.start_settings import read_settings

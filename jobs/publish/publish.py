@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.config import PublishOptions
+from jobs.contract.options import PublishOptions
+from jobs.contract.report import Report, size_text
+from jobs.contract.reporter import Reporter
 from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
-from jobs.reporting import Report, Reporter, size_text
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, files, locations, mounts, outputs

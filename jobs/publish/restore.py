@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.config import RestoreOptions
+from jobs.contract.options import RestoreOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.publish import backups
-from jobs.reporting import Report, Reporter
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations

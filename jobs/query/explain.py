@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
 from jobs.query.offline_store import OfflineStore, stored_at
 from storeformat.index import index_file
 

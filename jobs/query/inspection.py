@@ -8,13 +8,14 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
-from jobs.config import InspectOptions
+from jobs.contract.options import InspectOptions
+from jobs.contract.report import Report, size_text
+from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
 from jobs.log.restored_log import restored
 from jobs.log.store_log import read_log
 from jobs.query.offline_store import row_rules, rows_of
-from jobs.reporting import Report, Reporter, size_text
 from jobs.spark import session
 from jobs.spark.transforms import proven_ranges
 from storeformat.log.block_window import BlockWindow

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
 from jobs.query.offline_store import OfflineStore, has_key
 from storeformat.record.pending import HALF_TOPICS, Pending, belongs_to, pending
 

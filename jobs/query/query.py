@@ -20,7 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
@@ -29,7 +31,6 @@ from jobs.query.lag import committed_offsets, lag_rows, totals_of
 from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules
 from jobs.query.pending_messages import half_places, indexed_under, split_waiting
 from jobs.query.queue_listing import Listing
-from jobs.reporting import Report, Reporter
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.spark.transforms import proven_ranges

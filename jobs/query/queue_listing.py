@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
 from jobs.query.offline_store import OfflineStore, QueueUnits, row_rules
 from jobs.query.pending_messages import end_of_half, waiting_of, waiting_text
 from storeformat.arrays import Int64s

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NoReturn
 
-from jobs.config import RebuildOptions, VerifyOptions
+from jobs.contract.options import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log

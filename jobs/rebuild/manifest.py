@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.config import ARTEFACTS, ROCKSDB, RebuildOptions
+from jobs.contract.options import ARTEFACTS, ROCKSDB, RebuildOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.reporting import Reporter
 from storeformat import __version__
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.queues.topic_filter import TopicFilter

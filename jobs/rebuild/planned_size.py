@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from jobs.contract.report import size_text
 from jobs.rebuild.planning import BatchQueuesPlan, IndexPlan, QueuesPlan
-from jobs.reporting import size_text
 from storeformat.arrays import Int64s
 from storeformat.errors import Refused
 from storeformat.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE

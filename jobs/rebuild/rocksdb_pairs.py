@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jobs.config import RebuildOptions
+from jobs.contract.options import RebuildOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.queue_runs import QueueRuns

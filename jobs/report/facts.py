@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jobs.reporting import duration_text, printable, size_text
+from jobs.contract.report import printable, size_text
+from jobs.contract.reporter import duration_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

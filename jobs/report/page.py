@@ -15,9 +15,10 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from jobs.contract.report import size_text
+from jobs.contract.reporter import duration_text
 from jobs.report import plots
 from jobs.report.facts import KEYS, Facts, Row, key_text, moment, sentences
-from jobs.reporting import duration_text, size_text
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
 

@@ -10,10 +10,11 @@ import csv
 import io
 from typing import Any
 
-from jobs.config import ReportOptions
+from jobs.contract.options import ReportOptions
+from jobs.contract.report import Report, printable
+from jobs.contract.reporter import Reporter
 from jobs.report import page, views
 from jobs.report.facts import KEYS, Facts, Row, measure, to_text
-from jobs.reporting import Report, Reporter, printable
 from jobs.spark import session
 from storeformat.storage import locations, outputs
 

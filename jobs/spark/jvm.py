@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from jobs.reporting import printable
+from jobs.contract.report import printable
 from jobs.spark import isolation, launch
 from storeformat.errors import DependencyMissing
 from udfs.worker_daemon import EARLY as EARLY_DAEMON

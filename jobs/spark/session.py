@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jobs.reporting import Progress, Reporter
+from jobs.contract.reporter import Progress, Reporter
 from jobs.spark import isolation, jvm
 from jobs.spark.runner import SparkRunner
 from jobs.spark.signals import deferred_signals

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from jobs.reporting import Interrupted
+from jobs.contract.report import Interrupted
 
 
 @contextmanager

@@ -40,7 +40,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from jobs import config, option_values
+from jobs.contract import option_values
+from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
 from jobs.log.store_log import read_log
@@ -158,13 +159,13 @@ class CommitLogSource(DataSource):
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"option {name}: {error}") from error
 
-    def _log_options(self) -> config.LogOptions:
+    def _log_options(self) -> LogOptions:
         given = self._given
         if "path" not in given:
             raise UsageError('which store? .load("/path/to/store")')
         version = _choice(given, "brokerversion", VERSIONS) if "brokerversion" in given else None
-        policies: tuple[config.DamagePolicy, ...] = ("fail", "stop", "salvage")
-        return config.LogOptions(
+        policies: tuple[DamagePolicy, ...] = ("fail", "stop", "salvage")
+        return LogOptions(
             store=given["path"],
             commitlog=self._parsed("commitlog", option_values.paths, ()),
             broker_conf=given.get("brokerconf"),
@@ -177,7 +178,7 @@ class CommitLogSource(DataSource):
         )
 
 
-def plan_partitions(store: OpenedStore, options: config.LogOptions) -> tuple[LogPartition, ...]:
+def plan_partitions(store: OpenedStore, options: LogOptions) -> tuple[LogPartition, ...]:
     """Returns what the tasks are to read.
 
     Whether damage or the log's end breaks a chain off, only the log after it can tell. So the last segment that was

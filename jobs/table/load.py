@@ -15,11 +15,12 @@ import zoneinfo
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jobs.config import LoadOptions
+from jobs.contract.options import LoadOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
 from jobs.log.store_log import read_log
-from jobs.reporting import Report, Reporter
 from jobs.spark import session, transforms
 from jobs.table import commits, messages_table
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.config import LoadOptions
+from jobs.contract.options import LoadOptions
 from jobs.table import commits
 from storeformat.errors import Refused, UsageError
 from storeformat.log.segments import Segment, segment_at

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
-from jobs import config
+from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
 from jobs.log.store_log import read_log
@@ -46,7 +46,7 @@ class LogStreamReader(DataSourceStreamReader):
     ``most_bytes`` bounds a batch (None: all there is).
     """
 
-    def __init__(self, options: config.LogOptions, reader: LogReader, most_bytes: int | None = None) -> None:
+    def __init__(self, options: LogOptions, reader: LogReader, most_bytes: int | None = None) -> None:
         self._options = options
         self._reader = reader
         self._most_bytes = most_bytes

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from jobs.config import VerifyOptions
+from jobs.contract.options import VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.rebuild import planning

@@ -9,12 +9,13 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-from jobs.config import VerifyOptions, narrow_to_queues
+from jobs.contract.options import VerifyOptions, narrow_to_queues
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.log.earlier_life import earlier_life_note
 from jobs.log.opening import open_store, refuse_rocksdb_queues
 from jobs.log.restored_log import restored
 from jobs.rebuild.staging import staging_beside
-from jobs.reporting import Report, Reporter
 from jobs.safety.answer import start_facts
 from jobs.spark import session
 from jobs.verify.compare_store import compare_store

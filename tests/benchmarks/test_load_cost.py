@@ -20,8 +20,8 @@ import pytest
 from pyspark.sql import SparkSession
 from support.distinct_log import write_distinct_log
 
-from jobs.config import LoadOptions
-from jobs.reporting import Reporter
+from jobs.contract.options import LoadOptions
+from jobs.contract.reporter import Reporter
 from jobs.table import load
 from udfs.table import schemas
 

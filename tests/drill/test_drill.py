@@ -42,11 +42,11 @@ from support.drilling import (
     unique_keys,
 )
 
-from jobs.config import QueryOptions, RebuildOptions
+from jobs.contract.options import QueryOptions, RebuildOptions
+from jobs.contract.reporter import Reporter
 from jobs.log import opening
 from jobs.query import query
 from jobs.rebuild import build_store
-from jobs.reporting import Reporter
 from jobs.spark.runner import LocalRunner
 from storeformat.store.config.topic_config import topic_configuration
 

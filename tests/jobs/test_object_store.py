@@ -19,12 +19,13 @@ from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS
 
 from jobs.cli import command_line
-from jobs.config import LoadOptions, PublishOptions, RebuildOptions
+from jobs.contract.options import LoadOptions, PublishOptions, RebuildOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.publish import publish
 from jobs.rebuild import build_store, manifest, rebuild
 from jobs.rebuild.staging import claimed, staging_beside, staging_for
-from jobs.reporting import Report, Reporter
 from jobs.spark import launch
 from jobs.spark.runner import LocalRunner
 from jobs.table import load

@@ -19,12 +19,12 @@ from support.golden_differences import index_differences, queue_differences
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 from support.verifying import verify_here
 
-from jobs.config import PublishOptions, RestoreOptions
+from jobs.contract.options import PublishOptions, RestoreOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.log.restored_log import Restored
 from jobs.publish import publish, restore
 from jobs.rebuild import build_store, rebuild
-from jobs.reporting import Reporter
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import WrongSettings
 from storeformat.store.not_rebuilt import parts_not_rebuilt

@@ -13,7 +13,7 @@ from support.rebuilding import rules_of_release
 from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
-from jobs.config import TopicFilter
+from jobs.contract.options import TopicFilter
 from jobs.verify.compare_store import Verified
 
 pytestmark = pytest.mark.golden

@@ -26,10 +26,10 @@ from support.real_store import Group, RealStore
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
-from jobs.config import PublishOptions
+from jobs.contract.options import PublishOptions
+from jobs.contract.reporter import Reporter
 from jobs.publish import publish
 from jobs.rebuild.build_store import Built
-from jobs.reporting import Reporter
 from jobs.verify.differences import Verdicts
 from storeformat.log.dledger import committed_index
 

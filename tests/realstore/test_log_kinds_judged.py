@@ -18,10 +18,10 @@ from support.real_store import RELEASES, Opened, RealStore, Store, wiped_copy
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
-from jobs.config import LogOptions, PublishOptions
+from jobs.contract.options import LogOptions, PublishOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.publish import publish
-from jobs.reporting import Reporter
 
 pytestmark = pytest.mark.realstore
 

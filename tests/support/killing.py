@@ -71,12 +71,12 @@ class Killer:
 
 
 def _drive() -> None:
-    from jobs import config
-    from jobs.reporting import Reporter
+    from jobs.contract import options as job_options
+    from jobs.contract.reporter import Reporter
 
     pa.array(np.zeros(1))  # makes pyarrow import pandas: once here, not in every fork
     modules = {job: importlib.import_module(f"jobs.publish.{job}") for job in ("publish", "restore")}
-    kinds = {"publish": config.PublishOptions, "restore": config.RestoreOptions}
+    kinds = {"publish": job_options.PublishOptions, "restore": job_options.RestoreOptions}
     for line in sys.stdin:
         job, options, kill_before = json.loads(line)
         read, write = os.pipe()

@@ -13,9 +13,10 @@ from typing import Any
 from support import golden
 from support.rebuilding import rebuild_here
 
-from jobs.config import PublishOptions, RestoreOptions
+from jobs.contract.options import PublishOptions, RestoreOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.publish import publish, restore
-from jobs.reporting import Report, Reporter
 
 STORE = "lag-killed-5.1.4"
 QUIET = Reporter(quiet=True)

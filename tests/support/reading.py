@@ -10,7 +10,7 @@ from unittest import mock
 from support.in_memory import MemoryReader
 from support.rebuilding import rebuild_here
 
-from jobs.config import LogOptions
+from jobs.contract.options import LogOptions
 from jobs.log import opening
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.config import RebuildOptions
+from jobs.contract.options import RebuildOptions
 from jobs.log import opening
 from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner, Runner

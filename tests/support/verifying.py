@@ -9,7 +9,7 @@ from typing import Any
 
 from support.rebuilding import SETTINGS
 
-from jobs.config import VerifyOptions, narrow_to_queues
+from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.log import opening
 from jobs.spark.runner import LocalRunner, Runner
 from jobs.verify import compare_store

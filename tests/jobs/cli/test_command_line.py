@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from jobs import config, option_values
 from jobs.cli.command_line import JOBS, main, parse
-from jobs.reporting import Interrupted, Report
+from jobs.contract import option_values
+from jobs.contract import options as job_options
+from jobs.contract.report import Interrupted, Report
 from jobs.spark import launch
 from storeformat import errors
 
@@ -61,14 +62,14 @@ class TestParsing:
             --set aclEnable= --broker-version 4.9 --topic T --topic %RETRY%g:3 --batch-topic B --only index,consumequeue
             --on-damage salvage --until-offset 100 --split-size 4096 --dry-run --json --report R --quiet --debug
         """
-        assert parse(line.split(), JOBS)[1] == config.RebuildOptions(
+        assert parse(line.split(), JOBS)[1] == job_options.RebuildOptions(
             store="s3://b/store",
             output="D",
             commitlog=("/a/log", "/b/log"),
             broker_conf="b.conf",
             settings=(("maxIndexNum", "20"), ("aclEnable", "")),
             broker_version="4.9",
-            topics=(config.TopicFilter("T"), config.TopicFilter("%RETRY%g", 3)),
+            topics=(job_options.TopicFilter("T"), job_options.TopicFilter("%RETRY%g", 3)),
             batch_topics=("B",),
             only=("consumequeue", "index"),
             on_damage="salvage",
@@ -86,7 +87,7 @@ class TestParsing:
     )
     def test_query_takes_the_store_on_either_side_of_the_question(self, line: str) -> None:
         _, options = parse(["query", *line.split()], JOBS)
-        assert options == config.QueryOptions(store="S", kind="key", topic="T", key="K", max_messages=3)
+        assert options == job_options.QueryOptions(store="S", kind="key", topic="T", key="K", max_messages=3)
 
     def test_query_without_a_store_is_told_so(self) -> None:
         with pytest.raises(errors.UsageError, match="required: --store"):

@@ -18,7 +18,9 @@ from support.rebuilding import options_for, rebuild_here
 from support.verifying import verify_here
 
 from jobs.cli import command_line
-from jobs.config import DamagePolicy, InspectOptions, LogOptions, PublishOptions, QueryOptions
+from jobs.contract.options import DamagePolicy, InspectOptions, LogOptions, PublishOptions, QueryOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.log import opening
 from jobs.log.log_scan import scan_log
 from jobs.log.store_log import read_log
@@ -26,7 +28,6 @@ from jobs.publish import publish
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore
 from jobs.rebuild import build_store
-from jobs.reporting import Report, Reporter
 from jobs.spark.runner import LocalRunner
 from jobs.table import datasource
 from jobs.table.stream import LogStreamReader

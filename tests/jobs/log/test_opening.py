@@ -10,7 +10,7 @@ import pytest
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
-from jobs.config import LogOptions
+from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store, refuse_rocksdb_queues
 from storeformat.errors import Refused
 

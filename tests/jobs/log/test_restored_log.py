@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.store_builder import LogBuilder, Message
 
-from jobs.config import LogOptions
+from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
 from jobs.log.restored_log import Restored, restored
 from jobs.log.store_log import counting_task, read_log

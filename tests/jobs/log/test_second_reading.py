@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.store_builder import LogBuilder
 
-from jobs.config import InspectOptions, LoadOptions, QueryOptions
+from jobs.contract.options import InspectOptions, LoadOptions, QueryOptions
 from jobs.log.opening import open_store
 from jobs.log.store_log import read_log
 from jobs.query import inspection, query

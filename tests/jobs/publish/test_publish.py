@@ -24,7 +24,7 @@ from support.publishing import (
 from support.real_store import RELEASES, RealStore, wiped_copy
 from support.rebuilding import rebuild_here
 
-from jobs.config import PublishOptions, TopicFilter
+from jobs.contract.options import PublishOptions, TopicFilter
 from jobs.publish import publish
 from storeformat.errors import MissingInput, Refused, StoreFormatError
 from storeformat.storage import durable, files, mounts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.publishing import STORE, Case, Snapshot, make_case, snapshot
 
-from jobs.config import TopicFilter
+from jobs.contract.options import TopicFilter
 from storeformat.errors import Refused
 from storeformat.store import swap
 

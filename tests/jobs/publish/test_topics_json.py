@@ -13,7 +13,7 @@ from support.publishing import QUIET
 from support.rebuilding import options_for, rebuild_here
 from support.store_builder import LogBuilder
 
-from jobs.config import PublishOptions, RestoreOptions, TopicFilter
+from jobs.contract.options import PublishOptions, RestoreOptions, TopicFilter
 from jobs.publish import publish, restore
 from jobs.rebuild import rebuild
 from storeformat.errors import UsageError

@@ -13,11 +13,11 @@ from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.store_builder import LogBuilder, Message
 
-from jobs.config import InspectOptions, TopicFilter
+from jobs.contract.options import InspectOptions, TopicFilter
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.log.store_log import read_log
 from jobs.query import inspection
-from jobs.reporting import Reporter
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog
 

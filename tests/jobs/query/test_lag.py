@@ -10,7 +10,7 @@ import pytest
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore

@@ -15,12 +15,12 @@ from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.explain import explain_key
 from jobs.query.offline_store import OfflineStore
-from jobs.reporting import Reporter
 from jobs.spark.runner import LocalRunner
 from storeformat.queues.batch_queue_search import queue_range
 from udfs.table.find_messages import Wanted

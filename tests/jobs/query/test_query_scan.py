@@ -7,7 +7,7 @@ from typing import Any
 
 from support.store_builder import ROLLBACK, LogBuilder
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore

@@ -12,7 +12,7 @@ from support.golden import GoldenStore
 from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
 from support.store_builder import LogBuilder, Placed
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import offline_store, query
 from jobs.query.offline_store import OfflineStore

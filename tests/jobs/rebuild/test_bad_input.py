@@ -15,7 +15,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
-from jobs.config import InspectOptions, TopicFilter
+from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.log.opening import open_store
 from jobs.spark import session
 from jobs.spark.runner import LocalRunner

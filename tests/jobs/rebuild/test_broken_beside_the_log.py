@@ -15,7 +15,7 @@ from support.publishing import snapshot
 from support.rebuilding import rebuild_here
 
 from jobs.cli import command_line
-from jobs.config import InspectOptions
+from jobs.contract.options import InspectOptions
 from jobs.log.opening import open_store
 from storeformat.errors import MissingInput, WrongSettings
 from storeformat.storage import files

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.publishing import QUIET
 
-from jobs.config import ARTEFACTS
+from jobs.contract.options import ARTEFACTS
 from jobs.rebuild.manifest import Manifest, fetch, read_manifest
 from storeformat.errors import NotAStore, Refused
 from storeformat.storage.extents import Content

@@ -13,9 +13,9 @@ from support.broker_settings import BrokerSettings
 from support.rebuilding import rebuild_here
 from support.store_builder import BORN_HOST_V6, STORE_HOST_V6, LogBuilder, Message
 
-from jobs.config import QueryOptions
+from jobs.contract.options import QueryOptions
+from jobs.contract.reporter import Reporter
 from jobs.query import query
-from jobs.reporting import Reporter
 
 LONGEST = "%RETRY%" + "g" * 248
 TOPICS = ("订单", "😀-events", "%RETRY%group", "%DLQ%group", "ns%orders", "a|b", "T+x", "Ünïcode", "k" * 127, LONGEST)

@@ -17,7 +17,7 @@ from support.rebuilding import options_for, rules_of_release
 from support.store_builder import LogBuilder, Message
 
 from jobs.cli import command_line
-from jobs.config import RebuildOptions, narrow_to_queues
+from jobs.contract.options import RebuildOptions, narrow_to_queues
 from jobs.log import opening
 from jobs.rebuild import rebuild, rocksdb_pairs
 from jobs.rebuild.manifest import read_manifest

@@ -17,7 +17,7 @@ from support.golden_differences import queue_differences
 from support.rebuilding import rebuild_here
 
 from jobs.cli import command_line
-from jobs.config import LogOptions, TopicFilter
+from jobs.contract.options import LogOptions, TopicFilter
 from jobs.log import opening
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.rebuild import log_repair

@@ -18,10 +18,10 @@ from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
 from support.report_facts import TAGS, facts, group
 
-from jobs.config import ReportOptions
+from jobs.contract.options import ReportOptions
+from jobs.contract.reporter import Reporter
 from jobs.report import report
 from jobs.report.facts import CHECKS, KEYS
-from jobs.reporting import Reporter
 from jobs.table import messages_table
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas

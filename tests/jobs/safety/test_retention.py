@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.store_to_start import StoreToStart
 
-from jobs.config import LogOptions
+from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
 from jobs.safety.retention import retention_notes
 from jobs.safety.start_settings import StartSettings

@@ -20,9 +20,9 @@ JAVA = shutil.which("java")
 SLOW_JOB = """
 import sys, time
 sys.path.insert(0, {root!r})
-from jobs import config
+from jobs.contract import options as job_options
 from jobs.cli import arguments, command_line
-from jobs.reporting import Report
+from jobs.contract.report import Report
 from jobs.spark.session import spark_context
 
 class slow_job:
@@ -39,7 +39,7 @@ class slow_job:
         return Report("slow")
 
 sys.modules["slow_job"] = slow_job
-job = command_line.Job("slow_job", "sleeps", config.DemoOptions, arguments.add_demo)
+job = command_line.Job("slow_job", "sleeps", job_options.DemoOptions, arguments.add_demo)
 sys.exit(command_line.main(["demo"], {{"demo": job}}))
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.reporting import failure_report
+from jobs.contract.report import failure_report
 from jobs.spark import spark_errors
 from storeformat import errors
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.store_builder import LogBuilder
 
-from jobs.config import LoadOptions
+from jobs.contract.options import LoadOptions
 from jobs.log.opening import open_store
 from jobs.log.store_log import read_log
 from jobs.spark.runner import LocalRunner

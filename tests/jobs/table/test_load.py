@@ -14,8 +14,9 @@ from support.broker_settings import BrokerSettings
 from support.rebuilding import SETTINGS, rules_of_release
 from support.store_builder import LogBuilder
 
-from jobs.config import LoadOptions, TopicFilter
-from jobs.reporting import Report, Reporter
+from jobs.contract.options import LoadOptions, TopicFilter
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 from jobs.table import load, messages_table
 from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, WriteFailed, WrongSettings
 from storeformat.queues.consume_queue import pack_units

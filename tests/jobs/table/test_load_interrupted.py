@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 from support.store_builder import LogBuilder
 
-from jobs.config import LoadOptions
-from jobs.reporting import Reporter
+from jobs.contract.options import LoadOptions
+from jobs.contract.reporter import Reporter
 from jobs.table import load, messages_table
 from storeformat.errors import DependencyMissing
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.config import LoadOptions
+from jobs.contract.options import LoadOptions
 from jobs.table.commits import BrokerState
 from jobs.table.load_window import Window, plan_window, split_size_for
 from storeformat.errors import Refused, UsageError

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobs import config
 from jobs.cli import command_line
-from jobs.reporting import Interrupted, Report, Reporter, duration_text, failure_report, printable, size_text
+from jobs.contract.options import JobOptions
+from jobs.contract.report import Interrupted, Report, failure_report, printable, size_text
+from jobs.contract.reporter import Reporter
 from storeformat.errors import MissingInput
 
 HOSTILE = "x\x1b]0;PWN\x07\x1b[31my\nerror: fake\r\x7f\x9b2J\u2028\u2029\u202e\u2066\u200b\ufeff\U000e0041\udcff"
@@ -77,7 +78,7 @@ class TestPrintable:
 
     def test_a_hostile_name_forges_no_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         report = failure_report("inspect", MissingInput("cannot be read", path=HOSTILE, advice=HOSTILE))
-        assert command_line.deliver(report, config.JobOptions()) == 66
+        assert command_line.deliver(report, JobOptions()) == 66
         lines = capsys.readouterr().err.splitlines()
         assert [line[:14] for line in lines] == ["error: cannot ", "  x\\x1b]0;PWN\\"]
         assert [line for line in lines if obeyed(line)] == []
@@ -101,11 +102,11 @@ class TestReport:
         for encoding in ("latin-1", "utf-8"):
             raw = io.BytesIO()
             monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
-            options = config.JobOptions(json=True, report_file=str(tmp_path / "r.json"))
+            options = JobOptions(json=True, report_file=str(tmp_path / "r.json"))
             assert command_line.deliver(Report("inspect", topic=topic), options) == 0
             assert json.loads(raw.getvalue())["topic"] == topic
             assert json.loads((tmp_path / "r.json").read_text())["topic"] == topic
-            assert command_line.deliver(Report("inspect", topic=topic), config.JobOptions()) == 0
+            assert command_line.deliver(Report("inspect", topic=topic), JobOptions()) == 0
 
     def test_statuses_have_exit_codes(self) -> None:
         codes = [Report("j", status).exit_code for status in ("ok", "differences", "damaged", "refused", "error")]
@@ -166,104 +167,21 @@ class TestReport:
     def test_sizes(self, count: int, text: str) -> None:
         assert size_text(count) == text
 
-    @pytest.mark.parametrize(
-        ("seconds", "text"),
-        [(3, "3 s"), (89, "89 s"), (90, "2 min"), (120, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (9000, "2.5 h")],
-    )
-    def test_times(self, seconds: float, text: str) -> None:
-        assert duration_text(seconds) == text
 
-
-class TestProgress:
-    @pytest.mark.parametrize(
-        ("done", "total", "share"), [(0, 1000, "0%"), (0, 0, "100%"), (5, 0, "100%"), (9, 9, "100%")]
-    )
-    def test_no_rest_is_told_at_the_start_and_at_the_end(self, done: int, total: int, share: str) -> None:
-        with Reporter(stream=io.StringIO()).progress("scan", total) as progress:
-            for now in (progress.begun, progress.begun + 1):
-                text = progress.text(done, now)
-                assert text.startswith(f"scan: {share}, ")
-                assert "left" not in text
-
-    def test_lines_of_a_job_have_a_time_unless_a_person_watches(self) -> None:
-        said = io.StringIO()
-        reporter = Reporter(stream=said, interval=0, dated=True)
-        with reporter.progress("scan", 10) as progress:
-            progress.update(5)
-        reporter.warn("w")
-        assert re.sub(r"\d", "0", said.getvalue()).splitlines()[1] == "0000-00-00 00:00:00 warning: w"
-        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d scan: 50%", said.getvalue())
-        said.isatty = lambda: True  # type: ignore[method-assign]
-        watched = Reporter(stream=said, dated=True)
-        watched.warn("seen")
-        assert said.getvalue().endswith("\nwarning: seen\n")
-        assert Reporter.for_options(config.JobOptions()).dated
-
-    def test_elsewhere_than_on_a_terminal_a_line_every_interval(self) -> None:
-        said = io.StringIO()
-        with Reporter(stream=said, interval=30).progress("scan", 1000) as progress:
-            for second in range(0, 100, 10):
-                progress.update(10 * second, now=progress.begun + second)
-        assert said.getvalue() == (
-            "scan: 30%, 300 B of 1.0 kB, 10 B/s, about 70 s left\n"
-            "scan: 60%, 600 B of 1.0 kB, 10 B/s, about 40 s left\n"
-            "scan: 90%, 900 B of 1.0 kB, 10 B/s, about 10 s left\n"
-        )
-
-    def test_on_a_terminal_one_line_that_is_wiped_at_the_end(self) -> None:
-        said = io.StringIO()
-        said.isatty = lambda: True  # type: ignore[method-assign]
-        reporter = Reporter(stream=said)
-        with reporter.progress("scan", 10) as progress:
-            progress.update(5, now=progress.begun + 1)
-            reporter.note("by the way")
-        line = "scan: 50%, 5 B of 10 B, 5 B/s, about 1 s left"
-        assert said.getvalue() == f"{line}\r{' ' * len(line)}\rby the way\n"
-
-    def test_on_a_terminal_it_is_drawn_five_times_a_second(self) -> None:
-        said = io.StringIO()
-        said.isatty = lambda: True  # type: ignore[method-assign]
-        with Reporter(stream=said).progress("scan", 10) as progress:
-            for tick in range(20):
-                progress.update(5, now=progress.begun + tick / 8)
-        assert said.getvalue().count("scan") == 8
-
+class TestDefects:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_a_signal_ends_with_its_own_exit_code(self, number: signal.Signals) -> None:
         report = failure_report("rebuild", Interrupted(number))
         assert (report.exit_code, report["error"]) == (128 + number, f"interrupted by {number.name}")
 
-    def test_quiet_silences_notes_and_progress_but_no_warning(self) -> None:
-        said = io.StringIO()
-        reporter = Reporter(stream=said, quiet=True, interval=0)
-        with reporter.progress("scan", 10) as progress:
-            progress.update(5, now=progress.begun + 100)
-        reporter.note("n")
-        reporter.warn("w")
-        assert said.getvalue() == "warning: w\n"
-
-    def test_the_report_has_what_was_noted_and_how_long_it_took(self) -> None:
-        said = io.StringIO()
-        reporter = Reporter(stream=said)
-        reporter.say("doing it")
-        reporter.note("n", "m")
-        reporter.warn("w")
-        reporter.begun -= 100
-        report = reporter.report("load", "damaged", rows=3, notes=["last"])
-        assert list(report) == ["job", "status", "rows", "seconds", "notes"]
-        assert 100 <= report["seconds"] < 200
-        assert (report.exit_code, report["notes"]) == (1, ["n", "m", "w", "last"])
-        assert said.getvalue() == "doing it\nn\nm\nwarning: w\n"
-
-
-class TestDefects:
     def test_the_place_the_python_and_the_way_on_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("jobs.reporting.json", None)
+        monkeypatch.setattr("jobs.contract.report.json", None)
         with pytest.raises(AttributeError) as caught:
             Report("demo").to_json()
         lines = failure_report("demo", caught.value).error_lines
         assert re.fullmatch(
-            r"error: a defect of this program: AttributeError: .*'dumps' \(jobs/reporting.py, line \d+\)", lines[0]
+            r"error: a defect of this program: AttributeError: .*'dumps' \(jobs/contract/report.py, line \d+\)",
+            lines[0],
         )
         assert platform.python_version() in lines[1]
         assert "--debug" in lines[1]

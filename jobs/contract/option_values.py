@@ -8,7 +8,7 @@ import argparse
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from jobs import config
+from jobs.contract.options import ARTEFACTS, ROCKSDB, Artefact
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
@@ -86,21 +86,21 @@ def topic_filter(text: str) -> TopicFilter:
     return named
 
 
-def artefacts(text: str) -> tuple[config.Artefact, ...]:
+def artefacts(text: str) -> tuple[Artefact, ...]:
     """Returns the artefacts of a comma-separated list."""
     named = {part.strip() for part in text.split(",")}
-    unknown = sorted(named - set(config.ARTEFACTS))
+    unknown = sorted(named - set(ARTEFACTS))
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(config.ARTEFACTS)}")
-    return tuple(name for name in config.ARTEFACTS if name in named)
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ARTEFACTS)}")
+    return tuple(name for name in ARTEFACTS if name in named)
 
 
-def rebuilt_artefacts(text: str) -> tuple[config.Artefact, ...]:
+def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
     """Returns the artefacts of a list, or the one that stands alone."""
-    if text.strip() == config.ROCKSDB[0]:
-        return config.ROCKSDB
-    if config.ROCKSDB[0] in {part.strip() for part in text.split(",")}:
-        raise argparse.ArgumentTypeError(f"{config.ROCKSDB[0]} is a table of its own: ask for it alone")
+    if text.strip() == ROCKSDB[0]:
+        return ROCKSDB
+    if ROCKSDB[0] in {part.strip() for part in text.split(",")}:
+        raise argparse.ArgumentTypeError(f"{ROCKSDB[0]} is a table of its own: ask for it alone")
     return artefacts(text)
 
 

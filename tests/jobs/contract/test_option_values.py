@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs import option_values
+from jobs.contract import option_values
 
 
 @pytest.mark.parametrize(

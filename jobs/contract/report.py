@@ -1,4 +1,4 @@
-"""What a run says: the report on stdout, progress and notes on stderr, and errors in a line or two."""
+"""What a run ends with: the report, for people and as JSON, or errors in a line or two."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import json
 import platform
 import re
 import signal
-import sys
-import threading
-import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from jobs.config import JobOptions
 from storeformat import errors
 from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import local_files
 from storeformat.storage.locations import without_secrets
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "nothing_found": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
@@ -168,135 +163,6 @@ def size_text(count: float) -> str:
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-
-
-# ------------------------------------------------------------------------------------------------------------ progress
-class Reporter:
-    """One run of a job: its clock, its notes, its progress on stderr, and the report that it ends with.
-
-    On a terminal progress is one line drawn over and over; elsewhere one line every ``interval`` seconds, and with
-    ``dated`` each line starts with the local time. ``quiet`` silences notes and progress, not warnings. All methods may
-    be called from any thread.
-    """
-
-    def __init__(
-        self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 30.0, dated: bool = False
-    ) -> None:
-        self.begun = time.monotonic()
-        self.notes: list[str] = []
-        self.quiet = quiet
-        self.dated = dated
-        self.stream = sys.stderr if stream is None else stream
-        self.interval = interval
-        self.terminal = self.stream.isatty()
-        self._drawn = 0
-        self._lock = threading.Lock()
-
-    @classmethod
-    def for_options(cls, options: JobOptions) -> Reporter:
-        """Returns the reporter that the options ask for."""
-        return cls(quiet=options.quiet, dated=True)
-
-    @property
-    def seconds(self) -> float:
-        """How long the run has taken so far."""
-        return round(time.monotonic() - self.begun, 3)
-
-    def say(self, text: str) -> None:
-        """Says what is done next."""
-        if not self.quiet:
-            self._line(text)
-
-    def note(self, *notes: str) -> None:
-        """Says what is worth knowing, now and in the report."""
-        for text in notes:
-            self.say(text)
-        self.notes += notes
-
-    def warn(self, text: str) -> None:
-        """Says what must not be missed, now and in the report."""
-        self._line(f"warning: {text}")
-        self.notes.append(text)
-
-    def report(
-        self,
-        job: str,
-        status: str = "ok",
-        *,
-        exit_code: int | None = None,
-        text: str | None = None,
-        notes: Sequence[str] = (),
-        **facts: Any,
-    ) -> Report:
-        """Returns the report that ends the run: the facts, how long it took, and all notes, ``notes`` last."""
-        notes = [*self.notes, *notes]
-        return Report(job, status, exit_code=exit_code, text=text, **facts, seconds=self.seconds, notes=notes)
-
-    def _line(self, text: str) -> None:
-        with self._lock:
-            self._clear()
-            date = time.strftime("%Y-%m-%d %H:%M:%S ") if self.dated and not self.terminal else ""
-            print(date + printable(text), file=self.stream, flush=True)
-
-    def _clear(self) -> None:
-        if self._drawn:
-            print("\r" + " " * self._drawn + "\r", end="", file=self.stream)
-            self._drawn = 0
-
-    def _draw(self, text: str) -> None:
-        line = printable(text)
-        with self._lock:
-            self._clear()
-            print(line, end="", file=self.stream, flush=True)
-            self._drawn = len(line)
-
-    @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Progress]:
-        """Yields the Progress of work on ``total`` bytes; its ``update(done)`` may be called as often as convenient."""
-        progress = Progress(self, what, total)
-        try:
-            yield progress
-        finally:
-            with self._lock:
-                self._clear()
-
-
-class Progress:
-    """How far a piece of work is; made by ``Reporter.progress``."""
-
-    def __init__(self, reporter: Reporter, what: str, total: int) -> None:
-        self.reporter = reporter
-        self.what = what
-        self.total = total
-        self.begun = time.monotonic()
-        self._next = self.begun + (0.5 if reporter.terminal else reporter.interval)
-
-    def update(self, done: int, *, now: float | None = None) -> None:
-        """Tells that ``done`` of ``total`` bytes are done; draws or prints when it is time to."""
-        now = time.monotonic() if now is None else now
-        if self.reporter.quiet or now < self._next:
-            return
-        if self.reporter.terminal:
-            self._next = now + 0.2
-            self.reporter._draw(self.text(done, now))
-        else:
-            self._next = now + self.reporter.interval
-            self.reporter._line(self.text(done, now))
-
-    def text(self, done: int, now: float) -> str:
-        """Returns the line: what, share, amount, rate, and the time that is left when the rate so far holds."""
-        seconds = max(now - self.begun, 1e-9)
-        share = done / self.total if self.total else 1.0
-        left = "" if done <= 0 or share >= 1 else f", about {duration_text(seconds * (1 - share) / share)} left"
-        amounts = f"{size_text(done)} of {size_text(self.total)}, {size_text(done / seconds)}/s"
-        return f"{self.what}: {share:.0%}, {amounts}{left}"
-
-
-def duration_text(seconds: float) -> str:
-    """Returns a duration as people say it: ``45 s``, ``3 min``, ``2.5 h``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 # -------------------------------------------------------------------------------------------------------------- errors
