@@ -34,6 +34,7 @@ fi
 # Every start but the first ends here.
 if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/pyproject.toml" -nt "$stamp" ] &&
     ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/conf/delta-jars.sha256" -nt "$stamp" ] &&
+    ! [ "$root/conf/requirements/setup.txt" -nt "$stamp" ] &&
     ! [ "$root/jobs/spark/environment.py" -nt "$stamp" ] && ! [ "$root/jobs/spark/delta_jars.py" -nt "$stamp" ] &&
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ]; then
     case ${1:-} in

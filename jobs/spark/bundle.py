@@ -4,12 +4,13 @@
 in the archive         what
 =====================  =======================================================================================
 ``bundle.json``        which Python and machine it is for; name and SHA-256 of each file
-``wheels/``            every package of the environment as a wheel
+``wheels/``            every package of the environment as it was published: wheels, and the source of pyspark
 ``jars/``              Delta's jars
 =====================  =======================================================================================
 
 ``spark-submit.sh --setup --from FILE`` sets up from it. The wheels are of the Python that writes the archive, so the
-other machine needs one of the same version. Standard library alone.
+other machine needs one of the same version. Its sums tell of damage on the way; against an attacker stand the hashes in
+``conf/``, which the set-up there looks at, too. Standard library alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import re
 import shutil
 import sys
 import tarfile
@@ -41,8 +43,22 @@ def target() -> dict[str, str]:
     }
 
 
-def write(file: Path, venv: Path, requirements: list[str]) -> None:
-    """Writes the archive, whole or not at all; raises SetupError where a wheel cannot be had."""
+class NotPublished(SetupError):
+    """pip met a file whose hash is not one of the published ones."""
+
+
+def check_hashes(progress: Progress) -> None:
+    """Raises NotPublished where the last pip that failed said so."""
+    said = progress.log.read_text(encoding="utf-8").partition("DO NOT MATCH THE HASHES")[2]
+    if found := re.search(r"^ +(\S.*):\n(?:.*\n)*? +Got +(\w+)", said, re.MULTILINE):
+        raise NotPublished(
+            f"a package is not the published one: {found[1]} has SHA-256 {found[2]} (see {progress.log})",
+            "somebody changed it on its way, or built it anew: look at where it came from",
+        )
+
+
+def write(file: Path, venv: Path, requirements: str) -> None:
+    """Writes the archive, whole or not at all; raises SetupError where a package cannot be had."""
     if not (venv / "jars").is_dir():
         raise SetupError("Delta's jars are not there", f"install Maven, or name a directory in {delta_jars.JARS}")
     delta_jars.check(venv / "jars")
@@ -63,21 +79,17 @@ def write(file: Path, venv: Path, requirements: list[str]) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _wheels(venv: Path, work: Path, requirements: list[str]) -> None:
-    """Gets the wheels of the versions that are installed."""
+def _wheels(venv: Path, work: Path, requirements: str) -> None:
     progress = Progress(venv / "setup-bundle.log")
     progress.log.unlink(missing_ok=True)
-    pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    installed: list[str] = []
-    if not progress.run([*pip, "freeze"], installed.append):
-        raise SetupError(f"pip does not tell what is installed (see {progress.log})")
-    if not any(line.startswith("numba==") for line in installed):
-        requirements = [one for one in requirements if not one.startswith("numba")]
-    (work / "installed").write_text("".join(installed), encoding="utf-8")
-    wheel = [*pip, "wheel", "--quiet", "--wheel-dir", str(work / "wheels"), "--constraint", str(work / "installed")]
-    if not progress.run([*wheel, "--only-binary", "numba,llvmlite", *requirements]):
+    (work / "requirements.txt").write_text(requirements, encoding="utf-8")
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    # The source of pyspark is asked for its name; what builds it is here.
+    pip += ["--no-deps", "--no-build-isolation", "--use-pep517", "--require-hashes", "--dest", str(work / "wheels")]
+    if not progress.run([*pip, "-r", str(work / "requirements.txt")]):
+        check_hashes(progress)
         reason = progress.errors("ERROR").removeprefix("ERROR:").strip() or "pip failed"
-        raise SetupError(f"the wheels could not be had: {reason}", f"all that pip said: {progress.log}")
+        raise SetupError(f"the packages could not be had: {reason}", f"all that pip said: {progress.log}")
 
 
 @contextlib.contextmanager

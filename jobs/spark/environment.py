@@ -8,11 +8,14 @@ those that need nothing of each other run at once:
 |---|---|---|
 | environment | ``.venv``, or ROCKETMQ_STORE_SPARK_VENV | ``python -m venv`` |
 | jars | ``jars/`` in it | ``delta_jars`` |
-| libraries | in it | pyproject.toml, numba where it has a wheel; or the directory ROCKETMQ_STORE_SPARK_WHEELS |
+| libraries | in it | ``conf/requirements``, numba where it has a wheel |
 | kernels | ``kernels/`` in it | numba, if it is there |
-| Spark | in it | pyproject.toml, or the same directory |
+| Spark | in it | the same; it is built here, by what the libraries brought |
 | class archive | ``spark.jsa`` in it | the JVM itself: classes of Spark as it wants them, 1.5 s less at every start |
 | stamp | ``ready`` in it, last of all | path of java, digest of the sources of all this |
+
+Packages come from the package index, or from the directory ROCKETMQ_STORE_SPARK_WHEELS. ``conf/requirements`` names the
+SHA-256 of each file that may be installed, and pip takes no other. ``.ci/lock`` writes it from pyproject.toml.
 
 An interrupted set-up has no stamp; the next one goes on where it ended. A lock lets one of several first starts work
 while the others wait.
@@ -23,7 +26,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
-import importlib
 import importlib.util
 import os
 import platform
@@ -32,6 +34,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,7 +47,9 @@ from jobs.spark import bundle, delta_jars  # noqa: E402  (only now the path is r
 from jobs.spark.setup_steps import LeftOut, Progress, SetupError, Step, Steps, say  # noqa: E402
 
 PROJECT = ROOT / "pyproject.toml"
-DESCRIBED_BY = (PROJECT, delta_jars.POM, delta_jars.SUMS, Path(__file__).resolve(), Path(delta_jars.__file__))
+REQUIREMENTS = ROOT / "conf" / "requirements"
+SETUP = REQUIREMENTS / "setup.txt"
+DESCRIBED_BY = (PROJECT, SETUP, delta_jars.POM, delta_jars.SUMS, Path(__file__).resolve(), Path(delta_jars.__file__))
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 OLDEST_JAVA = 17
 EX_UNAVAILABLE = 69
@@ -51,6 +57,8 @@ WHEELS = "ROCKETMQ_STORE_SPARK_WHEELS"
 """Names the environment variable with a directory of wheels; then no package index is asked."""
 SPARK = ("pyspark", "delta-spark")
 """Packages that need none of the libraries, and take as long as all of them."""
+NUMBA = ("numba", "llvmlite")
+"""Packages that have no wheels for some machines; the rest goes without them."""
 
 TRAINING = """
 from jobs.spark.session import spark_session
@@ -109,20 +117,10 @@ def check_venv(venv: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- packages
-def requirements(*extras: str, venv: Path | None = None) -> list[str]:
-    """Return the dependencies in pyproject.toml and those of the extras, also of extras that they name."""
-    if sys.version_info >= (3, 11):
-        toml = importlib.import_module("tomllib")
-    else:  # its pip carries the same; a Debian Python has none of its own
-        sys.path += [str(path) for path in (venv or Path(sys.prefix)).glob("lib/python3.*/site-packages")]
-        toml = importlib.import_module("pip._vendor.tomli")
-    project = toml.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    wanted = list(project["dependencies"])
-    for extra in extras:
-        for requirement in project["optional-dependencies"][extra]:
-            nested = re.fullmatch(rf"{project['name']}\[(.*)\]", requirement)
-            wanted += requirements(*nested[1].split(","), venv=venv) if nested else [requirement]
-    return list(dict.fromkeys(wanted))
+def locked(lock: Path, left_out: Collection[str] = ()) -> str:
+    """Return a file of ``conf/requirements``, less some packages; a package is a line and those indented after it."""
+    packages = re.split(r"\n(?=\S)", lock.read_text(encoding="utf-8"))
+    return "\n".join(package for package in packages if package.partition("==")[0] not in left_out)
 
 
 def pinned_versions() -> dict[str, str]:
@@ -130,13 +128,11 @@ def pinned_versions() -> dict[str, str]:
     return dict(re.findall(r'"([a-z-]+)==([\d.]+)"', PROJECT.read_text(encoding="utf-8")))
 
 
-def pip_install(venv: Path, wanted: list[str], progress: Progress) -> str:
-    """Install requirements into the environment; return what and how much that is, raise SetupError if pip fails."""
+def pip_install(venv: Path, wanted: str, progress: Progress, *more: str) -> str:
+    """Install what a text of requirements names, each file with one of its hashes; return what and how much that is,
+    raise SetupError if pip fails.
+    """
     forget_half_installed(venv)
-    command = [
-        str(venv / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off",
-        "--no-compile", "--only-binary", "numba,llvmlite", *wheel_options(), *wanted,
-    ]  # fmt: skip
     installed: list[str] = []
 
     def hear(line: str) -> None:
@@ -147,7 +143,17 @@ def pip_install(venv: Path, wanted: list[str], progress: Progress) -> str:
         elif line.startswith("Successfully installed"):
             installed.extend(line.split()[2:])
 
-    if not progress.run(command, hear):
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=venv, prefix="requirements.", suffix=".txt") as file:
+        file.write(wanted)
+        file.flush()
+        command = [
+            str(venv / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check",
+            "--progress-bar", "off", "--no-compile", "--only-binary", ",".join(NUMBA), *wheel_options(),
+            "--require-hashes", "-r", file.name, *more,
+        ]  # fmt: skip
+        done = progress.run(command, hear)
+    if not done:
+        bundle.check_hashes(progress)
         reason = progress.errors("ERROR").removeprefix("ERROR:").strip() or "pip failed"
         raise SetupError(f"the dependencies could not be installed: {reason}", f"all that pip said: {progress.log}")
     sizes = {name: size_of(venv, name) for name in installed}
@@ -188,17 +194,21 @@ def forget_half_installed(venv: Path) -> None:
             shutil.rmtree(about)
 
 
-def install_with_numba(venv: Path, extras: tuple[str, ...], left_out: tuple[str, ...], progress: Progress) -> str:
-    """Install the dependencies and those of extras, less those left out; with numba where it has a wheel."""
-
-    def wanted(*more: str) -> list[str]:
-        return [one for one in requirements(*more, *extras, venv=venv) if not left_out or not one.startswith(left_out)]
-
+def install_with_numba(venv: Path, left_out: tuple[str, ...], progress: Progress, *more: str) -> str:
+    """Install what ``setup.txt`` names, less what is left out; with numba where it has a wheel."""
     try:
-        return pip_install(venv, wanted("fast"), progress)
+        return pip_install(venv, locked(SETUP, left_out), progress, *more)
+    except bundle.NotPublished:
+        raise
     except SetupError:
-        told = pip_install(venv, wanted(), progress)
+        told = pip_install(venv, locked(SETUP, (*left_out, *NUMBA)), progress, *more)
     return f"{told}; numba has no wheel for this machine: numpy alone is slower"
+
+
+def install_spark(venv: Path, progress: Progress) -> str:
+    """Install Spark; its source is built by the setuptools of the environment, which are locked, too."""
+    others = set(re.findall(r"^[\w-]+(?===)", locked(SETUP), re.MULTILINE)) - set(SPARK)
+    return pip_install(venv, locked(SETUP, others), progress, "--no-build-isolation", "--use-pep517")
 
 
 # ------------------------------------------------------------------------------------------------------------ the steps
@@ -242,7 +252,7 @@ def archive_classes(venv: Path, java: str, progress: Progress) -> str:
 def steps_of(venv: Path, java: str) -> list[Step]:
     """Return the steps; the key of each is all that it was made from."""
     versions = pinned_versions()
-    packages = hashlib.sha256(PROJECT.read_text(encoding="utf-8").partition("\n[tool.")[0].encode()).hexdigest()
+    packages = hashlib.sha256(SETUP.read_bytes()).hexdigest()
     jars = hashlib.sha256(delta_jars.SUMS.read_bytes() + delta_jars.POM.read_bytes()).hexdigest()
     python = f"{sys.version}\n{sys.prefix}"
     return [
@@ -250,17 +260,12 @@ def steps_of(venv: Path, java: str) -> list[Step]:
         Step("jars", lambda progress: delta_jars.fetch(venv, versions, progress), lambda: jars),
         Step(
             "libraries",
-            lambda progress: install_with_numba(venv, (), SPARK, progress),
+            lambda progress: install_with_numba(venv, SPARK, progress),
             lambda: packages,
             after=("environment",),
         ),
         Step("kernels", lambda progress: compile_kernels(venv, progress), lambda: packages, after=("libraries",)),
-        Step(
-            "Spark",
-            lambda progress: pip_install(venv, requirements(venv=venv), progress),
-            lambda: packages,
-            after=("libraries",),
-        ),
+        Step("Spark", lambda progress: install_spark(venv, progress), lambda: packages, after=("libraries",)),
         Step(
             "class archive",
             lambda progress: archive_classes(venv, java, progress),
@@ -316,8 +321,11 @@ def fill(venv: Path, java: str, archive: Path | None) -> None:
 
 def install_extra(venv: Path, extra: str) -> None:
     """Install an extra, unless that has been done since its description changed."""
-    key = hashlib.sha256("\n".join(requirements("fast", extra)).encode()).hexdigest()
-    step = Step(f"extra {extra}", lambda progress: install_with_numba(venv, (extra,), (), progress), lambda: key)
+    lock = REQUIREMENTS / f"{extra}.txt"
+    if not lock.is_file():
+        raise SetupError(f"there is no extra {extra}", f"conf/{REQUIREMENTS.name} has them")
+    key = hashlib.sha256("".join(locked(one) for one in sorted(REQUIREMENTS.glob("*.txt"))).encode()).hexdigest()
+    step = Step(f"extra {extra}", lambda progress: install_with_numba(venv, (), progress, "-r", str(lock)), lambda: key)
     Steps(venv / "steps").run([step])
 
 
@@ -335,7 +343,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(128 + signal.SIGTERM))
     try:
         if arguments.bundle:
-            bundle.write(arguments.bundle.absolute(), arguments.venv, requirements("fast"))
+            numba = any(arguments.venv.glob("lib/python3.*/site-packages/numba-*.dist-info"))
+            bundle.write(arguments.bundle.absolute(), arguments.venv, locked(SETUP, () if numba else NUMBA))
         elif arguments.extra:
             install_extra(arguments.venv, arguments.extra)
         else:
