@@ -39,8 +39,7 @@ if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ]; then
     case ${1:-} in
     --setup) exit 0 ;;
-    --bundle) exec "$venv/bin/python" "$root/jobs/spark/environment.py" --venv "$venv" "$@" ;;
-    --pack) exec "$venv/bin/python" "$root/jobs/spark/packing.py" "$@" ;;
+    --pack | --bundle) exec "$venv/bin/python" "$root/jobs/spark/environment.py" --venv "$venv" "$@" ;;
     esac
     exec "$venv/bin/python" "$main" "$@"
 fi

@@ -29,6 +29,7 @@ from typing import Any
 
 from jobs.spark import delta_jars
 from jobs.spark.setup_steps import Progress, SetupError
+from storeformat.storage import local_files
 
 ABOUT = "bundle.json"
 PARTS = ("wheels", "jars")
@@ -69,14 +70,9 @@ def write(file: Path, venv: Path, requirements: str) -> None:
         files = [path for part in PARTS for path in sorted((work / part).iterdir())]
         sums = {f"{path.parent.name}/{path.name}": delta_jars.sha256_of(path) for path in files}
         (work / ABOUT).write_text(json.dumps({**target(), "files": sums}, indent=1), encoding="utf-8")
-        draft = file.with_name(f"{file.name}.draft")
-        try:
-            with tarfile.open(draft, "w") as archive:
-                for path in (work / ABOUT, *files):
-                    archive.add(str(path), path.relative_to(work).as_posix())
-            draft.replace(file)
-        finally:
-            draft.unlink(missing_ok=True)
+        with local_files.replacing(str(file)) as whole, tarfile.open(fileobj=whole, mode="w") as archive:
+            for path in (work / ABOUT, *files):
+                archive.add(str(path), path.relative_to(work).as_posix())
 
 
 def _wheels(venv: Path, work: Path, requirements: str) -> None:

@@ -43,8 +43,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # A script's own directory leads sys.path; modules of ours are found as packages only.
 sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROOT), str(ROOT / "jobs" / "spark")))]
 
-from jobs.spark import bundle, delta_jars  # noqa: E402  (only now the path is right)
+from jobs.spark import bundle, delta_jars, packing  # noqa: E402  (only now the path is right)
 from jobs.spark.setup_steps import LeftOut, Progress, SetupError, Step, Steps, say  # noqa: E402
+from storeformat.errors import WriteFailed  # noqa: E402
 
 PROJECT = ROOT / "pyproject.toml"
 REQUIREMENTS = ROOT / "conf" / "requirements"
@@ -52,7 +53,7 @@ SETUP = REQUIREMENTS / "setup.txt"
 DESCRIBED_BY = (PROJECT, SETUP, delta_jars.POM, delta_jars.SUMS, Path(__file__).resolve(), Path(delta_jars.__file__))
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 OLDEST_JAVA = 17
-EX_UNAVAILABLE = 69
+EX_USAGE, EX_UNAVAILABLE, EX_IOERR = 64, 69, 74
 WHEELS = "ROCKETMQ_STORE_SPARK_WHEELS"
 """Names the environment variable with a directory of wheels; then no package index is asked."""
 SPARK = ("pyspark", "delta-spark")
@@ -331,18 +332,26 @@ def install_extra(venv: Path, extra: str) -> None:
 
 def main() -> NoReturn:
     """Set up what ``--venv`` names and become the job whose command line follows ``--``."""
-    parser = argparse.ArgumentParser(description="makes the environment; run by spark-submit.sh")
+    parser = argparse.ArgumentParser(
+        prog="spark-submit.sh", description="makes the environment; run by spark-submit.sh", allow_abbrev=False
+    )
     parser.add_argument("--venv", type=lambda text: Path(text).absolute(), default=Path(sys.prefix))
     parser.add_argument("--java", default="java")
     parser.add_argument("--from", type=Path, dest="archive", metavar="FILE", help="a file that --bundle wrote")
     parser.add_argument("--bundle", type=Path, metavar="FILE", help="write all that a set-up fetches into FILE")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="write what executors need into FILE, a .tar.gz")
     parser.add_argument("--extra", help="only install an extra of pyproject.toml; inside the environment")
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     own, job = sys.argv[1:at], sys.argv[at + 1 :]
-    arguments = parser.parse_args(own)
+    try:
+        arguments = parser.parse_args(own)
+    except SystemExit as ended:
+        sys.exit(EX_USAGE if ended.code else 0)
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(128 + signal.SIGTERM))
     try:
-        if arguments.bundle:
+        if arguments.pack:
+            packing.pack(arguments.pack.absolute())
+        elif arguments.bundle:
             numba = any(arguments.venv.glob("lib/python3.*/site-packages/numba-*.dist-info"))
             bundle.write(arguments.bundle.absolute(), arguments.venv, locked(SETUP, () if numba else NUMBA))
         elif arguments.extra:
@@ -355,9 +364,13 @@ def main() -> NoReturn:
     except SetupError as error:
         say(f"error: {error}" + (f"\n  {error.advice}" if error.advice else ""))
         sys.exit(EX_UNAVAILABLE)
+    except WriteFailed as error:
+        say(f"error: {error}")
+        sys.exit(error.exit_code)
     except OSError as error:
-        say(f"error: the set-up failed: {error}")
-        sys.exit(EX_UNAVAILABLE)
+        written = arguments.pack or arguments.bundle
+        say(f"error: {written} cannot be written: {error}" if written else f"error: the set-up failed: {error}")
+        sys.exit(EX_IOERR if written else EX_UNAVAILABLE)
     if not job:
         sys.exit(0)
     python = str(arguments.venv / "bin" / "python")

@@ -25,6 +25,7 @@ from jobs.spark import isolation
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, MissingInput, UsageError
 from storeformat.javaproperties import parse_properties
+from storeformat.storage.locations import without_secrets
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
@@ -296,7 +297,14 @@ def application_zip() -> Path:
 
 
 def become_spark_submit(options: Sequence[str], job_arguments: Sequence[str]) -> NoReturn:
-    """Replaces this process by spark-submit: in cluster mode the driver runs on the cluster."""
+    """Replaces this process by spark-submit: in cluster mode the driver runs on the cluster. Command lines, here and
+    there, show the job's arguments: UsageError for those that hold a secret.
+    """
+    if any(without_secrets(argument) != argument for argument in job_arguments):
+        raise UsageError(
+            "an argument of the job holds a secret, and in cluster mode command lines show it",
+            advice="let the cluster have it: spark.yarn.appMasterEnv.* and spark.executorEnv.* in a --properties-file",
+        )
     sys.stdout.flush()
     program = str(spark_home() / "bin" / "spark-submit")
     os.execv(program, [program, *options, str(ROOT / "jobs" / "__main__.py"), *job_arguments])

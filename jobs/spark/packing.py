@@ -13,13 +13,13 @@ Runs inside the environment that was set up, and needs only the standard library
 
 from __future__ import annotations
 
-import argparse
-import errno
 import importlib.metadata
 import io
 import sys
 import tarfile
 from pathlib import Path
+
+from storeformat.storage import local_files
 
 PACKED = ("numpy", "pyarrow", "numba", "llvmlite")
 PROGRAM = """\
@@ -40,16 +40,10 @@ exit 69
 def pack(target: Path) -> None:
     """Writes the archive; it is there when it is whole."""
     program = PROGRAM.format(version="{}.{}".format(*sys.version_info[:2])).encode()
-    draft = target.with_name(target.name + ".draft")
-    try:
-        _write(draft, program)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _write(draft: Path, program: bytes) -> None:
-    with tarfile.open(draft, "w:gz", compresslevel=1) as archive:
+    with (
+        local_files.replacing(str(target)) as whole,
+        tarfile.open(fileobj=whole, mode="w:gz", compresslevel=1) as archive,
+    ):
         entry = tarfile.TarInfo("bin/python")
         entry.size, entry.mode = len(program), 0o755
         archive.addfile(entry, io.BytesIO(program))
@@ -61,26 +55,3 @@ def _write(draft: Path, program: bytes) -> None:
             for file in found:
                 if file.suffix != ".pyc" and file.parts[0] != ".." and "tests" not in file.parts:
                     archive.add(str(file.locate()), f"packages/{file}", recursive=False)
-
-
-def main() -> None:
-    """Pack into the file that ``--pack`` names; ends with 64 after a wrong line and 74 where it cannot be written."""
-    parser = argparse.ArgumentParser(
-        prog="spark-submit.sh", description="packs what executors need", allow_abbrev=False
-    )
-    parser.add_argument("--pack", type=Path, required=True, metavar="FILE", help="a .tar.gz for --archives")
-    try:
-        target = parser.parse_args().pack
-    except SystemExit as ended:
-        sys.exit(64 if ended.code else 0)
-    try:
-        if target.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "this is a directory")
-        pack(target)
-    except OSError as error:
-        print(f"error: cannot be written: {error.strerror or error} ({target})", file=sys.stderr)  # noqa: T201
-        sys.exit(74)
-
-
-if __name__ == "__main__":
-    main()

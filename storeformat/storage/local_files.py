@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 from storeformat.errors import WriteFailed
 
 
 def replace_bytes(path: str, data: bytes) -> None:
-    """Writes a local file whole, in place of one that is there; raises OSError, and WriteFailed for a pipe or a device.
+    """Writes a local file whole, as ``replacing`` does."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """Yields a file that takes the place of one that is there when the block ends, but not if the block fails; raises
+    OSError, and WriteFailed for a pipe or a device.
 
     The file has the permissions that the umask gives, but none to write for others. Whoever may write into the
     directory gains nothing: the draft's name cannot be guessed, and no link is followed, neither there nor at ``path``.
@@ -19,10 +29,10 @@ def replace_bytes(path: str, data: bytes) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
         raise WriteFailed("cannot be written: this is not a regular file", path=path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     try:
-        with open(handle, "wb") as file:
-            file.write(data)
+        with open(handle, "w+b") as file:
+            yield file
         os.replace(draft, path)
     except BaseException:
         with suppress(OSError):

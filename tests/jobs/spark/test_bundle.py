@@ -74,3 +74,21 @@ def test_something_else_is_told_so(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tar").write_bytes(data)
     with pytest.raises(SetupError, match="is not what --bundle writes"):
         unpack(tmp_path, tmp_path / "x.tar")
+
+
+def test_a_bundle_is_written_whole_and_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv, victim = tmp_path / "venv", tmp_path / "victim"
+    (venv / "jars").mkdir(parents=True)
+    victim.write_text("dear to me")
+    for name in ("x.tar", "x.tar.draft"):
+        (tmp_path / name).symlink_to(victim)
+
+    def wheels(venv: Path, work: Path, requirements: str) -> None:
+        (work / "wheels").mkdir()
+        (work / "wheels" / "a.whl").write_text(requirements)
+
+    monkeypatch.setattr(bundle, "_wheels", wheels)
+    monkeypatch.setattr("jobs.spark.delta_jars.check", lambda directory: None)
+    bundle.write(tmp_path / "x.tar", venv, "what is wanted")
+    assert victim.read_text() == "dear to me"
+    assert unpack(tmp_path, tmp_path / "x.tar") == {"wheels/a.whl": b"what is wanted"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.cli.command_line import JOBS
-from jobs.spark import isolation, launch, packing
+from jobs.spark import isolation, launch
 from storeformat import errors
 
 
@@ -188,18 +188,10 @@ class TestLaunch:
         assert words[-4].endswith("jobs/__main__.py")
         assert Path(words[-4]).is_file()
 
-
-class TestPacking:
-    @pytest.mark.parametrize(
-        ("words", "code"), [(["--pack"], 64), (["--pack", "absent/x.tgz"], 74), (["--pack", "."], 74)]
-    )
-    def test_what_cannot_be_packed(
-        self, words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["packing.py", *words])
-        monkeypatch.setattr(packing, "PACKED", ())
-        with pytest.raises(SystemExit) as ended:
-            packing.main()
-        assert ended.value.code == code
-        assert list(tmp_path.iterdir()) == []
+    def test_cluster_mode_shows_nobody_a_secret(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        monkeypatch.setattr("os.execv", lambda *call: pytest.fail(str(call)))
+        arguments = ["rebuild", "--store", "s3://KEY:SECRET@bucket/store", "--output", "s3://bucket/new"]
+        with pytest.raises(errors.UsageError, match="holds a secret") as refused:
+            launch.prepare(["--master", "yarn", "--deploy-mode", "cluster"], arguments)
+        assert "SECRET" not in str(refused.value)
