@@ -36,7 +36,8 @@ if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/
     ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/conf/delta-jars.sha256" -nt "$stamp" ] &&
     ! [ "$root/conf/requirements/setup.txt" -nt "$stamp" ] &&
     ! [ "$root/jobs/spark/environment.py" -nt "$stamp" ] && ! [ "$root/jobs/spark/delta_jars.py" -nt "$stamp" ] &&
-    IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ]; then
+    IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ] &&
+    { [ "${1:-}" != --setup ] || [ -d "$venv/jars" ]; }; then
     case ${1:-} in
     --setup) exit 0 ;;
     --pack | --bundle) exec "$venv/bin/python" "$root/jobs/spark/environment.py" --venv "$venv" "$@" ;;

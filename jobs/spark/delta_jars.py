@@ -22,6 +22,16 @@ JARS = "ROCKETMQ_STORE_SPARK_JARS"
 """Names the environment variable with a directory that has the jars already."""
 
 
+RESOLVING = """
+import sys
+from jobs.spark import jvm, launch
+others = "org.*:*,com.*:*,javax.*:*,jakarta.*:*,commons-*:*,io.airlift:*,io.netty:*"
+words = ["--packages", sys.argv[1], "--exclude-packages", others, "--conf", f"spark.jars.ivy={sys.argv[2]}"]
+launch.prepare(words, debug=True)
+jvm.end_jvm(jvm.start_jvm(), at_work=False)
+"""
+
+
 def known_sums() -> dict[str, str]:
     """Returns the SHA-256 of each jar, by its name."""
     lines = SUMS.read_text(encoding="utf-8").splitlines()
@@ -52,23 +62,26 @@ def check(directory: Path) -> None:
             )
 
 
-def fetch(venv: Path, versions: dict[str, str], progress: Progress) -> str:
-    """Fills ``jars/`` of the environment from a directory or by Maven, whole or not at all; returns what was done.
+def need_spark() -> bool:
+    """Returns whether the resolver in Spark has to fetch them: no directory is named, and there is no Maven."""
+    return not os.environ.get(JARS) and shutil.which("mvn") is None
 
-    Without Maven there are no jars, and every start that needs them asks Spark for ``--packages``.
+
+def fetch(venv: Path, versions: dict[str, str], progress: Progress) -> str:
+    """Fills ``jars/`` of the environment from a directory, by Maven or by Spark, whole or not at all; returns what was
+    done. Without them jobs on tables are refused.
     """
     given, maven = os.environ.get(JARS), shutil.which("mvn")
-    if not given and maven is None:
-        raise LeftOut("no Maven here: Spark will fetch them when a job needs them")
     draft = Path(tempfile.mkdtemp(prefix="jars.", dir=venv))
     try:
         if given:
             copy(Path(given), draft)
-        elif maven and not _maven(maven, draft, venv, versions, progress):
+        elif not (_maven(maven, draft, venv, versions, progress) if maven else _ivy(draft, venv, versions, progress)):
             reason = progress.errors("[ERROR] Failed", "[ERROR]").removeprefix("[ERROR]").strip()
             if "checksum" in reason.lower():
                 raise SetupError(f"a jar is not the published one: {reason}", f"all that Maven said: {progress.log}")
-            raise LeftOut(f"Maven could not fetch them ({progress.log}): Spark will when a job needs them")
+            who = "Maven" if maven else "Spark"
+            raise LeftOut(f"{who} could not fetch them ({progress.log}): no load and no report before a --setup can")
         check(draft)
         shutil.rmtree(venv / "jars", ignore_errors=True)
         draft.rename(venv / "jars")
@@ -84,6 +97,20 @@ def copy(source: Path, target: Path) -> None:
         if not (source / name).is_file():
             raise SetupError(f"{JARS}: {source} lacks {name}", f"conf/{SUMS.name} says which jars are needed")
         shutil.copy(source / name, target / name)
+
+
+def _ivy(target: Path, venv: Path, versions: dict[str, str], progress: Progress) -> bool:
+    """Returns whether the resolver inside Spark brought them; nothing of them is run."""
+    progress.text = "with Spark"
+    spark = ".".join(versions["pyspark"].split(".")[:2])
+    coordinate = f"io.delta:delta-spark_{spark}_2.13:{versions['delta-spark']}"
+    with tempfile.TemporaryDirectory(prefix="jars.", dir=venv) as cache:
+        command = [str(venv / "bin" / "python"), "-c", RESOLVING, coordinate, cache]
+        if not progress.run(command, environment={"PYTHONPATH": str(ROOT)}):
+            return False
+        for path in Path(cache, "jars").glob("*.jar"):
+            shutil.copy(path, target / path.name.partition("_")[2])  # its group goes before: io.delta_delta-storage-...
+    return True
 
 
 def _maven(maven: str, target: Path, venv: Path, versions: dict[str, str], progress: Progress) -> bool:

@@ -258,7 +258,12 @@ def steps_of(venv: Path, java: str) -> list[Step]:
     python = f"{sys.version}\n{sys.prefix}"
     return [
         Step("environment", lambda progress: create_venv(venv, progress), lambda: python),
-        Step("jars", lambda progress: delta_jars.fetch(venv, versions, progress), lambda: jars),
+        Step(
+            "jars",
+            lambda progress: delta_jars.fetch(venv, versions, progress),
+            lambda: jars,
+            after=("Spark",) if delta_jars.need_spark() else (),
+        ),
         Step(
             "libraries",
             lambda progress: install_with_numba(venv, SPARK, progress),
@@ -283,9 +288,13 @@ def digest() -> str:
 
 
 def is_ready(venv: Path, java: str) -> bool:
-    """Return whether the stamp tells of this very environment."""
+    """Return whether the stamp tells of this very environment, and nothing was left out that can be had later."""
     stamp = venv / "ready"
-    return stamp.is_file() and stamp.read_text(encoding="utf-8").split("\n")[:2] == [java, digest()]
+    return (
+        (venv / "jars").is_dir()
+        and stamp.is_file()
+        and stamp.read_text(encoding="utf-8").split("\n")[:2] == [java, digest()]
+    )
 
 
 def set_up(venv: Path, java: str, archive: Path | None = None) -> None:

@@ -272,8 +272,11 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]
     jars = sorted(Path(sys.prefix, "jars").glob("*.jar"))
     if jars:
         return [*extra, "--jars", ",".join(filter(None, (chosen.get("spark.jars"), *map(str, jars))))]
-    settings.setdefault("spark.jars.ivy", str(Path(sys.prefix, "ivy")))
-    return [*extra, "--packages", ",".join(filter(None, (chosen.get("spark.jars.packages"), delta_coordinate())))]
+    raise DependencyMissing(
+        "Delta's jars are not there",
+        advice="`./spark-submit.sh --setup` fetches them and knows their bytes; "
+        f"elsewhere: --packages {delta_coordinate()}",
+    )
 
 
 def application_zip() -> Path:

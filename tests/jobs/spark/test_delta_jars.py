@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from support.fake_java import executable
 
-from jobs.spark import delta_jars
+from jobs.spark import delta_jars, environment
 from jobs.spark.setup_steps import LeftOut, Progress, SetupError
 
 VERSIONS = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
@@ -96,9 +98,41 @@ def test_without_maven_or_its_repository_the_rest_goes_on(
     maven_that(tmp_path, monkeypatch, 'echo "[ERROR] Failed: no route to host"; exit 1')
     with pytest.raises(LeftOut, match="Maven could not fetch them"):
         fetch(tmp_path)
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(LeftOut, match="no Maven here"):
+    assert not delta_jars.need_spark()
+    monkeypatch.setenv("PATH", "/usr/bin:/bin" if not Path("/usr/bin/mvn").exists() else "/nowhere")
+    assert delta_jars.need_spark()
+    executable(tmp_path / "venv" / "bin" / "python", "#!/bin/sh\necho no route to host; exit 1\n")
+    with pytest.raises(LeftOut, match="Spark could not fetch them"):
         fetch(tmp_path)
+    assert there(tmp_path) == ["bin", "python"]
+
+
+def test_jars_that_spark_fetches_are_the_published_ones(
+    tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = tmp_path / "venv" / "bin" / "python"
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    copies = "for jar in delta-spark_x.jar delta-storage.jar; do cp {0}/$jar $4/jars/io.delta_$jar; done"
+    executable(
+        spark, f"#!/bin/sh\nmkdir $4/jars\n{copies.format(jars)}\necho evil > $4/jars/io.delta_delta-storage.jar\n"
+    )
+    with pytest.raises(SetupError, match=r"delta-storage\.jar is not the published one"):
+        fetch(tmp_path)
+    assert not (tmp_path / "venv" / "jars").exists()
+    executable(spark, f"#!/bin/sh\nmkdir $4/jars\n{copies.format(jars)}\n")
+    assert fetch(tmp_path).startswith("2 of Delta")
+
+
+@pytest.mark.slow
+def test_spark_finds_the_jars_without_maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the public repository; what Maven has left on this machine is out of sight."""
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    executable(tmp_path / "venv" / "bin" / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"-Duser.home={tmp_path}")
+    which = shutil.which
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "mvn" else which(name))
+    versions = environment.pinned_versions()
+    assert delta_jars.fetch(tmp_path / "venv", versions, Progress(tmp_path / "log")).startswith("7 of Delta")
 
 
 def test_the_sums_are_those_of_the_jars_in_use() -> None:

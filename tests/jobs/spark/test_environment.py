@@ -109,6 +109,7 @@ class TestEnvironment:
                 runs.append(len(runs))
                 if len(runs) == 1:
                     raise KeyboardInterrupt
+                (venv / "jars").mkdir()
 
         monkeypatch.setattr(environment, "Steps", Ends)
         with pytest.raises(KeyboardInterrupt):
@@ -120,6 +121,8 @@ class TestEnvironment:
         environment.set_up(venv, java)
         assert len(runs) == 2, "a third start had nothing to do"
         assert not environment.is_ready(venv, "/another/java")
+        (venv / "jars").rmdir()
+        assert not environment.is_ready(venv, java), "the jars could not be had, and may now"
 
     def test_what_pip_had_not_finished_is_not_taken_for_installed(self, tmp_path: Path) -> None:
         packages = tmp_path / "lib" / "python3.11" / "site-packages"
@@ -161,6 +164,7 @@ class TestEnvironment:
             "    def __init__(self, stamps):\n"
             "        stamps.mkdir()  # fails for the second of two at once\n"
             "    def run(self, steps):\n"
+            "        (venv / 'jars').mkdir()\n"
             "        time.sleep(0.5)\n"
             "e.Steps = Steps\n"
             "e.set_up(venv, 'java')\n"

@@ -164,10 +164,15 @@ class TestLaunch:
         assert launch.application_zip().stat().st_mtime_ns == before
         assert launch.values_of(self.submitted("--master", "local[2]"), "--py-files") == []
 
-    def test_delta_brings_its_jars_or_asks_for_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_delta_brings_its_jars_or_says_how_to_get_them(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
-        words = self.submitted("--packages", "a:b:1", delta=True)
-        assert launch.values_of(words, "--packages")[-1] == f"a:b:1,{launch.delta_coordinate()}"
+        with pytest.raises(errors.DependencyMissing) as missing:
+            self.submitted("--packages", "a:b:1", delta=True)
+        assert "--setup" in (missing.value.advice or "")
+        own = f"a:b:1,{launch.delta_coordinate()}"
+        assert launch.values_of(self.submitted("--packages", own, delta=True), "--packages") == [own]
         (tmp_path / "jars").mkdir()
         (tmp_path / "jars" / "delta-spark.jar").touch()
         words = self.submitted("--jars", "x.jar", "--conf", "spark.sql.extensions=E", delta=True)
