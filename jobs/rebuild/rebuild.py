@@ -45,7 +45,9 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     refuse_rocksdb_queues(store, options.only, "made")
     if not is_live(locations.join(store.root, LOCK)):
         settings = read_settings(options.broker_conf, options.settings)
-        store = replace(store, notes=(*store.notes, *retention_notes(store.segments, settings)))
+        store = replace(
+            store, notes=(*store.notes, *retention_notes(store.root, store.segments, settings, store.rules))
+        )
     reporter.note(*store.notes)
     output = outputs.resolved(locations.absolute(options.output))
     _refuse_output(output, store)

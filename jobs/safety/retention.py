@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
 from jobs.safety.start_settings import StartSettings
@@ -13,10 +15,12 @@ from storeformat.log.segments import Segment
 from storeformat.storage import local_status, locations
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
+from storeformat.store.broker_rules import BrokerRules
+from storeformat.store.layout import CONSUME_QUEUE
 
 _HOUR_MS = 3_600_000
 _RESERVED_HOURS = 72
-_FORCED_PERCENT = 85
+_FORCED_PERCENT = (30, 85)
 _WRITABLE_PERCENT = (10, 95)
 
 
@@ -33,24 +37,39 @@ class Doomed:
 
 def doomed_segments(evidence: Evidence) -> Doomed | None:
     """Returns what the next cleaning deletes of a store's log, None for nothing."""
-    return doomed(evidence.log.files, evidence.settings, evidence.now_ms)
+    log = evidence.log
+    paths = (*log.directories, evidence.place(CONSUME_QUEUE))
+    return doomed(log.files, paths, evidence.settings, evidence.rules, evidence.now_ms)
 
 
-def doomed(segments: Sequence[FileStatus], settings: StartSettings, now_ms: int) -> Doomed | None:
-    """Returns what the next cleaning deletes of these segments, None for nothing.
+def doomed(
+    segments: Sequence[FileStatus], paths: Sequence[str], settings: StartSettings, rules: BrokerRules, now_ms: int
+) -> Doomed | None:
+    """Returns what the next cleaning deletes of these segments, None for nothing; ``paths`` are the directories of the
+    log, and that of the queues.
 
     Mirrors CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
-    MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): from the first segment on while it is older than
-    ``fileReservedTime`` hours, never the last one; in the hours of ``deleteWhen``, or at once where the disk is fuller
-    than ``diskMaxUsedSpaceRatio``; above 85 %, with ``cleanFileForciblyEnable``, whatever its age.
+    MappedFileQueue#deleteExpiredFileByTime: from the first segment on while it is older than ``fileReservedTime``
+    hours, never the last one; in the hours of ``deleteWhen``, or at once where a disk is fuller than
+    ``diskMaxUsedSpaceRatio``. With ``cleanFileForciblyEnable`` whatever its age where a disk is fuller than
+
+    ==============  ===================================================================================
+    4.9.8           85 %, once it is time to delete
+    5.0.0 to 5.5.0  ``diskSpaceCleanForciblyRatio``, between 30 and 85 %; then it is always time
+    ==============  ===================================================================================
     """
-    used = local_status.space_of(locations.parent_of(segments[0].path)).used_percent if segments else 0
+    if len(segments) < 2:
+        return None
+    used = _used_percent(paths)
     reserved = settings.number("fileReservedTime", _RESERVED_HOURS) * _HOUR_MS
-    forced = used > min(settings.number("diskSpaceCleanForciblyRatio", _FORCED_PERCENT), _FORCED_PERCENT)
-    forced = forced and settings.flag("cleanFileForciblyEnable", default=True)
+    least, most = _FORCED_PERCENT
+    ratio = settings.number("diskSpaceCleanForciblyRatio", most) if rules.search_min_offset else most
+    too_full = used > min(max(ratio, least), most)
+    forced = too_full and settings.flag("cleanFileForciblyEnable", default=True)
     low, high = _WRITABLE_PERCENT
     hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
     at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), low), high)
+    at_once = at_once or (too_full and rules.search_min_offset)
     due_ms = now_ms + (0 if at_once else hours * _HOUR_MS)
     count = 0
     for file in segments[:-1]:
@@ -59,14 +78,24 @@ def doomed(segments: Sequence[FileStatus], settings: StartSettings, now_ms: int)
         count += 1
     if not count:
         return None
-    return Doomed(count, int(segments[count].name), forced, 0 if forced or at_once else hours)
+    return Doomed(count, int(segments[count].name), forced, 0 if at_once else hours)
 
 
-def retention_notes(segments: Sequence[Segment], settings: StartSettings) -> list[str]:
+def _used_percent(paths: Sequence[str]) -> int:
+    """Returns how full the emptiest disk of the log is, or that of the queues if it is fuller."""
+    *log, queues = [
+        local_status.space_of(path).used_percent if local_status.status_of(path) is not None else 0 for path in paths
+    ]
+    return max(min(log, default=0), queues)
+
+
+def retention_notes(root: str, segments: Sequence[Segment], settings: StartSettings, rules: BrokerRules) -> list[str]:
     """Returns a note where a broker that is started on a log now deletes a part of it; nothing for remote logs."""
     found = [local_status.status_of(segment.path) for segment in segments if locations.is_local(segment.path)]
     there = [status for status in found if status is not None]
-    part = doomed(there, settings, int(time.time() * 1000))
+    directories = dict.fromkeys(locations.parent_of(status.path) for status in there)
+    paths = (*directories, locations.join(root, CONSUME_QUEUE))
+    part = doomed(there, paths, settings, rules, int(time.time() * 1000))
     if part is None:
         return []
     hours = settings.number("fileReservedTime", _RESERVED_HOURS)
@@ -119,16 +148,28 @@ def messages_deleted(evidence: Evidence) -> Iterator[Reason]:
 def _unread(evidence: Evidence, begin: int) -> Iterator[tuple[tuple[str, str], int]]:
     """Yields the messages before a log offset that each group (group, topic) has not read."""
     unread: dict[tuple[str, str], int] = {}
-    cached: dict[tuple[str, int], int] = {}
+    deleted: dict[tuple[str, int], tuple[int, int]] = {}
     for (topic, group), offsets in (evidence.configs["consumerOffset.json"].value or {}).items():
         for queue_id, committed in offsets.items():
-            queue = evidence.queues.get((topic, queue_id))
-            if queue is None or committed >= queue.end:
-                continue
             key = (topic, queue_id)
-            if key not in cached:
-                cached[key] = queue_ends.offset_at(queue, begin)
-            lost = cached[key] - max(committed, queue.begin)
+            if key not in deleted:
+                deleted[key] = _deleted(evidence, key, begin)
+            first, kept = deleted[key]
+            lost = kept - max(committed, first)
             if lost > 0:
                 unread[group, topic] = unread.get((group, topic), 0) + lost
     yield from unread.items()
+
+
+def _deleted(evidence: Evidence, key: tuple[str, int], begin: int) -> tuple[int, int]:
+    """Returns the first queue offset of a queue, and that of its first message from a log offset on; messages that are
+    in no queue yet, but will be dispatched again, count.
+    """
+    queue, tail = evidence.queues.get(key), evidence.tail
+    first, kept = (queue.begin, queue_ends.offset_at(queue, begin)) if queue is not None else (0, 0)
+    if key in tail.keys:
+        rows = np.flatnonzero((tail.key_of == tail.keys.index(key)) & (tail.offsets < begin))
+        again = [int(tail.queue_offsets[row]) for row in rows if evidence.redispatch.covers(int(tail.offsets[row]))]
+        if again:
+            first, kept = (first if queue is not None else again[0]), max(kept, again[-1] + 1)
+    return first, kept

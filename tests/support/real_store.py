@@ -9,12 +9,14 @@ kept under ``tests/realstore/target/<release>/``. Every call is one JVM that wor
 | `recover`       | loads and starts, and so rebuilds what is missing as its own recovery sees fit          |
 | `open`          | loads, starts, answers every offset, key and time, takes one more message per queue     |
 | `load`          | loads, and so recovers, but does not start: a member before it meets its group          |
+| `clean`         | loads, starts, and deletes what expires by the settings told                            |
+| `deliver`       | loads, starts to deliver delayed messages, and puts one (4.x)                           |
 | `overwritten`   | three members of a DLedger group; the first leader has a tail that the others replace   |
 | `rocksdb_pairs` | (the database of its consume queues is read, no store opened)                           |
 | `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
 | `bench_recover` | recovers such a log, with the seconds that took                                         |
 
-Differences from a broker: delayed messages are not delivered, no file expires, and index files are spaced out in time
+Differences from a broker: delayed messages are not delivered and no file expires, but where told, and index files are spaced out in time
 (two created in one millisecond would get one name). A store is never opened in place by the commands that derive:
 ``wiped_copy`` makes what a broker finds after a crash and a lost disk.
 """
@@ -66,6 +68,7 @@ JAVA_OPTIONS = (
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
     "-Duser.timezone=UTC",
 )
+_WITH_ITS_OWN_LIMITS = tuple(option for option in JAVA_OPTIONS if "diskSpace" not in option)
 _TIMEOUT = 1800
 _BENCH_OPTIONS = ("-Xms1g", "-Xmx2g", *JAVA_OPTIONS[2:])
 
@@ -225,6 +228,22 @@ class RealStore:
         return [
             self._store(entry, job["settings"]) for entry, job in zip(self._run("load", jobs), jobs, strict=True)
         ]  # fmt: skip
+
+    def clean(self, roots: Sequence[Path], settings: Sequence[Settings]) -> list[Store]:
+        """Returns the stores after a broker with these settings would have deleted what expires at this hour."""
+        jobs = [
+            {"root": str(root), "settings": {**_described_settings(root), **more}}
+            for root, more in zip(roots, settings, strict=True)
+        ]
+        entries = self._run("clean", jobs, _WITH_ITS_OWN_LIMITS)
+        return [self._store(entry, job["settings"]) for entry, job in zip(entries, jobs, strict=True)]
+
+    def delivers(self, roots: Sequence[Path], wait_ms: int = 4_000) -> list[bool]:
+        """Returns whether each store delivers a message of delay level 1, a second, that is put now (4.x)."""
+        jobs = [
+            {"root": str(root), "settings": _described_settings(root), "wait_ms": wait_ms} for root in roots
+        ]  # fmt: skip
+        return [bool(entry["delivered"]) for entry in self._run("deliver", jobs)]
 
     def overwritten(self, directory: Path, groups: Sequence[Mapping[str, Any]], settings: Settings) -> list[Group]:
         """Returns groups of three, ``directory/0000`` and so on, whose first leader wrote a tail that nobody else has

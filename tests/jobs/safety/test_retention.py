@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from support.store_to_start import StoreToStart
+from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
@@ -11,6 +13,7 @@ from jobs.safety.retention import retention_notes
 from jobs.safety.start_settings import StartSettings
 from storeformat.storage import local_status
 from storeformat.storage.local_status import Space
+from storeformat.store.broker_rules import rules_of
 
 RULE = "messages_deleted"
 
@@ -34,6 +37,17 @@ def test_old_segments_that_a_group_has_not_read(store: StoreToStart) -> None:
 def test_old_segments_that_all_groups_have_read(store: StoreToStart) -> None:
     store.age(100, segments=1)
     assert not store.only_reason(RULE).unsafe
+
+
+def test_messages_that_the_start_dispatches_before_they_expire(tmp_path: Path) -> None:
+    store = healthy_store(tmp_path / "store", dispatched=8, version="5.5")
+    (store.root / "abort").touch()  # recovery goes back ten segments
+    (store.root / "checkpoint").unlink(missing_ok=True)
+    store.age(100, segments=1)
+    store.commit({"Orders@readers": {0: 2}})
+    before = [record for record in store.log.records if record.offset < 4096]
+    unread = sum(record.message.queue == ("Orders", 0) for record in before) - 2
+    assert f"; {unread} messages of them" in store.only_reason(RULE).what
 
 
 def test_the_last_segment_stays(store: StoreToStart) -> None:
@@ -74,9 +88,9 @@ def test_a_full_disk_takes_young_ones(
 
 def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
     segments = open_store(LogOptions(store=str(store.root)), needs_index_sizes=False).segments
-    assert retention_notes(segments, StartSettings()) == []
+    assert retention_notes(str(store.root), segments, StartSettings(), rules_of("5.3")) == []
     store.age(100, segments=1)
-    (note,) = retention_notes(segments, StartSettings({"deleteWhen": "04;05"}))
+    (note,) = retention_notes(str(store.root), segments, StartSettings({"deleteWhen": "04;05"}), rules_of("5.3"))
     assert f"deletes 1 of {len(segments)} segments" in note
     assert "all messages before offset 4096: they are older than fileReservedTime (72 h)" in note
-    assert retention_notes(segments, StartSettings({"fileReservedTime": "200"})) == []
+    assert retention_notes(str(store.root), segments, StartSettings({"fileReservedTime": "200"}), rules_of("5.3")) == []

@@ -2,9 +2,12 @@ package realstore;
 
 import com.alibaba.fastjson.JSONObject;
 import java.lang.reflect.Constructor;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.config.BrokerRole;
@@ -39,6 +42,22 @@ final class Release {
 
     /** The store itself moves a message with a delay level to the schedule topic. */
     static void prepareDelay(MessageExtBrokerInner message) {
+    }
+
+    /** Starts the delivery of delayed messages, which the store itself does in 4.x, and puts one. */
+    static void startDelivery(DefaultMessageStore store, String topic) throws Exception {
+        Object schedule = DefaultMessageStore.class.getMethod("getScheduleMessageService").invoke(store);
+        schedule.getClass().getMethod("start").invoke(schedule);
+        MessageExtBrokerInner message = new MessageExtBrokerInner();
+        message.setTopic(topic);
+        message.setBody(new byte[] {1});
+        message.setBornTimestamp(System.currentTimeMillis());
+        InetSocketAddress host = new InetSocketAddress(InetAddress.getByAddress(new byte[] {10, 1, 2, 3}), 4321);
+        message.setBornHost(host);
+        message.setStoreHost(host);
+        message.setDelayTimeLevel(1);
+        message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
+        OpenStore.stored(store.putMessage(message));
     }
 
     private static BrokerStatsManager stats() throws Exception {

@@ -46,6 +46,10 @@ final class Release {
         return store.getOffsetInQueueByTime(topic, queueId, time, BoundaryType.UPPER);
     }
 
+    static void startDelivery(DefaultMessageStore store, String topic) {
+        throw new IllegalArgumentException("in 5.x the broker delivers, not the store");
+    }
+
     static Map<String, Object> rocksdbPairs(JSONObject job) throws Exception {
         return RocksQueues.pairs(job);
     }

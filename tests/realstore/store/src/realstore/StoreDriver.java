@@ -67,6 +67,10 @@ public final class StoreDriver {
                 return Answers::open;
             case "load":
                 return StoreDriver::load;
+            case "clean":
+                return Aftermath::clean;
+            case "deliver":
+                return Aftermath::deliver;
             case "overwritten":
                 return DLedgerTail::write;
             case "rocksdb_pairs":
