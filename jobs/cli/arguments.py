@@ -219,6 +219,14 @@ def add_preflight(parser: Parser) -> None:
     parser.add_argument(
         "--broker-version", choices=VERSIONS, help="the release that will be started (default: what the store shows)"
     )
+    parser.add_argument(
+        "--replica",
+        dest="replicas",
+        type=path,
+        action=Gather,
+        metavar="ROOT",
+        help="a store with a copy of the log, as a slave's: which is longer, and what is lost by starting this one",
+    )
     parser.add_argument("--metrics", type=path, metavar="FILE", help="write the answer in Prometheus' text format, too")
 
 

@@ -105,6 +105,7 @@ class PreflightOptions(JobOptions):
     settings: tuple[tuple[str, str], ...] = ()
     broker_version: str | None = None
     metrics: str | None = None
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

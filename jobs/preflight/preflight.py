@@ -14,6 +14,7 @@ from jobs.contract.reporter import Reporter
 from jobs.preflight import metrics
 from jobs.safety.answer import judge
 from jobs.safety.evidence import gather
+from jobs.safety.replicas import read_replica
 from jobs.safety.start_settings import read_settings
 
 _UNSAFE = 1
@@ -26,7 +27,8 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     if not settings.told:
         reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
     evidence = gather(options.store, settings, options.broker_version)
-    answer = judge(evidence)
+    replicas = [read_replica(evidence, root) for root in options.replicas]
+    answer = judge(evidence, replicas)
     if options.metrics is not None:
         metrics.write(options.metrics, evidence.root, answer, reporter.seconds)
     return reporter.report(
@@ -42,4 +44,5 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
         queues=len(evidence.queues),
         after_crash=evidence.after_crash,
         broker_version=evidence.rules.version,
+        **({"replicas": [replica.facts() for replica in replicas]} if replicas else {}),
     )

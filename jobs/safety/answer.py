@@ -8,6 +8,7 @@ from typing import Any
 from jobs.safety import configuration, files_and_space, offsets, queues_and_log, retention, timers_and_epochs
 from jobs.safety.evidence import Evidence, gather
 from jobs.safety.reason import Answer, Reason, answer_of
+from jobs.safety.replicas import Replica, replicas_compared
 from jobs.safety.start_settings import StartSettings, read_settings
 from storeformat.errors import StoreFormatError
 
@@ -36,9 +37,10 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def judge(evidence: Evidence) -> Answer:
+def judge(evidence: Evidence, replicas: Sequence[Replica] = ()) -> Answer:
     """Returns the answer for what was gathered."""
-    return answer_of([reason for rule in RULES for reason in rule(evidence)])
+    reasons = [reason for rule in RULES for reason in rule(evidence)]
+    return answer_of([*reasons, *(reason for replica in replicas for reason in replicas_compared(evidence, replica))])
 
 
 def start_facts(

@@ -16,7 +16,8 @@ kept under ``tests/realstore/target/<release>/``. Every call is one JVM that wor
 | `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
 | `bench_recover` | recovers such a log, with the seconds that took                                         |
 
-Differences from a broker: delayed messages are not delivered and no file expires, but where told, and index files are spaced out in time
+Differences from a broker: but where told, delayed messages are not delivered and no file expires; index files are
+spaced out in time
 (two created in one millisecond would get one name). A store is never opened in place by the commands that derive:
 ``wiped_copy`` makes what a broker finds after a crash and a lost disk.
 """

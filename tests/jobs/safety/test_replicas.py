@@ -1,0 +1,69 @@
+"""Another copy of the log: longer, shorter, different, alike."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.store_builder import LogBuilder
+from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
+
+from jobs.safety.answer import judge
+from jobs.safety.reason import Reason
+from jobs.safety.replicas import read_replica
+from storeformat.errors import MissingInput
+
+COMMON, OWN, OTHER = 30, 9, 4
+
+
+def log(messages: int, more: int = 0, *, body: bytes = b"", first: int = 0) -> LogBuilder:
+    builder = LogBuilder(SEGMENT)
+    for number in range(messages + more):
+        text = body if number >= messages else bytes(60)
+        builder.message(topic="Orders", queue_id=0, body=text.ljust(60, b"\0"), keys=f"k{number}")
+    return builder
+
+
+def compared(own: StoreToStart, other: StoreToStart) -> tuple[int | None, list[Reason]]:
+    evidence = own.evidence()
+    replica = read_replica(evidence, str(other.root))
+    rules = ("replica_longer", "replica_shorter", "replica_differs")
+    return replica.differs_at, [reason for reason in judge(evidence, [replica]).reasons if reason.rule in rules]
+
+
+def test_alike(tmp_path: Path) -> None:
+    store = healthy_store(tmp_path / "store")
+    copy = StoreToStart(tmp_path / "copy", store.log)
+    shutil.copytree(store.root, copy.root)
+    assert compared(store, copy) == (None, [])
+
+
+def test_longer_and_shorter(tmp_path: Path) -> None:
+    short, long = finished(tmp_path / "short", log(COMMON)), finished(tmp_path / "long", log(COMMON, OWN))
+    end = short.log.end_offset
+    differs, (reason,) = compared(short, long)
+    assert differs is None
+    assert (reason.rule, reason.unsafe, reason.found, reason.expected) == (
+        "replica_longer", True, end, long.log.end_offset
+    )  # fmt: skip
+    assert f"{OWN} messages are lost" in reason.what
+    differs, (reason,) = compared(long, short)
+    assert (differs, reason.rule, reason.unsafe) == (None, "replica_shorter", False)
+    assert f"it lacks {OWN} messages" in reason.what
+
+
+@pytest.mark.parametrize("common", [1, 7, COMMON])
+def test_different_from_some_record_on(tmp_path: Path, common: int) -> None:
+    own, other = log(common, OWN, body=b"own"), log(common, OTHER, body=b"other")
+    differs, (reason,) = compared(finished(tmp_path / "own", own), finished(tmp_path / "other", other))
+    first = own.records[common].offset
+    assert differs is not None
+    assert first <= differs < own.records[common + 1].offset
+    assert f"on: {OTHER} messages, and this store {OWN} " in reason.what
+    assert (reason.rule, reason.unsafe, reason.found) == ("replica_differs", True, differs)
+
+
+def test_what_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(MissingInput, match="no such replica"):
+        read_replica(healthy_store(tmp_path / "store").evidence(), str(tmp_path / "nothing"))
