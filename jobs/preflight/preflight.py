@@ -44,5 +44,5 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
         queues=len(evidence.queues),
         after_crash=evidence.after_crash,
         broker_version=evidence.rules.version,
-        **({"replicas": [replica.facts() for replica in replicas]} if replicas else {}),
+        replicas=[replica.facts() for replica in replicas],
     )
