@@ -8,7 +8,7 @@ sound in two of them; where two differ, as those of two masters do, only a perso
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from jobs.log.byte_ranges import ByteRange, common, joined, without
@@ -16,6 +16,7 @@ from jobs.log.log_scan import LogReading
 from jobs.spark.runner import Runner
 from storeformat.errors import Refused
 from storeformat.log.segments import Segment, segment_at
+from storeformat.storage import locations
 from udfs.log_copies import CompareCopies, MadeSegment, SharedRange, ranges_by_segment
 
 
@@ -38,6 +39,8 @@ class LogCopy:
 
     name: str
     reading: LogReading
+    refuted: Sequence[ByteRange] = ()
+    """Records that pass every check and are wrong, as another copy shows."""
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -48,7 +51,7 @@ class LogCopy:
         """The bytes of its sound records."""
         scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
         found = joined((report.start, report.end) for report in scans if report.start is not None)
-        return without(found, joined((item.begin, item.end) for item in self.reading.damaged))
+        return without(found, joined([*((item.begin, item.end) for item in self.reading.damaged), *self.refuted]))
 
     @property
     def sound(self) -> list[ByteRange]:
@@ -61,7 +64,7 @@ class LogCopy:
         reading = self.reading
         stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
         absent = [(segment.end - segment.missing, segment.end) for segment in reading.segments]
-        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *absent])
+        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *absent, *self.refuted])
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,28 @@ class Healing:
     segments: list[MadeSegment] = field(default_factory=list)
 
 
-def refuse_different_copies(runner: Runner, copies: Sequence[LogCopy]) -> None:
-    """Raises Refused where two copies differ in records that are sound in both, with the first such offset."""
-    for one, other in combinations(copies, 2):
-        offset = first_difference(runner, one, other)
-        if offset is not None:
-            raise differing_copies(one, other, offset)
+@dataclass(frozen=True)
+class Compared:
+    """Two copies held against each other: each without the records that the other one shows to be wrong, and the first
+    log offset at which they differ in records of which nobody can say which is right.
+    """
+
+    one: LogCopy
+    other: LogCopy
+    first: int | None
+
+
+def agreed(runner: Runner, copies: Sequence[LogCopy]) -> list[LogCopy]:
+    """Returns the copies without the records that others show to be wrong; raises Refused where two differ in records
+    that are sound in both, with the first such offset.
+    """
+    found = list(copies)
+    for one, other in combinations(range(len(found)), 2):
+        compared = compare(runner, found[one], found[other])
+        if compared.first is not None:
+            raise differing_copies(found[one], found[other], compared.first)
+        found[one], found[other] = compared.one, compared.other
+    return found
 
 
 def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
@@ -90,8 +109,8 @@ def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
     )
 
 
-def first_difference(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:
-    """Returns the first log offset at which two copies differ in sound records, None where they agree."""
+def compare(runner: Runner, one: LogCopy, other: LogCopy) -> Compared:
+    """Returns how two copies differ in sound records."""
     shared = []
     for begin, end in common(one.records, other.records):
         for segment in one.segments:
@@ -99,7 +118,11 @@ def first_difference(runner: Runner, one: LogCopy, other: LogCopy) -> int | None
             if same is not None:
                 shared += [SharedRange(segment, same, *part) for part in ranges_by_segment([(begin, end)], segment)]
     found = runner.map("compare copies of the log", CompareCopies(), shared)
-    return min((offset for offset in found if offset is not None), default=None)
+    return Compared(
+        replace(one, refuted=joined([*one.refuted, *(item for row in found for item in row.wrong_in_one)])),
+        replace(other, refuted=joined([*other.refuted, *(item for row in found for item in row.wrong_in_other)])),
+        min((row.offset for row in found if row.offset is not None), default=None),
+    )
 
 
 def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> Healing:
@@ -120,6 +143,6 @@ def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> H
             and (same := segment_at(replicas[item.replica].segments, segment.base)) is not None
         ]  # fmt: skip
         if parts or segment.missing:
-            name = segment.path.rpartition("/")[2]
-            made.append(MadeSegment(segment, f"{directory}/{name}", tuple(parts)))
+            path = locations.join(directory, locations.name_of(segment.path))
+            made.append(MadeSegment(segment, path, tuple(parts)))
     return Healing(ranges, made)

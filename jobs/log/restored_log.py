@@ -14,16 +14,17 @@ from jobs.log.byte_ranges import ByteRange, common
 from jobs.log.healing import (
     HealedRange,
     LogCopy,
+    agreed,
+    compare,
     differing_copies,
-    first_difference,
     plan_healing,
-    refuse_different_copies,
 )
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import counting_task, read_log
 from jobs.spark.runner import Runner
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, Refused
+from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
 from storeformat.store.layout import StoreLayout
@@ -78,7 +79,12 @@ def restored(
         _replica(root, store, options, runner, locations.join(directory, f"replica-{number}"))
         for number, root in enumerate(options.replicas)
     ]
-    differences = [first_difference(runner, own, replica) for replica in replicas]
+    differences: list[int | None] = []
+    for number, replica in enumerate(replicas):
+        compared = compare(runner, own, replica)
+        differences.append(compared.first)
+        if compared.first is None:
+            own, replicas[number] = compared.one, compared.other
     rows = [_row(*pair) for pair in zip(replicas, differences, strict=True)]
     notes = [_told(item) for item in absent]
     notes += [
@@ -91,7 +97,7 @@ def restored(
             raise differing_copies(own, replica, offset)
         notes += [] if offset is None else [f"{replica.name} differs from this log in a sound record at {offset}"]
     replicas = [replica for replica, offset in zip(replicas, differences, strict=True) if offset is None]
-    refuse_different_copies(runner, replicas)
+    replicas = agreed(runner, replicas)
     healing = plan_healing(own, replicas, locations.join(directory, "healed"))
     changed = {item.own.base: replace(item.own, path=item.path, missing=0) for item in healing.segments}
     for item in healing.segments:
@@ -145,6 +151,12 @@ def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner,
         raise MissingInput("there is no such replica", path=root)
     directories = commit_log_directories(root, StoreLayout())
     segments = find_segments(directories, store.layout.mapped_file_size_commit_log, with_missing=True)
+    if isinstance(segments[0].framing, EntryFraming) != isinstance(store.segments[0].framing, EntryFraming):
+        raise Refused(
+            "one of the two logs is that of a DLedger group, the other is not: they are no copies of each other",
+            path=root,
+            advice="--replica must name a copy of this log: another member's, a slave's, a backup",
+        )
     copy = replace(store, root=root, segments=segments, committed=None, missing_from=None)
     filled, _ = _filled(copy, directory)
     reading = _salvaged(filled, replace(options, until_offset=None), runner)
@@ -157,7 +169,8 @@ def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:
         "replica": replica.name,
         "log_begin": reading.begin,
         "log_end": reading.end,
-        "damaged_ranges": [item.as_row() for item in reading.damaged],
+        "damaged_ranges": [item.as_row() for item in reading.damaged]
+        + [LogRange(*item, "its property CRC is gone, and another copy has it").as_row() for item in replica.refuted],
         "first_difference": difference,
     }
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 
 from jobs.log.log_scan import LogReading
 from jobs.log.verified_chain import time_before
+from storeformat.errors import Refused
+from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
 from storeformat.storage import files, locations
@@ -18,13 +20,26 @@ def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) 
 
     Everything else in them is as it was: a survivor keeps its offset, and a queue its places. Segments whose paths are
     in ``made`` are not those of the store: they were filled or taken from replicas, and are copied in any case.
+    Raises Refused where entries of a DLedger group are lost.
     """
+    _refuse_lost_entries(reading)
     by_segment: dict[Segment, list[Patch]] = {segment: [] for segment in reading.segments if segment.path in made}
     for segment, patch in _patches(reading):
         by_segment.setdefault(segment, []).append(patch)
     for segment, patches in by_segment.items():
         _copy(segment, locations.join(directory, locations.name_of(segment.path)), patches)
     return [locations.name_of(segment.path) for segment in by_segment]
+
+
+def _refuse_lost_entries(reading: LogReading) -> None:
+    """Raises Refused where entries of a DLedger group are lost: its members agree on numbers, and no filler has one."""
+    if reading.damaged and any(segment.framing != PLAIN for segment in reading.segments):
+        raise Refused(
+            "the log of a DLedger group is damaged where no copy of it is whole, and entries cannot be filled in",
+            path=segment_with(reading.segments, reading.damaged[0].begin).path,
+            offset=reading.damaged[0].begin,
+            advice="name more members with --replica, or leave out --repair-log",
+        )
 
 
 def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:

@@ -112,8 +112,11 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
     """Returns where repaired segments go, None if none are asked for; raises where they must not go."""
     if options.repair_log is None:
         return None
-    if any(segment.framing != PLAIN for segment in store.segments):
-        raise UsageError("--repair-log is not for the log of a DLedger group: its members repair it from each other")
+    if any(segment.framing != PLAIN for segment in store.segments) and not options.replicas:
+        raise UsageError(
+            "--repair-log is not for the log of a DLedger group: its members repair it from each other, and so does"
+            " --replica with the store of another member"
+        )
     if options.on_damage != "salvage" and not options.replicas:
         raise UsageError(
             "--repair-log needs --on-damage salvage or a --replica: it makes a log that a broker can read past damage"

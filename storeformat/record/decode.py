@@ -227,21 +227,32 @@ def _bad_inner_batch(block: RecordBlock) -> int | None:
 
 def _bad_property_crc(block: RecordBlock) -> int | None:
     """Returns the first record that ends in a property CRC which is not its own."""
+    rows, values = _property_crcs(block)
+    starts, sizes = block.positions[rows], block.heads.total_size[rows]
+    found = active().crc32_spans(block.buffer, starts, sizes - np.int32(m.PROPERTY_CRC_SIZE))
+    bad = np.flatnonzero(found != values)
+    return int(rows[bad[0]]) if bad.size else None
+
+
+def rows_with_property_crc(block: RecordBlock) -> Int64s:
+    """Returns the rows whose records end in a property CRC: in a decoded block it is their own."""
+    return _property_crcs(block)[0]
+
+
+def _property_crcs(block: RecordBlock) -> tuple[Int64s, Int64s]:
+    """Returns the rows that end in a property CRC, and what it says."""
     spans = block.properties.get(m.PROPERTY_CRC)
     if spans is None:
-        return None
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     rows = np.flatnonzero(spans.lengths >= 0)
-    starts, sizes = block.positions[rows], block.heads.total_size[rows]
-    tails = block.buffer[(starts + sizes)[:, None] + _CRC_TAIL]
+    ends = block.positions[rows] + block.heads.total_size[rows]
+    tails = block.buffer[ends[:, None] + _CRC_TAIL]
     digits = tails[:, len(_CRC_NAME) : -1] - ord("0")
     # Glued to other text by a batch encoder, or a property of the user's: no CRC to check.
     checked = (
         (tails[:, : len(_CRC_NAME)] == _CRC_NAME).all(1) & (tails[:, -1] == m.PROPERTY_SEPARATOR) & (digits <= 9).all(1)
     )
-    rows, starts, sizes, digits = rows[checked], starts[checked], sizes[checked], digits[checked]
-    found = active().crc32_spans(block.buffer, starts, sizes - np.int32(m.PROPERTY_CRC_SIZE))
-    bad = np.flatnonzero(found != digits @ _POWERS_OF_TEN)
-    return int(rows[bad[0]]) if bad.size else None
+    return rows[checked], digits[checked] @ _POWERS_OF_TEN
 
 
 def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:

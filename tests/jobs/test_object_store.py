@@ -19,12 +19,15 @@ from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS
 
 from jobs.cli import command_line
-from jobs.contract.options import LoadOptions, PublishOptions, RebuildOptions
+from jobs.contract.options import LoadOptions, LogOptions, PublishOptions, RebuildOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
+from jobs.log.restored_log import restored
+from jobs.log.store_log import read_log
 from jobs.publish import publish
 from jobs.rebuild import build_store, manifest, rebuild
+from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.staging import claimed, staging_beside, staging_for
 from jobs.spark import launch
 from jobs.spark.runner import LocalRunner
@@ -326,3 +329,32 @@ class TestPaths:
                 writer.write_at(1, b"b")
             writer.finish(6)
         assert files.read_bytes(bucket.uri("y")) == b"\0\0\0a\0\0"
+
+
+@pytest.mark.parametrize("staged", ["here", "there"])
+def test_copies_of_a_log_in_a_bucket_heal_each_other(
+    bucket: Bucket, store: GoldenStore, tmp_path: Path, staged: str
+) -> None:
+    root = golden.unpack(store)
+    names = sorted(path.name for path in (root / "commitlog").iterdir())
+    whole = {name: (root / "commitlog" / name).read_bytes() for name in names}
+    uris = []
+    for copy, spoiled in (("one", 0), ("other", 2)):
+        log = only_log(root, tmp_path / copy) / "commitlog"
+        data = bytearray(whole[names[spoiled]])
+        data[200:260] = b"\xff" * 60
+        (log / names[spoiled]).write_bytes(data)
+        if copy == "one":
+            (log / names[1]).unlink()
+        uris.append(bucket.upload(tmp_path / copy, f"{copy}/store"))
+    options = LogOptions(store=uris[0], replicas=(uris[1],), settings=settings_of(store))
+    work = str(tmp_path / "work") if staged == "here" else bucket.uri("work")
+    found = restored(open_store(options, restores=True), options, LocalRunner(), work)
+    reading = read_log(found.store, options, LocalRunner())
+    assert (reading.damaged, reading.losses.rows) == ([], [])
+    repaired = repair_log(reading, bucket.uri("repaired"), found.made)
+    assert repaired == names[:2]
+    bucket.download("repaired", tmp_path / "repaired")
+    assert {name: (tmp_path / "repaired" / name).read_bytes() for name in repaired} == {
+        name: whole[name] for name in repaired
+    }

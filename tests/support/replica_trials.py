@@ -2,10 +2,11 @@
 
 ========  ==============================================================================================================
 wrong     a byte of a record or BLANK of the healed log that is not the one that was written
-lost      a record that is whole in some copy and not in the healed log (``short``: the first copy ends before it, as a
-          log does that never had it; the outcome says so)
+lost      a record or BLANK that is whole in some copy and not in the healed log (``short``: the first copy ends
+          before it, as a log does that never had it; the outcome says so)
 twice     a record that is damaged in all copies: nobody can heal it (``unchecked``: and one of them passes every check)
 refused   two copies differ in a record that passes every check in both: nobody can say which is right
+restored  no failure: logs that are byte for byte the original up to their ends
 ========  ==============================================================================================================
 """
 
@@ -19,7 +20,7 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
 from support.store_builder import LogBuilder
 
-from jobs.log.healing import Healing, LogCopy, plan_healing, refuse_different_copies
+from jobs.log.healing import Healing, LogCopy, agreed, plan_healing
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import Refused
@@ -76,7 +77,7 @@ def judge(log: LogBuilder, contents: Sequence[dict[int, bytes]], tally: Tally, n
     MemoryReader.contents = {}
     copies = [copy_of(str(number), dict(segments)) for number, segments in enumerate(contents)]
     try:
-        refuse_different_copies(LocalRunner(), copies)
+        copies = agreed(LocalRunner(), copies)
     except Refused as refusal:
         offset = refusal.offset or 0
         base = offset - offset % SEGMENT
@@ -108,3 +109,23 @@ def judge(log: LogBuilder, contents: Sequence[dict[int, bytes]], tally: Tally, n
         elif came_out and now != original:
             tally.fail("wrong", f"{name} {placed.offset} {whole}")
         tally.counts["alive"] += came_out
+    for begin, end in _blanks(log):
+        base = begin - begin % SEGMENT
+        span = slice(begin - base, begin - base + min(8, end - begin))
+        original = log.segments[base][span]
+        is_whole = any(segments[base][span] == original for segments in contents)
+        if is_whole and end <= copies[0].reading.end and bytes_of[base][span] != original:
+            tally.fail("lost", f"{name} BLANK at {begin}")
+    tally.counts["restored"] += all(_same(log, base, data) for base, data in bytes_of.items())
+
+
+def _blanks(log: LogBuilder) -> list[tuple[int, int]]:
+    """Where the BLANKs lie, with the rest of their segments."""
+    ends = {placed.offset - placed.offset % SEGMENT: placed.end for placed in log.records}
+    return [(end, base + SEGMENT) for base, end in ends.items() if base + SEGMENT <= log.records[-1].offset]
+
+
+def _same(log: LogBuilder, base: int, data: bytes) -> bool:
+    """Whether all records of a segment are as they were written."""
+    end = max((placed.end for placed in log.records if base <= placed.offset < base + SEGMENT), default=base)
+    return data[: end - base] == log.segments[base][: end - base]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import entry_log
 from support.store_builder import LogBuilder, Message
 
 from jobs.contract.options import LogOptions
@@ -212,3 +213,78 @@ def test_repair_log_gives_a_record_that_came_home_its_place(tmp_path: Path, fiel
     assert reading.is_damaged
     (name,) = repair_log(reading, str(tmp_path / "repaired"), found.made)
     assert (tmp_path / "repaired" / name).read_bytes() == log.segments[0]
+
+
+def entry_segment(root: Path, number: int) -> Path:
+    return root / "dledger-n0" / "data" / f"{number * SIZE:020d}"
+
+
+def test_members_of_a_group_heal_each_other(tmp_path: Path) -> None:
+    """Entries of all members are the same bytes."""
+    log = entry_log.a_log()
+    root, other = log.write(tmp_path / "root", 59), log.write(tmp_path / "other", 59)
+    for place in (root, other):
+        spoiled = bytearray(entry_segment(place, 0).read_bytes())
+        at = log.records[3 if place == root else 7].offset
+        spoiled[at + 90 : at + 95] = b"\xff" * 5
+        entry_segment(place, 0).write_bytes(spoiled)
+    entry_segment(root, 1).unlink()
+    (other / "dledger-n0").rename(other / "dledger-n1")
+    found, reading = whole(root, tmp_path / "work", other)
+    assert (reading.damaged, reading.records) == ([], len(log.records))
+    assert contents(found) == log.segments
+    names = repair_log(reading, str(tmp_path / "repaired"), found.made)
+    assert names == [entry_segment(root, number).name for number in (0, 1)]
+
+
+def test_entries_that_no_member_has_are_not_filled_in(tmp_path: Path) -> None:
+    log = entry_log.a_log()
+    root, other = log.write(tmp_path / "root", 59), log.write(tmp_path / "other", 59)
+    for place in (root, other):
+        entry_segment(place, 1).write_bytes(b"\xff" * 300 + entry_segment(place, 1).read_bytes()[300:])
+    found, reading = whole(root, tmp_path / "work", other, on_damage="salvage")
+    with pytest.raises(Refused, match="entries cannot be filled in"):
+        repair_log(reading, str(tmp_path / "repaired"), found.made)
+
+
+def test_a_log_without_entries_is_no_replica_of_one_with_them(log: LogBuilder, tmp_path: Path) -> None:
+    root, other = entry_log.a_log().write(tmp_path / "root", 59), written(log, tmp_path / "other")
+    with pytest.raises(Refused, match="DLedger"):
+        whole(root, tmp_path / "work", other)
+    with pytest.raises(Refused, match="DLedger"):
+        whole(other, tmp_path / "work", root)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_record_whose_property_crc_is_gone_is_healed_from_one_that_has_it(
+    log: LogBuilder, tmp_path: Path, *, is_own: bool
+) -> None:
+    """Nothing else would show that it is damaged."""
+    root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
+    placed = log.records[9]
+    spoil(root if is_own else slave, placed.end - 19, b"x")
+    spoil(slave, log.records[30].offset + 10)
+    found, reading = whole(root, tmp_path / "work", slave)
+    assert [(item.begin, item.end) for item in found.healed] == [(placed.offset, placed.end)] * is_own
+    assert found.replicas[0]["first_difference"] is None
+    assert contents(found) == log.segments
+    rows: Any = found.replicas[0]["damaged_ranges"]
+    assert ((placed.offset, placed.end) in [(row["begin"], row["end"]) for row in rows]) is not is_own
+    assert reading.records == len(log.records)
+
+
+@pytest.mark.parametrize(
+    ("property_crc", "at"), [pytest.param(False, -19, id="no CRC"), pytest.param(True, 40, id="another head")]
+)
+def test_where_nothing_shows_which_copy_is_right_a_person_must_choose(
+    tmp_path: Path, at: int, *, property_crc: bool
+) -> None:
+    log = LogBuilder(SIZE)
+    for _ in range(9):
+        log.message(topic="T", tags="some tags of it", keys="a key", body=b"x", property_crc=property_crc)
+    root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
+    placed = log.records[5]
+    spoil(root, placed.end - 19, b"y")
+    spoil(root, placed.end + at if at < 0 else placed.offset + at, b"x")
+    with pytest.raises(Refused, match="differ"):
+        whole(root, tmp_path / "work", slave)
