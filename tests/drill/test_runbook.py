@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from support import golden
 from support.drilling import jobs_without_spark, overwrite, wipe
+from support.reading import read
 from support.verifying import verify_here
 
 from jobs.cli import command_line
@@ -115,6 +116,20 @@ def replica_beside_it(root: Path) -> None:
     shutil.copytree(root, root.parent / "replica")
 
 
+def last_record_is_torn(root: Path) -> None:
+    reading = read(root)
+    last = max(scan.last_record for scan in reading.scans)
+    overwrite(root, last + 60, reading.end, b"\0")
+    wipe(root)
+
+
+def a_queue_id_is_damaged(root: Path) -> None:
+    runs = read(root).queue_runs.runs
+    first = int(runs.first_offsets[runs.counts > 2][0])
+    overwrite(root, first + 12, first + 14, b"\x01")
+    wipe(root)
+
+
 SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     # heading: the store, what is done to it, whether verify must be run in the end, for the commands do not
     "What is wrong?": ("base-clean-5.3.3", nothing, False),
@@ -124,6 +139,8 @@ SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     "The disk is damaged": ("base-larger-5.3.3", log_is_damaged, False),
     "A segment is missing or short": ("base-larger-5.3.3", a_segment_is_missing, False),
     "A copy of the damaged log": ("base-larger-5.3.3", two_damaged_copies, False),
+    "The last record is torn": ("base-killed-5.3.3", last_record_is_torn, False),
+    "A record lies in the wrong queue": ("base-larger-5.3.3", a_queue_id_is_damaged, False),
     "One queue is broken": ("base-clean-5.3.3", unit_points_elsewhere, True),
     "A replica to compare": ("base-clean-5.3.3", replica_beside_it, False),
     "After an upgrade to 5.4 or later": ("base-killed-5.5.0", wipe, True),
@@ -214,9 +231,11 @@ def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_s
         assert report["repaired_segments"]
         assert (case.root / "consumequeue").is_dir()
         assert case.is_healed(commitlog=(str(work / "repaired-commitlog"),))
-    if heading in ("A segment is missing or short", "A copy of the damaged log"):
+    if heading in ("A segment is missing or short", "A copy of the damaged log", "A record lies in the wrong queue"):
         assert case.is_healed(commitlog=(str(work / "repaired-commitlog"),))
-    if heading == "A copy of the damaged log":
+    if heading == "The last record is torn":
+        assert "what follows" not in capfd.readouterr().out
+    if heading in ("A copy of the damaged log", "A record lies in the wrong queue"):
         undamaged = golden.unpack(SYMPTOMS[heading][0], work / "undamaged") / "commitlog"
         for path in sorted((work / "repaired-commitlog").iterdir()):
             assert path.read_bytes() == (undamaged / path.name).read_bytes()
