@@ -5,11 +5,14 @@ The segments that change are made anew in a work directory; everything that read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.contract.options import LogOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.byte_ranges import ByteRange, common
 from jobs.log.healing import (
     HealedRange,
@@ -22,6 +25,7 @@ from jobs.log.healing import (
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import counting_task, read_log
+from jobs.spark import launch
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused
 from storeformat.log.dledger import EntryFraming
@@ -110,6 +114,29 @@ def restored(
     if absent and options.on_damage != "salvage":
         _refuse_what_no_copy_has(store, _salvaged(whole, options, runner), absent)
     return Restored(whole, absent, healing.ranges, [item.path for item in healing.segments], notes, rows)
+
+
+@contextmanager
+def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
+    """Within it the store's log has zeros for what segments lack, which a salvage takes for damage.
+
+    Raises Refused where tasks run on other machines: they do not see what is filled here.
+    """
+    absent = list(_absent(store.segments))
+    if not absent:
+        yield store
+        return
+    if not launch.on_one_machine():
+        raise Refused(
+            "bytes of the log are missing, and other machines do not see what is put in their place",
+            path=store.root,
+            offset=absent[0].begin,
+            advice="rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more",
+        )
+    for item in absent:
+        reporter.note(_told(item))
+    with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-log-") as directory:
+        yield _filled(store, directory)[0]
 
 
 def _absent(segments: Sequence[Segment]) -> list[LogRange]:

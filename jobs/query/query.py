@@ -24,6 +24,7 @@ from jobs.contract.options import QueryOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
+from jobs.log.restored_log import filled
 from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export
@@ -48,10 +49,11 @@ NEVER = 2**63 - 1
 def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Returns the answer; exit code 1 where nothing was found."""
     asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
-    offline = OfflineStore(open_store(options, needs_index_sizes=asks_index))
+    store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
+    offline = OfflineStore(store)
     if options.scan or options.explain:
-        with session.spark_runner("query", reporter, offline.store.log_size) as runner:
-            answer = _ANSWERS[options.kind](options, offline, runner)
+        with session.spark_runner("query", reporter, store.log_size) as runner, filled(store, reporter) as whole:
+            answer = _ANSWERS[options.kind](options, OfflineStore(whole), runner)
     else:
         answer = _ANSWERS[options.kind](options, offline, None)
     found, notes = answer.pop("found"), answer.pop("lag_notes", [])

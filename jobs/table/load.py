@@ -20,6 +20,7 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
+from jobs.log.restored_log import filled
 from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
 from jobs.table import commits, messages_table
@@ -47,15 +48,15 @@ _ROWS_COMPARED = 10_000
 def run(options: LoadOptions, reporter: Reporter) -> Report:
     """Returns the report of one load; its rows are in the table when it returns."""
     _check_time_zone(options.time_zone)
-    store = open_store(options, needs_index_sizes=False)
+    store = open_store(options, needs_index_sizes=False, restores=True)
     shown = shown_delays(store.root, store.segments)
     store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, shown)))
     reporter.note(*store.notes)
     path = locations.absolute(options.table)
     if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
-    with session.spark_session("load") as spark:
-        load = Load(spark, store, options, path, reporter, levels_shown=bool(shown))
+    with session.spark_session("load") as spark, filled(store, reporter) as whole:
+        load = Load(spark, whole, options, path, reporter, levels_shown=bool(shown))
         facts = load.run()
     return reporter.report("load", facts.pop("status"), **store.facts(), **facts)
 

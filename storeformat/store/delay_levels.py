@@ -72,7 +72,7 @@ def _delays(units: Structs, segments: Sequence[Segment]) -> Iterator[int]:
     """Yields deliver time - store time of the units whose records are in the log, the newest first."""
     for offset, size, deliver_time in units[::-1].tolist():
         segment = segment_at(segments, offset)
-        if segment is None or offset + max(size, CERTIFICATE_SIZE) > segment.end:
+        if segment is None or offset + max(size, CERTIFICATE_SIZE) > segment.end - segment.missing:
             continue
         with files.RangeReader(segment.path) as reader:
             head = bytearray(CERTIFICATE_SIZE)

@@ -126,6 +126,7 @@ def jobs_without_spark() -> Iterator[None]:
     """Within it every job runs as it does, but no JVM starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "prepare", lambda *_, **__: None)
+        patch.setenv(launch.ONE_MACHINE, "1")
         patch.setattr(session, "spark_runner", lambda *_: contextlib.nullcontext(LocalRunner()))
         yield
 

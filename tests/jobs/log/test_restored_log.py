@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from support import entry_log
+from support.drilling import run_job
 from support.store_builder import LogBuilder, Message
 
 from jobs.contract.options import LogOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
-from jobs.log.restored_log import Restored, restored
+from jobs.log.restored_log import Restored, filled, restored
 from jobs.log.store_log import counting_task, read_log
 from jobs.rebuild.log_repair import repair_log
+from jobs.spark import launch
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused
 
@@ -288,3 +291,30 @@ def test_where_nothing_shows_which_copy_is_right_a_person_must_choose(
     spoil(root, placed.end + at if at < 0 else placed.offset + at, b"x")
     with pytest.raises(Refused, match="differ"):
         whole(root, tmp_path / "work", slave)
+
+
+@pytest.mark.parametrize("length", [None, 700])
+def test_a_query_scans_past_bytes_that_no_file_holds(log: LogBuilder, tmp_path: Path, length: int | None) -> None:
+    root, placed = written(log, tmp_path / "root"), log.records[-1]
+    data = segment(root, 2).read_bytes()
+    segment(root, 2).unlink()
+    if length is not None:
+        segment(root, 2).write_bytes(data[:length])
+    place = ("--topic", "Topic", "--queue", placed.message.queue_id, "--offset", placed.message.queue_offset)
+    asked = ("query", "offset", "--scan", "--store", root, *place)
+    assert run_job(*asked).code == 65
+    done = run_job(*asked, "--on-damage", "salvage")
+    assert [row["commit_log_offset"] for row in done.report["messages"]] == [placed.offset]
+    assert done.code == 0
+    assert str(2 * SIZE + (length or 0)) in done.said
+
+
+def test_on_other_machines_nobody_sees_what_is_filled(
+    log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(launch.ONE_MACHINE, "0")
+    root = written(log, tmp_path / "root")
+    segment(root, 2).unlink()
+    store = open_store(LogOptions(store=str(root), on_damage="salvage"), restores=True)
+    with pytest.raises(Refused, match="other machines"), filled(store, Reporter(quiet=True)):
+        pass

@@ -386,6 +386,18 @@ def test_damage(bench: Bench) -> None:
     assert (again["rows"], again["skipped"], again["to_offset"]) == (0, True, report["to_offset"])
 
 
+def test_a_missing_segment_is_damage_like_any_other(bench: Bench) -> None:
+    bench.messages(1_300)
+    root = bench.log.write(bench.work / "broken")
+    Path(root, "commitlog", f"{SEGMENT:020d}").unlink()
+    options = {"store": str(root), "cluster": "c", "broker": "b", "table": bench.table}
+    with pytest.raises(NotAStore, match="missing"):
+        load.run(LoadOptions(**options), Reporter(quiet=True))
+    report = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
+    assert report["damaged_ranges"][0]["begin"] == SEGMENT
+    assert bench.rows() == [offset for offset in bench.expected if not SEGMENT <= offset < 2 * SEGMENT]
+
+
 def test_other_delay_levels_than_the_brokers_queues_show(bench: Bench) -> None:
     placed = bench.log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={"DELAY": "3"})
     queue = bench.work / "store" / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "2"
