@@ -227,7 +227,7 @@ def add_preflight(parser: Parser) -> None:
         metavar="ROOT",
         help="a store with a copy of the log, as a slave's: which is longer, and what is lost by starting this one",
     )
-    parser.add_argument("--metrics", type=path, metavar="FILE", help="write the answer in Prometheus' text format, too")
+    add_metrics_argument(parser)
 
 
 def add_verify(parser: Parser) -> None:
@@ -235,6 +235,13 @@ def add_verify(parser: Parser) -> None:
     add_replica_argument(parser)
     add_topic_argument(parser)
     add_only_argument(parser)
+    add_metrics_argument(parser)
+
+
+def add_metrics_argument(parser: Parser) -> None:
+    parser.add_argument(
+        "--metrics", type=path, metavar="FILE", help="write the outcome in Prometheus' text format, too"
+    )
 
 
 def add_query(parser: Parser) -> None:

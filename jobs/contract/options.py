@@ -114,6 +114,7 @@ class VerifyOptions(LogOptions):
 
     topics: tuple[TopicFilter, ...] = ()
     only: tuple[Artefact, ...] = ARTEFACTS
+    metrics: str | None = None
 
 
 Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)

@@ -7,6 +7,7 @@ note, or a hazard where it may still hurt.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 from jobs.contract.options import VerifyOptions, narrow_to_queues
@@ -16,6 +17,7 @@ from jobs.log.earlier_life import earlier_life_note
 from jobs.log.opening import open_store, refuse_rocksdb_queues
 from jobs.log.restored_log import restored
 from jobs.rebuild.staging import staging_beside
+from jobs.safety import metrics
 from jobs.safety.answer import start_facts
 from jobs.spark import session
 from jobs.verify.compare_store import compare_store
@@ -47,6 +49,8 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         facts |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
     differs = bool(verdicts.counts) or any(row["first_difference"] is not None for row in whole.replicas)
     status = "differences" if differs else "damaged" if reading.is_damaged or whole.absent or whole.healed else "ok"
+    if options.metrics is not None:
+        _write_metrics(options.metrics, store.root, status, verdicts.counts, reporter.seconds)
     return reporter.report(
         "verify",
         status,
@@ -58,3 +62,12 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         hazards=verdicts.hazards,
         notes=verdicts.notes,
     )
+
+
+def _write_metrics(path: str, store: str, status: str, counts: Mapping[str, int], seconds: float) -> None:
+    facts = {
+        "ok": ("1 where nothing contradicts the log and the log is whole, 0 where not", float(status == "ok")),
+        "duration_seconds": ("How long it took", seconds),
+    }
+    causes = [{"cause": cause} for cause in counts]
+    metrics.write(path, "verify", store, facts, ("differences", "What was found", causes, map(float, counts.values())))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support import golden
+from support.drilling import jobs_without_spark
 from support.rebuilding import options_for
 
 from jobs.cli import command_line
@@ -107,6 +108,20 @@ def test_salvaged_log_agrees_with_what_is_left(root: Path, capsys: pytest.Captur
     assert (code, report["status"]) == (1, "damaged")
     assert report["lost_messages"] == 1
     assert report["counts"] == {}, report["differences"]
+
+
+def test_metrics_count_differences_by_cause(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = tmp_path / "verify.prom"
+    with jobs_without_spark():
+        assert run(capsys, root, "--metrics", str(said))[0] == 0
+        assert f'rocketmq_store_verify_ok{{store="{root}"}} 1.0' in said.read_text().splitlines()
+        flip(root / FILE, 7)
+        code, report = run(capsys, root, "--metrics", str(said))
+    lines = said.read_text().splitlines()
+    assert code == 1
+    assert f'rocketmq_store_verify_ok{{store="{root}"}} 0.0' in lines
+    for cause, count in report["counts"].items():
+        assert f'rocketmq_store_verify_differences{{cause="{cause}",store="{root}"}} {float(count)}' in lines
 
 
 def test_topic_and_index_do_not_go_together(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
