@@ -119,36 +119,38 @@ class TotalsDisagree(StoreFormatError):
 
 
 class RecordDefect(IntEnum):
-    """Why the bytes at a position of the chain are not a record. ``OK`` is 0; the order is the order of the checks."""
+    """Why the bytes at a position of the chain are not a record, in words. The order is the order of the checks.
 
-    OK = 0
-    UNWRITTEN = 1
-    """Size and magic are both zero: nothing was written here (a clean end only in the last written segment)."""
-    TRUNCATED = 2
-    """The record, or its head, reaches past the end of the segment."""
-    ILLEGAL_MAGIC = 3
-    SIZE_TOO_SMALL = 4
-    """TOTALSIZE is smaller than the smallest record with these flags, or negative."""
-    LENGTH_MISMATCH = 5
-    """TOTALSIZE is not the sum of the parts: a length field (body, topic or properties) is wrong."""
-    BODY_CRC = 6
-    PROPERTY_CRC = 7
-    BAD_DELAY = 8
-    """SCHEDULE_TOPIC_XXXX with a DELAY property that Java's Integer.parseInt rejects."""
-    BAD_INNER_BATCH = 9
-    """INNER_NUM and INNER_BASE both present, one of them no short or long."""
-    BAD_NAME = 10
-    """The topic is no file name (empty, '.', '..', holds a slash or NUL) or the queue id is negative: it can have no
-    directory."""
-    FOREIGN_OFFSET = 11
-    """The stored PHYSICALOFFSET is not where the record lies. Not a fault of the chain: stepped over, never
-    dispatched."""
-    RECORD_TOO_LARGE = 12
-    """TOTALSIZE is beyond what this program takes into memory at once."""
-    OLDER_LOG = 13
-    """A segment begins with records of an older log under offsets of this one: of older times, in places of their
-    queues that the segments around it take."""
-    BAD_ENTRY = 14
-    """The head of a DLedger entry contradicts its place or the record in it."""
-    ENTRY_OUT_OF_ORDER = 15
-    """The index of a DLedger entry is not the next one, or its term is older than that of the entry before it."""
+    FOREIGN_OFFSET is no fault of the chain: the record is stepped over, never dispatched. OLDER_LOG goes by older times
+    and by places in queues that the segments around it take.
+    """
+
+    words: str
+
+    def __new__(cls, code: int, words: str = "") -> RecordDefect:  # noqa: PYI034  (Self is of Python 3.11)
+        """Returns the member: its value is the code that kernels write."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.words = words
+        return member
+
+    def __str__(self) -> str:
+        """The words, with the code's name for those who search."""
+        return f"{self.words} [{self.name}]"
+
+    OK = 0, "a record"
+    UNWRITTEN = 1, "zeros where a record should be"
+    TRUNCATED = 2, "a record reaches past the end of its segment"
+    ILLEGAL_MAGIC = 3, "no record starts where the previous one ends (illegal magic code)"
+    SIZE_TOO_SMALL = 4, "a record's size is too small"
+    LENGTH_MISMATCH = 5, "the lengths inside a record do not add up to its size"
+    BODY_CRC = 6, "a body does not match its CRC"
+    PROPERTY_CRC = 7, "a record does not match its property CRC"
+    BAD_DELAY = 8, "the delay level of a delayed message is not a number"
+    BAD_INNER_BATCH = 9, "an inner batch has no proper count or base"
+    BAD_NAME = 10, "a record's topic or queue id cannot be a directory"
+    FOREIGN_OFFSET = 11, "a record carries the offset of another place (was its segment renamed or moved?)"
+    RECORD_TOO_LARGE = 12, "a record claims more than 256 MiB"
+    OLDER_LOG = 13, "a segment starts with records of an older log"
+    BAD_ENTRY = 14, "the head of a DLedger entry contradicts its place or the record in it"
+    ENTRY_OUT_OF_ORDER = 15, "a DLedger entry does not follow the one before it (index or term)"

@@ -261,7 +261,7 @@ def add_query(parser: Parser) -> None:
         ("offset", "one message by its place in a queue (queryMsgByOffset)"),
         ("time", "the queue offset at a time (searchOffset)"),
         ("list", "the messages of a topic in the order of its queues, or a file of them"),
-        ("lag", "how far groups are behind the ends of their queues"),
+        ("lag", "how far groups lag the ends of their queues"),
     ):
         one = parser_of[kind] = kinds.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
         if kind != "lag":

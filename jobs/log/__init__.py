@@ -1,12 +1,11 @@
 """From a store to its proven log. Tasks run through a ``jobs.spark.runner``; no other Spark.
 
 ``opening``         a store's settings, segments and rules
-``restored_log``    missing segments filled, damage healed from replicas: ``healing`` plans it, on ``byte_ranges``
+``replicas/``       missing segments filled, damage healed from other copies of the log
 ``store_log``       the log of an opened store, read as the options of a job say
 ``log_scan``        scans splits, proves the chain, accounts for every byte
 ``verified_chain``  what the chain proves
 ``damage``          what a broken chain means, and what survived
-``defects``         why bytes are no record, in words
 ``stale_segments``  segments that begin with an older log
 ``queue_runs``      what the queues are made of
 ``stray_records``   records in a wrong place of a queue

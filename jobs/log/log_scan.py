@@ -15,7 +15,6 @@ import numpy as np
 
 from jobs.log import damage, stale_segments
 from jobs.log.damaged_bytes import DamagedBytes
-from jobs.log.defects import describe
 from jobs.log.losses import DAMAGE, Losses, QueueAccount, account_for_queues
 from jobs.log.queue_runs import QueueRuns, all_runs, has_gaps
 from jobs.log.verified_chain import ProvenLog
@@ -193,7 +192,7 @@ def scan_log(
     breaks.sort(key=lambda item: item.offset)
     if breaks and on_damage == "fail":
         raise DamagedLog(
-            f"the commit log is damaged: {describe(breaks[0].defect)}",
+            f"the commit log is damaged: {breaks[0].defect}",
             path=breaks[0].segment.path,
             offset=breaks[0].offset,
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
@@ -228,7 +227,7 @@ def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
     named = np.zeros(len(foreign), bool)
     for row in (row for row in seen.losses.rows if row.cause == DAMAGE):
         named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
-    reason = describe(RecordDefect.FOREIGN_OFFSET)
+    reason = str(RecordDefect.FOREIGN_OFFSET)
     ranges = [LogRange(begin, begin + size, reason) for (begin, size), lost in zip(foreign, named, strict=True) if lost]
     return replace(
         reading,
@@ -274,7 +273,7 @@ def _refuse_damaged_offsets(reading: LogReading) -> None:
     if reading.damaged:
         offset = reading.damaged[0].begin
         raise DamagedLog(
-            f"the commit log is damaged: {describe(RecordDefect.FOREIGN_OFFSET)}",
+            f"the commit log is damaged: {RecordDefect.FOREIGN_OFFSET}",
             path=segment_with(reading.segments, offset).path,
             offset=offset,
             advice="--on-damage salvage fills the place of the message",
@@ -312,7 +311,7 @@ def _stopped(known: ProvenLog, first: Break) -> LogReading:
     end = first.offset
     scans = [scan for scan in known.counted if scan.report.end <= end]
     blanks = [blank for blank in known.chain.blanks if blank[1] <= end]
-    cut = LogRange(end, known.segments[-1].end, f"{describe(first.defect)}; the log was ended here")
+    cut = LogRange(end, known.segments[-1].end, f"{first.defect}; the log was ended here")
     return _reading(known, scans, blanks, [cut], [], end, None)
 
 
@@ -333,7 +332,7 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
             stale.append(LogRange(gap.begin, gap.end, "records of an older log"))
         elif gap.finding == Finding.BLANK:
             reach = min(gap.begin + m.BLANK_SIZE, gap.end)
-            damaged.append(LogRange(gap.begin, reach, f"the BLANK of a segment; {describe(gap.defect)}", False))
+            damaged.append(LogRange(gap.begin, reach, f"the BLANK of a segment; {gap.defect}", False))
             blanks.append((reach, gap.end))
         elif gap.finding != Finding.ZEROS or gap.begin < end:
             certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
@@ -343,14 +342,14 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
     for ranges in (damaged, stale):  # segments of an older log, those behind breaks, and the tail come one by one
         ranges.sort(key=lambda item: item.begin)
     reading = _reading(known, scans, blanks, damaged, stale, end, until)
-    kept = [LogRange(scan.report.start or 0, scan.report.end, describe(RecordDefect.BODY_CRC)) for scan in saved.kept]
+    kept = [LogRange(scan.report.start or 0, scan.report.end, str(RecordDefect.BODY_CRC)) for scan in saved.kept]
     return replace(reading, kept=kept, lost_records=lost)
 
 
 def _reason(gap: DeadRange) -> str:
     if gap.finding == Finding.AMBIGUOUS:
         return "whole records that may be copies inside a lost message, left out"
-    return describe(gap.defect)
+    return str(gap.defect)
 
 
 def _reading(

@@ -34,7 +34,7 @@ from storeformat.store.log_directories import (
     paths_unread_by_broker,
     with_committed,
 )
-from storeformat.store.queue_store import QUEUE_STORE_SETTINGS, rocksdb_queues
+from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, rocksdb_queues
 from storeformat.store.segment_files import find_segments
 from storeformat.store.store_signs import fit_to_store, release_signs
 
@@ -99,7 +99,7 @@ class OpenedStore:
 
     def until(self, offset: int | None) -> int | None:
         """Returns where to end the reading: at the offset that was asked for, else where a group's agreement ends; and
-        with a live broker no later than the log ends now, because what comes behind that changes while it is read.
+        with a live broker no later than the log ends now, because what follows changes while it is read.
         """
         offset = self.committed if offset is None else offset
         if not is_live(locations.join(self.root, LOCK)):

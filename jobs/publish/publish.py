@@ -31,8 +31,7 @@ from storeformat.store.layout import (
     apply_settings,
 )
 from storeformat.store.log_directories import commit_log_directories
-from storeformat.store.not_rebuilt import holds_pairs
-from storeformat.store.queue_store import rocksdb_queues
+from storeformat.store.queue_places import holds_pairs, rocksdb_queues
 from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"

@@ -8,8 +8,8 @@ from jobs.query.offline_store import OfflineStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations
 from storeformat.store.config.config_files import Content, read_config
-from storeformat.store.not_rebuilt import holds_pairs
 from storeformat.store.queue_ends import QueueEnd, offset_at, queue_ends
+from storeformat.store.queue_places import holds_pairs
 
 OFFSETS = "consumerOffset.json"
 _DATABASE = "config/consumerOffsets"

@@ -22,7 +22,7 @@ from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
-from storeformat.store.queue_directories import queue_directories
+from storeformat.store.queue_places import queue_directories
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch
 
@@ -226,7 +226,7 @@ class OfflineStore:
 
 
 def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
-    """Returns a part of a file as a broker that maps so many bytes of it reads it: zeros behind a cut one."""
+    """Returns a part of a file as a broker that maps so many bytes of it reads it: zeros after a cut one."""
     data = bytearray(max(min(length, mapped - position), 0))
     with files.RangeReader(path) as reader:
         there = max(min(len(data), reader.size - position), 0)

@@ -24,7 +24,7 @@ from jobs.contract.options import QueryOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
-from jobs.log.restored_log import filled
+from jobs.log.replicas.restored_log import filled
 from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export
@@ -60,7 +60,7 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     if answer.get("lost_units"):
         notes = [*notes, "some units lead to no sound message: verify says which"]
     if answer.get("units_beyond_log"):
-        notes = [*notes, "some units point behind the end of the log, and are not listed: verify says which"]
+        notes = [*notes, "some units point beyond the end of the log, and are not listed: verify says which"]
     return reporter.report(
         "query",
         "ok" if found else "nothing_found",
@@ -292,7 +292,7 @@ def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
 
 
 def by_lag(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns how far each group is behind the ends of its queues."""
+    """Returns how far each group lags the ends of its queues."""
     rows, notes = lag_rows(offline, options.group)
     return {"found": len(rows), "groups": totals_of(rows), "queues": rows, "lag_notes": notes}
 

@@ -44,7 +44,7 @@ class Listing:
     committed: Mapping[int, int] = field(default_factory=dict)
     lost_units: int = 0
     beyond_end: int = 0
-    """Units that point at or behind the end of the log: a broker's recovery cuts them off."""
+    """Units that point at or beyond the end of the log: a broker's recovery cuts them off."""
 
     @cached_property
     def log_end(self) -> int:

@@ -226,7 +226,7 @@ def plan_index_files(
     entry's store time.
 
     The broker makes a file when a record is dispatched and the last file is full or missing: so an empty next file
-    follows a full last one if any record comes behind, and a log without a single key has one empty file. With
+    follows a full last one if any record follows, and a log without a single key has one empty file. With
     ``messageIndexEnable=false`` it makes none.
     """
     capacity = layout.max_index_num - 1

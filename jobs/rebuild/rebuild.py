@@ -18,13 +18,13 @@ from jobs.contract.options import ROCKSDB, RebuildOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
-from jobs.log.restored_log import Restored, restored
+from jobs.log.replicas.restored_log import Restored, restored
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planned_size import size_note
 from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, staging_for
-from jobs.safety.retention import retention_notes
+from jobs.safety.rules.retention import retention_notes
 from jobs.safety.start_settings import read_settings
 from jobs.spark import launch, session
 from jobs.spark.runner import MeteringRunner

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jobs.safety import configuration, files_and_space, offsets, queues_and_log, retention, timers_and_epochs
 from jobs.safety.evidence import Evidence, gather
 from jobs.safety.reason import Answer, Reason, answer_of
 from jobs.safety.replicas import Replica, replicas_compared
+from jobs.safety.rules import configuration, files_and_space, offsets, queues_and_log, retention, timers_and_epochs
 from jobs.safety.start_settings import StartSettings, read_settings
 from storeformat.errors import StoreFormatError
 

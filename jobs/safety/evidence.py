@@ -22,8 +22,8 @@ from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.config.config_files import DECODERS, ConfigFile, read_config
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, LOCK, ROCKSDB_QUEUES, ROCKSDB_STORE
-from storeformat.store.not_rebuilt import holds_pairs
 from storeformat.store.queue_ends import QueueEnd, queue_ends
+from storeformat.store.queue_places import holds_pairs
 
 
 @dataclass(frozen=True)

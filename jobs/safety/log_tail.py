@@ -28,9 +28,9 @@ _LAST_ZEROS = 16 << 20
 
 @dataclass(frozen=True)
 class LogTail:
-    """Records that go to a queue, one a row: ``offsets``, ``ends`` (behind them), ``queue_offsets``, and ``key_of``
+    """Records that go to a queue, one a row: ``offsets``, ``ends`` (after them), ``queue_offsets``, and ``key_of``
     into ``keys`` (topic, queue id). ``begin`` and ``end`` are the part of the log that was read; ``defect`` says why it
-    ended, ``goes_on_at`` where the first younger record lies behind the place where it broke.
+    ended, ``goes_on_at`` where the first younger record lies after the place where it broke.
     """
 
     begin: int = 0
@@ -139,10 +139,10 @@ def _head(segment: Segment) -> bytes:
 def _younger_record(
     segments: Sequence[Segment], position: int, furthest_unit: int, last_time: int, defect: RecordDefect
 ) -> int | None:
-    """Returns where the log goes on behind the place where its chain broke: the first certified record that is not
+    """Returns where the log goes on after the place where its chain broke: the first certified record that is not
     older than the last one before. Older ones are leftovers that a truncation leaves.
 
-    Behind zeros it is searched only where a queue points there, and a little way on.
+    After zeros it is searched only where a queue points there, and a little way on.
     """
     for segment in segments:
         if segment.end <= position:

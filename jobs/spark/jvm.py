@@ -105,7 +105,7 @@ def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yields the lines that are neither known noise nor part of a stack trace.
 
     What matters comes to the driver as an exception; the other traces are those of workers that the JVM has hung up on,
-    because it needs no more rows. Traces of several workers come mixed: behind the end of one, lines of another go on.
+    because it needs no more rows. Traces of several workers come mixed: after the end of one, lines of another go on.
     """
     in_python_trace = seen = False
     for line in lines:

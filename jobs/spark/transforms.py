@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def proven_ranges(scans: Iterable[SplitScan], from_offset: int = 0) -> tuple[ProvenRange, ...]:
-    """Returns the ranges with records at or behind ``from_offset``, in log order."""
+    """Returns the ranges with records at or after ``from_offset``, in log order."""
     return tuple(
         ProvenRange.of(scan.report, scan.records)
         for scan in scans

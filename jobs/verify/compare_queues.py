@@ -22,7 +22,7 @@ from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
-from storeformat.store.queue_directories import queue_directories
+from storeformat.store.queue_places import queue_directories
 from udfs.build import PlannedQueueFile
 from udfs.staged_files import Slices
 from udfs.verify import ComparedQueueFile, CompareQueueFiles, ExtFile, QueueCheck

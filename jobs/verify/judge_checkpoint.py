@@ -34,7 +34,7 @@ def judge_checkpoint(
     checkpoint: StoreCheckpoint, reading: LogReading, unit_reach: int | None, verdicts: Verdicts
 ) -> None:
     """Says which fields are ahead. ``unit_reach`` is the offset of the last record that is dispatched, None for the
-    whole log. A checkpoint that is behind is normal.
+    whole log. A checkpoint that lags is normal.
     """
     latest = max((scan.latest_timestamp for scan in reading.scans), default=0)
     limits: dict[str, int] = {

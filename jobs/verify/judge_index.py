@@ -81,14 +81,14 @@ class _Sequence:
             self._verdicts.note(f"{self._doubled} index entries are there twice, as after a crash")
 
     def _judge_gap(
-        self, subject: Subject, gap: OmittedRows, behind: IndexComparison, before: IndexComparison | None
+        self, subject: Subject, gap: OmittedRows, after: IndexComparison, before: IndexComparison | None
     ) -> None:
         count, _ = keys_in(gap, self._rows, 0)
         if not count:
             return
         last, first = (int(row["offset"]) for row in self._rows.read(gap.end - 1, gap.end + 1))
         at_segment = first // self._segment_size != last // self._segment_size
-        if at_segment and (before is not None or behind.first_time_diff == 0):
+        if at_segment and (before is not None or after.first_time_diff == 0):
             begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
             self._verdicts.warn(
                 subject,

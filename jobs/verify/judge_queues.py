@@ -200,20 +200,20 @@ def _repair(queue: TopicQueue) -> str:
 
 
 def _judge_old_units(judging: _Judging) -> None:
-    """Says what the units behind the queues' ends are: left over by a truncation or a deleted topic, or foreign."""
+    """Says what the units beyond the queues' ends are: left over by a truncation or a deleted topic, or foreign."""
     run, compared, verdicts, totals = judging.run, judging.compared, judging.run.verdicts, judging.totals
-    behind = [
+    beyond = [
         (queue, base, finding)
         for queue, found in sorted(compared.findings.items())
         if compared.queues[queue].known
         for base, finding in sorted(found.items())
         if finding.units is not None and finding.units.after_end.count
     ]
-    if not behind:
+    if not beyond:
         return
-    offsets = np.unique(np.concatenate([one.units.after_end.phy_offsets for _, _, one in behind if one.units]))
+    offsets = np.unique(np.concatenate([one.units.after_end.phy_offsets for _, _, one in beyond if one.units]))
     records = _find_records(run, offsets)
-    for queue, base, finding in behind:
+    for queue, base, finding in beyond:
         found = compared.findings[queue]
         if finding.units is None:
             continue
@@ -261,7 +261,7 @@ def _find_records(run: Verification, offsets: Int64s) -> dict[int, tuple[int, To
 
 
 def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
-    """Says which queues hold units of records behind the log's end."""
+    """Says which queues hold units of records beyond the log's end."""
     total = 0
     for queue, found in sorted(compared.findings.items()):
         for base, finding in sorted(found.items()):

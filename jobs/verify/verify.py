@@ -15,7 +15,7 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.earlier_life import earlier_life_note
 from jobs.log.opening import open_store, refuse_rocksdb_queues
-from jobs.log.restored_log import restored
+from jobs.log.replicas.restored_log import restored
 from jobs.rebuild.staging import staging_beside
 from jobs.safety import metrics
 from jobs.safety.answer import start_facts

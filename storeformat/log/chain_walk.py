@@ -130,7 +130,7 @@ def chain_from(
 ) -> ChainWalk:
     """Returns the walk of the chain from a place of the window's segment to which the sizes are known to lead.
 
-    Links are taken that begin below ``stop``, and nothing is read behind ``limit``: by default the segment's end.
+    Links are taken that begin below ``stop``, and nothing is read after ``limit``: by default the segment's end.
     """
     segment = window.segment
     stop, limit = (segment.end if end is None else end for end in (stop, limit))

@@ -1,7 +1,7 @@
 """The log of a DLedger group (``enableDLegerCommitLog``, 4.5 and later): entries, and how far they are committed.
 
 A member keeps its entries in ``dledger-<selfId>/data``, in files named and sized as segments are; each entry holds one
-record, whose PHYSICALOFFSET, and what queues and index say, is the record's own place, 48 bytes behind the entry's.
+record, whose PHYSICALOFFSET, and what queues and index say, is the record's own place, 48 bytes after the entry's.
 Mirrors ``DLedgerEntry``, ``DLedgerEntryCoder``, ``DLedgerMmapFileStore#recover`` and ``MmapFileList#preAppend`` of
 openmessaging/dledger 0.1 to 0.3.2, and ``DLedgerCommitLog`` of rocketmq-all-4.6.1 to 5.5.0. Integers are big-endian.
 
@@ -23,7 +23,7 @@ off and writes on from there without zeroing anything, so entries of an older te
 tell.
 
 ``dledger-<selfId>/checkpoint`` (text, ``committedIndex=N``) says which entry is the last that a majority has. A broker
-dispatches up to there; what lies behind may be cut off again. It is written every three seconds and at the end.
+dispatches up to there; what follows may be cut off again. It is written every three seconds and at the end.
 """
 
 from __future__ import annotations
@@ -167,23 +167,23 @@ class Committed:
 def committed_end(segments: Sequence[Segment], index: int) -> Committed:
     """Returns where the entry with ``index`` ends, the last that is committed; None if no entry follows it.
 
-    Where that entry is damaged or lost, the log is known to be committed up to the next certified one behind it.
+    Where that entry is damaged or lost, the log is known to be committed up to the next certified one after it.
     """
     entries = [segment for segment in segments if isinstance(segment.framing, EntryFraming)]
-    behind, number_behind = None, -1
+    after, number_after = None, -1
     for segment in reversed(entries):
-        first = _first_entry(segment, may_be_unwritten=behind is None and segment != entries[0])
+        first = _first_entry(segment, may_be_unwritten=after is None and segment != entries[0])
         if first is not None and first[1].index <= index:
             break
         if first is not None:
-            behind, number_behind = first[0], first[1].index
+            after, number_after = first[0], first[1].index
     else:
-        if behind is None:
+        if after is None:
             return Committed()
-        if behind == entries[0].base or index < 0:
+        if after == entries[0].base or index < 0:
             return Committed(entries[0].base, f"no entry of this log is committed (committedIndex={index})")
-        note = f"entry {index} is committed, but the log has none before number {number_behind}"
-        return Committed(behind, f"{note}; {_not_known(behind, index)}", entries[0].base)
+        note = f"entry {index} is committed, but the log has none before number {number_after}"
+        return Committed(after, f"{note}; {_not_known(after, index)}", entries[0].base)
     start, first_number = first
     walked, end = _walk(segment, start, index - first_number.index + 1)
     if walked < index - first_number.index + 1:
@@ -191,7 +191,7 @@ def committed_end(segments: Sequence[Segment], index: int) -> Committed:
             return Committed()  # its member has gone on to the next file since the files were listed
         note = f"entry {index} is committed, but the entries end after number {first_number.index + walked - 1}"
         later = (
-            _end_behind_break(other, max(end, other.base), index) for other in entries if other.base >= segment.base
+            _end_after_break(other, max(end, other.base), index) for other in entries if other.base >= segment.base
         )
         last = next((found for found in later if found is not None), None)
         return Committed(last, note if last is None else f"{note}; {_not_known(last, index)}", end)
@@ -206,7 +206,7 @@ def _not_known(offset: int, index: int) -> str:
 
 def _first_entry(segment: Segment, *, may_be_unwritten: bool) -> tuple[int, EntryNumber] | None:
     """Returns where the first entry of a segment lies and its number: the first certified one where its head is
-    damaged; None where there is none. A segment that may be unwritten is not searched for what lies behind zeros.
+    damaged; None where there is none. A segment that may be unwritten is not searched for what follows zeros.
     """
     head = bytearray(HEAD_SIZE)
     with files.RangeReader(segment.path) as reader:
@@ -228,8 +228,8 @@ def _next_entry(segment: Segment, start: int) -> tuple[int, EntryNumber] | None:
     return found, EntryNumber(*_NUMBER.unpack_from(head))
 
 
-def _end_behind_break(segment: Segment, start: int, index: int) -> int | None:
-    """Returns where the entry with ``index`` ends, or the first certified one behind it begins, in what follows a break
+def _end_after_break(segment: Segment, start: int, index: int) -> int | None:
+    """Returns where the entry with ``index`` ends, or the first certified one after it begins, in what follows a break
     of the entries at ``start``; None where the segment has neither.
     """
     while (found := _next_entry(segment, start)) is not None:
@@ -264,7 +264,7 @@ def _walk(segment: Segment, start: int, count: int) -> tuple[int, int]:
 
 
 def _goes_on(entries: Sequence[Segment], segment: Segment, end: int) -> bool:
-    """Returns whether anything but a blank and zeros begins at ``end``, or in the segment behind."""
+    """Returns whether anything but a blank and zeros begins at ``end``, or in the next segment."""
     while _is_closed(segment, end):
         following = next((other for other in entries if other.base == segment.end), None)
         if following is None:

@@ -1,9 +1,9 @@
 """How records lie in a segment: what leads from one to the next, and what tells that one begins at a place.
 
-A segment holds *links*, one behind the other; each holds one record, behind a head of ``Framing.head_size`` bytes. In a
+A segment holds *links*, one after the other; each holds one record, after a head of ``Framing.head_size`` bytes. In a
 broker's own log a link is the record itself and TOTALSIZE leads to the next (``PLAIN``, here). In a DLedger log it is
 an entry, which says its length, its number and its place itself (``storeformat.log.dledger``). Positions of a chain are
-those of links; offsets of records, which queues and index hold, lie ``head_size`` behind them.
+those of links; offsets of records, which queues and index hold, lie ``head_size`` bytes after them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class ChainEnd(IntEnum):
     """Why the chain of a split ended."""
 
     STOP = 0
-    """The next link begins at or behind the split's stop."""
+    """The next link begins at or after the split's stop."""
     BLANK = 1
     """A BLANK closes the segment."""
     CUT = 2
-    """The next link ends behind the limit that was asked for."""
+    """The next link ends after the limit that was asked for."""
     DEFECT = 3
     """The bytes there are no record."""
 
@@ -50,7 +50,7 @@ WRONG_BLANK = (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)
 
 @dataclass(frozen=True)
 class Framing:
-    """Records one behind the other, as ``CommitLog`` writes them; the base of every other framing."""
+    """Records one after the other, as ``CommitLog`` writes them; the base of every other framing."""
 
     head_size: ClassVar[int] = 0
     """Bytes of a link in front of its record."""
@@ -65,7 +65,7 @@ class Framing:
         self, buffer: Bytes, stop: int, limit: int, buffer_offset: int, last: EntryNumber | None
     ) -> tuple[Int64s, int]:
         """Returns the positions of the links that follow each other from the buffer's first byte on and begin below
-        ``stop``, and the position behind the last of them. ``last`` is the number of the link before.
+        ``stop``, and the position after the last of them. ``last`` is the number of the link before.
         """
         positions: Int64s
         positions, reached = active().walk_sizes(buffer, 0, stop, limit)

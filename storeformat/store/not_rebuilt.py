@@ -39,7 +39,7 @@ from storeformat.store.layout import (
     ROCKSDB_STORE,
 )
 from storeformat.store.log_directories import group_directories
-from storeformat.store.queue_directories import queue_directories
+from storeformat.store.queue_places import holds_pairs, queue_directories
 from storeformat.store.swap_journal import BACKUP
 
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
@@ -106,14 +106,6 @@ def _holds_something(entry: files.Entry | None) -> bool:
     if entry is None:
         return False
     return bool(files.list_directory(entry.path)) if entry.is_directory else entry.size != 0
-
-
-def holds_pairs(directory: str) -> bool:
-    """Returns whether a RocksDB database is there that has a table, or pairs in its log that are in none yet."""
-    return any(
-        entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size > 0)
-        for entry in files.list_directory(directory) or []
-    )
 
 
 def _has_bit_maps(root: str) -> bool:

@@ -15,9 +15,10 @@ from functools import partial
 
 from storeformat.arrays import Structs
 from storeformat.queues import batch_consume_queue, consume_queue
-from storeformat.storage import files, local_status, locations
+from storeformat.storage import files, local_status
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
+from storeformat.store.queue_places import queue_directories
 
 READ_WHOLE = 1 << 16
 """Bytes; a longer file is bisected."""
@@ -30,9 +31,9 @@ _RECOVERED_FILES = 3
 class QueueEnd:
     """One queue, as its broker would find it before it reads the log.
 
-    ``begin`` and ``end`` are queue offsets, ``end_offset`` the commit-log offset behind the last unit's record (-1
+    ``begin`` and ``end`` are queue offsets, ``end_offset`` the commit-log offset after the last unit's record (-1
     without units). ``stray`` are files that no queue has; ``lost_units`` stand in files after the one where recovery
-    ends the queue; ``empty_last`` tells a last file without a unit behind a full one.
+    ends the queue; ``empty_last`` tells a last file without a unit after a full one.
     """
 
     topic: str
@@ -57,10 +58,9 @@ def queue_ends(root: str) -> list[QueueEnd]:
     """
     found = []
     for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
-        for topic in local_status.statuses_in(locations.join(root, kind)):
-            for queue in local_status.statuses_in(topic.path) if topic.is_directory else []:
-                if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
-                    found += [_queue_end(topic.name, int(queue.name), queue.path, batch=kind == BATCH_CONSUME_QUEUE)]
+        for queue in queue_directories(root, kind):
+            if queue.queue_id is not None:
+                found += [_queue_end(queue.topic, queue.queue_id, queue.path, batch=kind == BATCH_CONSUME_QUEUE)]
     return found
 
 
@@ -168,7 +168,7 @@ def _first_written(file: FileStatus) -> int:
 
 
 def offset_at(queue: QueueEnd, log_offset: int) -> int:
-    """Returns the first queue offset whose record begins at or behind a commit-log offset, ``end`` where none does: the
+    """Returns the first queue offset whose record begins at or after a commit-log offset, ``end`` where none does: the
     queue's first message once the log begins there (ConsumeQueue#correctMinOffset).
     """
     unit_size = _unit_size(batch=queue.batch)

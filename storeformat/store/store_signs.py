@@ -25,7 +25,7 @@ from storeformat.store.layout import (
     broker_name,
     is_file_name,
 )
-from storeformat.store.queue_directories import queue_directories
+from storeformat.store.queue_places import queue_directories
 
 _FILES_TO_ASK = 64
 _SIZES_OF_QUEUES = {

@@ -20,8 +20,8 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
 from support.store_builder import LogBuilder
 
-from jobs.log.healing import Healing, LogCopy, agreed, plan_healing
 from jobs.log.log_scan import LogReading, scan_log
+from jobs.log.replicas.healing import Healing, LogCopy, agreed, plan_healing
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import Refused
 from storeformat.log.segments import Segment

@@ -6,7 +6,7 @@ import pytest
 
 from storeformat.errors import WrongSettings
 from storeformat.store.layout import StoreLayout, apply_settings, broker_name, has_effect
-from storeformat.store.queue_store import QUEUE_STORE_SETTINGS
+from storeformat.store.queue_places import QUEUE_STORE_SETTINGS
 from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
 

@@ -72,7 +72,7 @@ def _what_is_done(evidence: Evidence) -> str:
 
 
 def _beyond_queues(evidence: Evidence) -> Bools:
-    """Returns the records of the tail that end behind the last unit of their queue."""
+    """Returns the records of the tail that end after the last unit of their queue."""
     tail = evidence.tail
     ends = [evidence.queues[key].end_offset if key in evidence.queues else -1 for key in tail.keys]
     beyond = np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
@@ -80,7 +80,7 @@ def _beyond_queues(evidence: Evidence) -> Bools:
         queue = evidence.queues.get(tail.keys[number])
         last = int(np.flatnonzero(tail.key_of == number)[-1])
         if queue is not None and queue_ends.unit_at(queue, int(tail.queue_offsets[last])) == int(tail.offsets[last]):
-            beyond &= tail.key_of != number  # old units of a queue that was cut lie behind its end
+            beyond &= tail.key_of != number  # old units of a queue that was cut lie beyond its end
     return beyond
 
 
@@ -94,7 +94,7 @@ def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s
     """Returns the rows of messages that a topic's deletion does not explain, and of those that it may.
 
     A queue without files may be that of a deleted topic, of which the log keeps its messages: then the topic is not
-    configured, or its queues have begun anew behind them.
+    configured, or its queues have begun anew after them.
     """
     tail = evidence.tail
     topics = evidence.configs["topics.json"].value
@@ -115,7 +115,7 @@ def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s
 
 
 def units_beyond_log(evidence: Evidence) -> Iterator[Reason]:
-    """Yields queues that reach behind the end of the log: the broker cuts them there.
+    """Yields queues that reach beyond the end of the log: the broker cuts them there.
 
     Mirrors ConsumeQueue#truncateDirtyLogicFiles (4.9.8 to 5.5.0). What those units were of is not in the log: a tail
     that never reached the disk, or a copy that is shorter.
@@ -143,7 +143,7 @@ def units_beyond_log(evidence: Evidence) -> Iterator[Reason]:
 
 
 def log_damaged(evidence: Evidence) -> Iterator[Reason]:
-    """Yields a log that breaks and goes on behind the break: recovery cuts it at the break.
+    """Yields a log that breaks and goes on after the break: recovery cuts it at the break.
 
     Mirrors CommitLog#recoverNormally and MappedFileQueue#truncateDirtyFiles (4.9.8 to 5.5.0), which delete every
     segment after the one where the first bytes are that are no record.

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from jobs.log.byte_ranges import ByteRange, common, joined, without
 from jobs.log.log_scan import LogReading
+from jobs.log.replicas.byte_ranges import ByteRange, common, joined, without
 from jobs.spark.runner import Runner
 from storeformat.errors import Refused
 from storeformat.log.segments import Segment, segment_at

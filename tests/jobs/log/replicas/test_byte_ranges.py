@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.log.byte_ranges import ByteRange, common, joined, without
+from jobs.log.replicas.byte_ranges import ByteRange, common, joined, without
 
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
 

@@ -1,4 +1,4 @@
-"""What shows that a broker keeps its queues in RocksDB, and what does not."""
+"""Queues in files by topic and name; what shows that a broker keeps them in RocksDB, and what does not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storeformat.store.queue_store import rocksdb_queues
+from storeformat.store.queue_places import queue_directories, rocksdb_queues
 
 FILE = "consumequeue/T/0/" + "0" * 20
 
@@ -45,3 +45,18 @@ def test_queues_in_rocksdb(tmp_path: Path, paths: list[str], settings: dict[str,
 )
 def test_queues_in_files(tmp_path: Path, paths: list[str], settings: dict[str, str]) -> None:
     assert rocksdb_queues(store_with(tmp_path, *paths), settings) is None
+
+
+def test_directories_and_their_files(tmp_path: Path) -> None:
+    for path in ("A/0/" + "0" * 20, "A/0/notes", "A/x/" + "0" * 20, "B/1/" + "0" * 18 + "20", "B/1/" + "0" * 20):
+        file = tmp_path / "consumequeue" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (tmp_path / "consumequeue" / "CURRENT").touch()
+    (tmp_path / "consumequeue" / "B" / "stray").touch()
+    found = list(queue_directories(str(tmp_path), "consumequeue"))
+    assert [(one.topic, one.queue_id) for one in found] == [("A", 0), ("A", None), ("B", 1)]
+    assert [[int(file.name) for file in one.files()] for one in found] == [[0], [0], [0, 20]]
+    assert len(found[0].entries()) == 2
+    assert [one.topic for one in queue_directories(str(tmp_path), "consumequeue", {"B"})] == ["B"]
+    assert list(queue_directories(str(tmp_path), "batchconsumequeue")) == []

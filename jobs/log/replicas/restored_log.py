@@ -13,8 +13,10 @@ from typing import Any
 
 from jobs.contract.options import LogOptions
 from jobs.contract.reporter import Reporter
-from jobs.log.byte_ranges import ByteRange, common
-from jobs.log.healing import (
+from jobs.log.log_scan import LogRange, LogReading
+from jobs.log.opening import OpenedStore
+from jobs.log.replicas.byte_ranges import ByteRange, common
+from jobs.log.replicas.healing import (
     HealedRange,
     LogCopy,
     agreed,
@@ -22,8 +24,6 @@ from jobs.log.healing import (
     differing_copies,
     plan_healing,
 )
-from jobs.log.log_scan import LogRange, LogReading
-from jobs.log.opening import OpenedStore
 from jobs.log.store_log import counting_task, read_log
 from jobs.spark import launch
 from jobs.spark.runner import Runner

@@ -1,4 +1,5 @@
-"""Where a broker keeps its consume queues: in files, or in RocksDB (``storeType=defaultRocksDB``, 5.2.0 and later).
+"""Where a broker keeps its consume queues: in files below ``ROOT/KIND/TOPIC/QUEUE``, KIND one of ``consumequeue``,
+``batchconsumequeue`` and ``consumequeue_ext``, or in RocksDB (``storeType=defaultRocksDB``, 5.2.0 and later).
 
 ===========================================  ==========================================================================
 what is there                                what it shows
@@ -15,18 +16,57 @@ what is there                                what it shows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from storeformat.storage import files, locations
-from storeformat.store.layout import CONSUME_QUEUE, ROCKSDB_QUEUES
-from storeformat.store.not_rebuilt import holds_pairs
-from storeformat.store.queue_directories import queue_directories
+from storeformat.store.layout import CONSUME_QUEUE, ROCKSDB_QUEUES, is_file_name
 
 STORE_TYPE = "storeType"
 DOUBLE_WRITE = "rocksdbCQDoubleWriteEnable"
 QUEUE_STORE_SETTINGS = (STORE_TYPE, DOUBLE_WRITE)
 _ROCKSDB_TYPE = "defaultrocksdb"
 _CONFIGURATIONS = ("topics", "consumerOffsets", "subscriptionGroups")
+
+
+@dataclass(frozen=True)
+class QueueDirectory:
+    """One directory; ``queue`` is its name, which is a number where a broker takes it for a queue."""
+
+    topic: str
+    queue: str
+    path: str
+
+    @property
+    def queue_id(self) -> int | None:
+        """The queue id, None for a name that a broker passes over (ConsumeQueueStore#loadConsumeQueues)."""
+        return int(self.queue) if self.queue.isascii() and self.queue.isdigit() else None
+
+    def entries(self) -> list[files.Entry]:
+        """Returns what lies in it, by name."""
+        return files.list_directory(self.path) or []
+
+    def files(self) -> list[files.Entry]:
+        """Returns the entries with the name of a queue file, by name."""
+        return [entry for entry in self.entries() if is_file_name(entry.name) and not entry.is_directory]
+
+
+def queue_directories(root: str, kind: str, topics: Collection[str] = ()) -> Iterator[QueueDirectory]:
+    """Yields the directories of the queues of a kind, by topic and name; without ``topics`` of all."""
+    for topic in files.list_directory(locations.join(root, kind)) or []:
+        if not topic.is_directory or (topics and topic.name not in topics):
+            continue
+        for queue in files.list_directory(topic.path) or []:
+            if queue.is_directory:
+                yield QueueDirectory(topic.name, queue.name, queue.path)
+
+
+def holds_pairs(directory: str) -> bool:
+    """Returns whether a RocksDB database is there that has a table, or pairs in its log that are in none yet."""
+    return any(
+        entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size > 0)
+        for entry in files.list_directory(directory) or []
+    )
 
 
 def rocksdb_queues(root: str, settings: Mapping[str, str]) -> str | None:

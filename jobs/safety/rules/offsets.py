@@ -16,7 +16,7 @@ _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
 
 
 def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
-    """Returns the queue offset behind a queue's last message once recovery is over: units that point behind the log's
+    """Returns the queue offset after a queue's last message once recovery is over: units that point beyond the log's
     end are cut, records that are dispatched again are added.
     """
     queue, tail = evidence.queues.get(key), evidence.tail
@@ -31,7 +31,7 @@ def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
 
 
 def committed_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
-    """Yields groups whose committed offset lies behind the end of its queue: new messages get lower offsets, and the
+    """Yields groups whose committed offset lies beyond the end of its queue: new messages get lower offsets, and the
     group skips them until the queue has caught up.
 
     Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
@@ -90,7 +90,7 @@ def _begin(evidence: Evidence, queue: QueueEnd) -> int:
 
 
 def delay_offsets_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
-    """Yields delay levels whose offset lies behind the end of their queue.
+    """Yields delay levels whose offset lies beyond the end of their queue.
 
     Mirrors ScheduleMessageService#correctDelayOffset (4.9.2 to 5.5.0), which sets it to the end; releases before let
     the level skip messages. Level n has queue n - 1.
