@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from support.damaging import SEGMENT, Shape, draw_damage, draw_log
 from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, Placed
 
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.log.replicas.healing import Healing, LogCopy, agreed, plan_healing
@@ -109,20 +109,21 @@ def judge(log: LogBuilder, contents: Sequence[dict[int, bytes]], tally: Tally, n
         elif came_out and now != original:
             tally.fail("wrong", f"{name} {placed.offset} {whole}")
         tally.counts["alive"] += came_out
-    for begin, end in _blanks(log):
-        base = begin - begin % SEGMENT
+    for last, end in _blanks(log):
+        begin, base = last.end, end - SEGMENT
         span = slice(begin - base, begin - base + min(8, end - begin))
         original = log.segments[base][span]
-        is_whole = any(segments[base][span] == original for segments in contents)
+        led = slice(last.offset - base, span.stop)  # a BLANK is known by the record that leads to it
+        is_whole = any(segments[base][led] == log.segments[base][led] for segments in contents)
         if is_whole and end <= copies[0].reading.end and bytes_of[base][span] != original:
             tally.fail("lost", f"{name} BLANK at {begin}")
     tally.counts["restored"] += all(_same(log, base, data) for base, data in bytes_of.items())
 
 
-def _blanks(log: LogBuilder) -> list[tuple[int, int]]:
-    """Where the BLANKs lie, with the rest of their segments."""
-    ends = {placed.offset - placed.offset % SEGMENT: placed.end for placed in log.records}
-    return [(end, base + SEGMENT) for base, end in ends.items() if base + SEGMENT <= log.records[-1].offset]
+def _blanks(log: LogBuilder) -> list[tuple[Placed, int]]:
+    """The last record of each segment that is closed, and where the segment ends."""
+    lasts = {placed.offset - placed.offset % SEGMENT: placed for placed in log.records}
+    return [(placed, base + SEGMENT) for base, placed in lasts.items() if base + SEGMENT <= log.records[-1].offset]
 
 
 def _same(log: LogBuilder, base: int, data: bytes) -> bool:

@@ -15,8 +15,11 @@ from jobs.log.log_scan import LogReading
 from jobs.log.replicas.byte_ranges import ByteRange, common, joined, without
 from jobs.spark.runner import Runner
 from storeformat.errors import Refused
-from storeformat.log.segments import Segment, segment_at
-from storeformat.storage import locations
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment, segment_at, segment_with
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import files, locations
 from udfs.log_copies import CompareCopies, MadeSegment, SharedRange, ranges_by_segment
 
 
@@ -130,7 +133,7 @@ def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> H
     lost = own.lost
     ranges: list[HealedRange] = []
     for number, replica in enumerate(replicas):
-        taken = common(lost, replica.sound)
+        taken = [(begin, _whole_record(own, replica, begin, end)) for begin, end in common(lost, replica.sound)]
         lost = without(lost, taken)
         ranges += [HealedRange(begin, end, number, replica.name) for begin, end in taken]
     ranges.sort(key=lambda item: item.begin)
@@ -146,3 +149,17 @@ def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> H
             path = locations.join(directory, locations.name_of(segment.path))
             made.append(MadeSegment(segment, path, tuple(parts)))
     return Healing(ranges, made)
+
+
+def _whole_record(own: LogCopy, replica: LogCopy, begin: int, end: int) -> int:
+    """Returns where a range ends that is taken from a replica: damage at the end of a log may end within a record."""
+    if end <= own.reading.end:
+        return end
+    segment = segment_with(replica.segments, end - 1)
+    with files.RangeReader(segment.path) as reader:
+        window = BlockWindow(reader, segment)
+        walk = chain_from(window, max(begin, segment.base), _UNCHECKED, stop=end).finish()
+    return max(end, walk.position)
+
+
+_UNCHECKED = DecodeRules(check_crc=False, properties=())

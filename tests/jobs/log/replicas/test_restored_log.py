@@ -318,3 +318,15 @@ def test_on_other_machines_nobody_sees_what_is_filled(
     store = open_store(LogOptions(store=str(root), on_damage="salvage"), restores=True)
     with pytest.raises(Refused, match="other machines"), filled(store, Reporter(quiet=True)):
         pass
+
+
+def test_damage_at_the_end_of_a_log_takes_whole_records_from_a_replica(log: LogBuilder, tmp_path: Path) -> None:
+    """The last records of this log are zeros from the middle of one on, but for a few bytes in the next one."""
+    root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
+    first, last = log.records[-2:]
+    spoil(root, first.offset + 30, bytes(first.size - 30))
+    spoil(root, last.offset, bytes(last.size))
+    spoil(root, last.offset + 50, b"\xff" * 20)
+    found, reading = whole(root, tmp_path / "work", slave)
+    assert reading.records == len(log.records)
+    assert contents(found) == log.segments

@@ -1,0 +1,164 @@
+"""The drill with a master and its slave: both lose parts of their logs in one night, and the master serves everything.
+
+A real pair that replicates (SYNC_MASTER and SLAVE over loopback); both are killed, both logs damaged in different
+places: records, a missing segment on the master, a short one on the slave. In copies one record is damaged in both.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.drilling import (
+    ASK,
+    COUNTS,
+    GROUP,
+    TOPICS,
+    Answers,
+    Done,
+    copy_store,
+    differences,
+    files_of,
+    log_files,
+    missing,
+    overwrite,
+    run_job,
+    wipe,
+)
+from support.real_broker import RELEASES, BrokerPair
+
+pytestmark = pytest.mark.broker
+
+KINDS = ("normal", "large", "tagged", "batch")
+
+
+@dataclass(frozen=True)
+class Night:
+    """A pair after kill -9 of both, each with a damaged log: what was sent and answered, the files there were."""
+
+    pair: BrokerPair
+    master: Path
+    slave: Path
+    sent: Sequence[Mapping[str, Any]]
+    answers: Answers
+    queues: Mapping[str, str]
+    log: Mapping[str, str]
+    last_record: tuple[int, int]
+    """One that is sound in both."""
+
+    @property
+    def conf(self) -> tuple[object, ...]:
+        return "--broker-conf", self.pair.broker_conf(self.master)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+    scratch = tmp_path_factory.mktemp(f"pair-{request.param}")
+    with BrokerPair(request.param, scratch) as pair:
+        master, slave = scratch / "master", scratch / "slave"
+        pair.start(master)
+        pair.start_slave(slave)
+        sent, _, answers = pair.clients(
+            {"command": "send", "round": "one", "create": TOPICS, "counts": {kind: COUNTS[kind] for kind in KINDS}},
+            {**GROUP, "messages": 100},
+            ASK,
+        )
+        pair.await_alike(master, slave)
+        pair.kill_slave()
+        pair.kill()
+        queues, _, log = files_of(master)
+        assert log_files(slave) == log, "HA replication sends the log as it is"
+        starts = sorted(row["commitLogOffset"] for queue in answers["queues"].values() for row in queue["messages"])
+        yield Night(pair, master, slave, sent, answers, queues, log, spoiled(master, slave, sorted(log), starts))
+
+
+def spoiled(master: Path, slave: Path, segments: Sequence[str], starts: Sequence[int]) -> tuple[int, int]:
+    """Damages both logs, removes what was derived from the master's, and returns a record that is left alone."""
+    length = int(segments[1]) - int(segments[0])
+
+    def records(number: int) -> list[int]:
+        begin = int(segments[number])
+        return [offset for offset in starts if begin <= offset < begin + length]
+
+    overwrite(master, records(0)[3] + 20, records(0)[6] + 30)
+    overwrite(slave, records(0)[8] + 10, records(0)[9] + 90)
+    (master / "commitlog" / segments[1]).unlink()
+    short = slave / "commitlog" / segments[2]
+    short.write_bytes(short.read_bytes()[: length // 3])
+    overwrite(slave, records(-1)[0], records(-1)[0] + 8)
+    wipe(master)
+    left = records(-2)[1]
+    with (master / "commitlog" / segments[-2]).open("rb") as file:
+        file.seek(left % length)
+        return left, left + int.from_bytes(file.read(4), "big")
+
+
+@dataclass(frozen=True)
+class Served:
+    """The master, healed and started: the commands, its log before the start, its files after it, what it answered."""
+
+    rebuilt: Done
+    published: Done
+    log: Mapping[str, str]
+    queues: Mapping[str, str]
+    answers: Answers
+
+
+@pytest.fixture(scope="module")
+def copies(night: Night) -> tuple[Path, Path]:
+    """Both stores as they are after the night."""
+    scratch = night.pair.scratch
+    return copy_store(night.master, scratch / "copy-master"), copy_store(night.slave, scratch / "copy-slave")
+
+
+@pytest.fixture(scope="module")
+def served(night: Night, copies: tuple[Path, Path]) -> Served:
+    output, repaired = night.pair.scratch / "healed", night.pair.scratch / "repaired"
+    rebuilt = run_job(
+        "rebuild", "--store", night.master, "--output", output, *night.conf, "--replica", night.slave,
+        "--repair-log", repaired,
+    )  # fmt: skip
+    for path in repaired.iterdir():
+        shutil.copy(path, night.master / "commitlog" / path.name)
+    log = log_files(night.master)
+    published = run_job("publish", "--store", night.master, "--from", output, "--after-crash")
+    night.pair.start(night.master)
+    (answers,) = night.pair.clients(ASK)
+    night.pair.kill()
+    return Served(rebuilt, published, log, files_of(night.master)[0], answers)
+
+
+def test_the_logs_agree_in_all_that_is_sound(night: Night, served: Served) -> None:
+    (replica,) = served.rebuilt.report["replicas"]
+    assert (replica["first_difference"], replica["log_end"]) == (None, served.rebuilt.report["log_end"])
+    assert len(replica["damaged_ranges"]) == 3
+
+
+def test_the_masters_log_is_whole_byte_for_byte(night: Night, served: Served) -> None:
+    assert (served.rebuilt.code, served.published.code) == (0, 0), served.rebuilt.said + served.published.said
+    report = served.rebuilt.report
+    assert (report["damaged_ranges"], report["lost_messages_at_least"]) == ([], 0)
+    assert len(report["repaired_segments"]) == 2
+    assert served.log == night.log
+
+
+def test_the_master_serves_everything(night: Night, served: Served) -> None:
+    assert differences(night.answers, served.answers) == []
+    assert missing(served.answers, night.sent) == []
+    assert served.queues == night.queues
+
+
+def test_what_is_damaged_in_both_is_all_that_is_lost(night: Night, copies: tuple[Path, Path]) -> None:
+    master, slave = copies
+    begin, end = night.last_record
+    overwrite(master, begin + 40, end - 4)
+    overwrite(slave, begin + 4, end - 30)
+    asked = ("inspect", "--store", master, *night.conf, "--replica", slave)
+    assert run_job(*asked).code == 2
+    done = run_job(*asked, "--on-damage", "salvage")
+    assert [(row["begin"], row["end"]) for row in done.report["damaged_ranges"]] == [(begin, end)]
+    assert done.report["lost_messages_at_least"] == 1
