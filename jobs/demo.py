@@ -12,7 +12,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
 from textwrap import indent
@@ -70,7 +70,7 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
 
 def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporter: Reporter) -> table_facts.Facts:
     """Returns what the table says of the messages, after it got them."""
-    Load(spark, store, options, options.table, reporter).run()
+    Load(session.SparkOnDemand("", ExitStack(), spark), store, options, options.table, reporter).run()
     ours, _ = views.over_table(spark, options.table, ("storage_by_date", "storage_by_topic"))
     return table_facts.measure(ours, "topic", checks=False)
 

@@ -11,7 +11,8 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
@@ -68,20 +69,48 @@ def started(context: type[SparkContext], **settings: Any) -> SparkContext:
         raise DependencyMissing(f"Spark did not start: {error}", advice=advice) from error
 
 
+class SparkOnDemand:
+    """Spark that starts when it is first asked for, the SparkContext and the SparkSession each, and ends with
+    ``stack``.
+    """
+
+    def __init__(self, job: str, stack: ExitStack, session: SparkSession | None = None) -> None:
+        self._job = job
+        self._stack = stack
+        self._given = session
+
+    @cached_property
+    def context(self) -> SparkContext:
+        """The SparkContext."""
+        return self._given.sparkContext if self._given else self._stack.enter_context(spark_context(self._job))
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
+        if self._given:
+            return self._given
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder
+        warehouse = "spark.sql.warehouse.dir"
+        if not self.context.getConf().contains(warehouse):
+            kept = tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-", ignore_cleanup_errors=True)
+            builder = builder.config(warehouse, self._stack.enter_context(kept))
+        return builder.getOrCreate()
+
+
+@contextmanager
+def spark_on_demand(job: str) -> Iterator[SparkOnDemand]:
+    """Yields Spark that has not started; what was asked for ends with the block."""
+    with ExitStack() as stack:
+        yield SparkOnDemand(job, stack)
+
+
 @contextmanager
 def spark_session(job: str) -> Iterator[SparkSession]:
-    """Yields a SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
-    from pyspark.sql import SparkSession
-
-    warehouse = "spark.sql.warehouse.dir"
-    with (
-        tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-", ignore_cleanup_errors=True) as directory,
-        spark_context(job) as context,
-    ):
-        builder = SparkSession.builder
-        if not context.getConf().contains(warehouse):
-            builder = builder.config(warehouse, directory)
-        yield builder.getOrCreate()
+    """Yields a SparkSession."""
+    with spark_on_demand(job) as spark:
+        yield spark.session
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,11 @@ def message_rows(spark: SparkSession, read: ReadRanges) -> DataFrame:
     return numbers.mapInArrow(read, schemas.to_spark(schemas.select(read.rules.columns)))
 
 
-def file_writer(spark: SparkSession, table: str, read: ReadRanges) -> WriteFiles:
-    """Returns what writes the rows of ranges into files of a table, compressed as Spark would."""
-    codec = spark.conf.get("spark.sql.parquet.compression.codec", "snappy") or "snappy"
+def file_writer(setting: Callable[[str, str], str | None], table: str, read: ReadRanges) -> WriteFiles:
+    """Returns what writes the rows of ranges into files of a table; compressed with zstd, unless a ``setting`` of
+    Spark's names another codec.
+    """
+    codec = setting("spark.sql.parquet.compression.codec", "zstd") or "zstd"
     encoded = replace(read, rules=replace(read.rules, encoded=True), ranges=())
     return WriteFiles(table, encoded, _CODECS.get(codec.lower(), codec), schemas.STATISTICS_COLUMNS)
 

@@ -9,9 +9,11 @@ files that were added       with the smallest and largest values that Delta skip
 user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
 ==========================  ==========================================================================================
 
-An append is a transaction of Delta's own (``OptimisticTransaction``): it reads the transactions of its broker in this
-epoch and the next, and fails when another commit has written one of them since the load looked at the table. So of two
-loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each other.
+An append looks at the transactions of its broker in this epoch and the next, and fails when another commit has written
+one of them since the load looked at the table: by delta-rs, which commits only right after the version that was looked
+at (``plain_table``), or, in tables that are not plain, as a transaction of Delta's own (``OptimisticTransaction``). So
+of two loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each
+other.
 """
 
 from __future__ import annotations
@@ -23,9 +25,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
-
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from storeformat.errors import WriteFailed
 from udfs.table import schemas
@@ -97,10 +96,11 @@ class BrokerRows:
 
 @dataclass(frozen=True)
 class Commit:
-    """A version of the table, and the rows it brought."""
+    """A version of the table, the rows it brought, and whether there may be delayed messages among them."""
 
     version: int
     rows: int
+    delayed: bool = True
 
 
 class Overtaken(Exception):
@@ -142,6 +142,26 @@ def takes_files(metadata: Mapping[str, Any]) -> bool:
     )
 
 
+def transaction_names(what: BrokerRows, topics: Sequence[str]) -> list[str]:
+    """Returns under which names a load records its end: the broker's, and that of its topics where it has some."""
+    name = f"{application_prefix(what.cluster, what.broker)}{what.epoch}"
+    return [name, f"{name}/{','.join(quote(topic, safe='') for topic in topics)}"] if topics else [name]
+
+
+def _watched(what: BrokerRows) -> tuple[str, str]:
+    """Returns the transactions of which none may have come meanwhile: of this epoch, and of a repair's."""
+    prefix = application_prefix(what.cluster, what.broker)
+    return f"{prefix}{what.epoch}", f"{prefix}{what.epoch + 1}"
+
+
+def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: BrokerState | None) -> None:
+    """Raises Overtaken unless a table's transactions are those of the state on which rows are based."""
+    expected = seen.end if seen and seen.recorded else None
+    for name, known in zip(_watched(what), (expected, None), strict=True):
+        if transactions.get(name) != known:
+            raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
+
+
 def append(
     spark: SparkSession,
     log: Any,
@@ -157,19 +177,14 @@ def append(
     jvm: Any = spark._jvm
     python = jvm.org.apache.spark.api.python.PythonUtils
     some, nothing = jvm.scala.Option.apply, jvm.scala.Option.empty
-    prefix = application_prefix(what.cluster, what.broker)
     now = int(time.time() * 1000)
-    names = [f"{prefix}{what.epoch}"]
-    if topics:
-        names.append(f"{names[0]}/{','.join(quote(topic, safe='') for topic in topics)}")
+    names = transaction_names(what, topics)
     actions = [{"txn": {"appId": name, "version": what.done, "lastUpdated": now}} for name in names]
     actions += [_added(file, now) for file in written]
     rows = sum(file.rows for file in written)
     transaction = log.startTransaction()
-    expected = seen.end if seen and seen.recorded else -1
-    for epoch, known in ((what.epoch, expected), (what.epoch + 1, -1)):
-        if int(transaction.txnVersion(f"{prefix}{epoch}")) != known:
-            raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
+    found = {name: int(transaction.txnVersion(name)) for name in _watched(what)}
+    refuse_overtaken({name: version for name, version in found.items() if version >= 0}, what, seen)
     metrics = {"numFiles": len(written), "numOutputBytes": sum(file.size for file in written), "numOutputRows": rows}
     transaction.registerSQLMetrics(spark._jsparkSession, python.toScalaMap(_metrics(spark, metrics)))
     parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
@@ -181,7 +196,7 @@ def append(
         *[nothing() for _ in range(5)],
     )
     version = transaction.commit(python.toSeq([parse(json.dumps(action)) for action in actions]), operation)
-    return Commit(int(version), rows)
+    return Commit(int(version), rows, any(file.delayed for file in written))
 
 
 def _added(file: WrittenFile, now: int) -> dict[str, Any]:
@@ -212,6 +227,9 @@ def _metrics(spark: SparkSession, values: Mapping[str, int]) -> dict[str, Any]:
 @contextmanager
 def plain_trouble(path: str) -> Iterator[None]:
     """Turns conflicts into Overtaken, and what the file system says into WriteFailed."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415  (most loads need no JVM)
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
     try:
         yield
     except (Py4JError, PySparkException) as error:

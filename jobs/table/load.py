@@ -13,7 +13,7 @@ import time
 import uuid
 import zoneinfo
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.contract.options import LoadOptions
 from jobs.contract.report import Report
@@ -23,10 +23,12 @@ from jobs.log.opening import OpenedStore, open_store
 from jobs.log.replicas.restored_log import filled
 from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
+from jobs.spark.runner import LocalRunner
+from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import shortest_delays, too_early
-from jobs.table.load_window import Row, Window, plan_window, split_size_for
+from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
 from jobs.table.restored import commits_back_from, restored_before
 from storeformat import __version__
 from storeformat.errors import Refused, UsageError, WrongSettings
@@ -36,9 +38,6 @@ from storeformat.store.delay_levels import contradicted, shown_delays
 from udfs.table import schemas
 from udfs.table.proven_ranges import ReadRanges
 from udfs.table.rows import RowRules
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _ATTEMPTS = 5
 _PAUSE = 0.5
@@ -55,7 +54,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     path = locations.absolute(options.table)
     if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
-    with session.spark_session("load") as spark, filled(store, reporter) as whole:
+    with session.spark_on_demand("load") as spark, filled(store, reporter) as whole:
         load = Load(spark, whole, options, path, reporter, levels_shown=bool(shown))
         facts = load.run()
     return reporter.report("load", facts.pop("status"), **store.facts(), **facts)
@@ -92,7 +91,7 @@ class Load:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkOnDemand,
         store: OpenedStore,
         options: LoadOptions,
         path: str,
@@ -125,7 +124,7 @@ class Load:
 
     def _attempt(self) -> dict[str, Any]:
         options = self._options
-        table = messages_table.open_table(self._spark, self._path)
+        table = messages_table.open_table(lambda: self._spark.session, self._path)
         zone = messages_table.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
         self._check_topics(state)
@@ -139,7 +138,9 @@ class Load:
         if options.dry_run or (reading.end == window.rows_from and not window.repair and table):
             return self._facts(None, table, window, reading.end)
         if table is None:
-            table = messages_table.create_table(self._spark, self._path, time_zone=zone, bodies=options.with_bodies)
+            table = messages_table.create_table(
+                lambda: self._spark.session, self._path, time_zone=zone, bodies=options.with_bodies
+            )
         else:
             wanted = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
             for name in table.add_missing_columns(wanted.names):
@@ -202,11 +203,17 @@ class Load:
     def _read(self, window: Window) -> LogReading:
         """Returns the proven reading of what is to be loaded; a second attempt needs no second one."""
         if self._reading is None:
-            size = sum(segment.size for segment in self._store.segments if segment.end > window.scan_from)
-            context, begin = self._spark.sparkContext, window.scan_from
+            options, begin = self._options, window.scan_from
+            size = sum(segment.size for segment in self._store.segments if segment.end > begin)
+            if nothing_follows(self._store.segments, window):  # then Spark's start would be all of the work
+                split_size = split_size_for(size, 1)
+                with self._reporter.progress("scan", size):
+                    self._reading = read_log(self._store, options, LocalRunner(), split_size=split_size, begin=begin)
+                return self._reading
+            context = self._spark.context
             split_size = split_size_for(size, context.defaultParallelism)
             with session.watched(context, self._reporter, "scan", size) as runner:
-                self._reading = read_log(self._store, self._options, runner, split_size=split_size, begin=begin)
+                self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
 
     def _check_topics(self, state: commits.BrokerState | None) -> None:
@@ -256,15 +263,16 @@ class Load:
             metadata=self._metadata(window, reading),
         )
         size = reading.end - window.rows_from
-        with session.watched(self._spark.sparkContext, self._reporter, "load", size) as runner:
+        context = self._spark.context
+        with session.watched(context, self._reporter, "load", size) as runner:
             if not window.repair and table.takes_files():
-                write = transforms.file_writer(self._spark, table.path, read)
+                write = transforms.file_writer(context.getConf().get, table.path, read)
                 written = runner.map("write rows", write, read.ranges)
                 return table.append(written, what, state, self._topics)
             if self._topics:
                 raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
-            self._spark.sparkContext.setJobDescription("write rows")
-            return table.replace(transforms.message_rows(self._spark, read), what, bodies=options.with_bodies)
+            context.setJobDescription("write rows")
+            return table.replace(transforms.message_rows(self._spark.session, read), what, bodies=options.with_bodies)
 
     def _metadata(self, window: Window, reading: LogReading) -> dict[str, Any]:
         """Returns what DESCRIBE HISTORY shows of this load."""
@@ -317,7 +325,7 @@ class Load:
     ) -> None:
         """Warns where deliveries contradict the delay levels, which the store's own queues do not show."""
         options = self._options
-        if self._levels_shown or table is None or not (commit and commit.rows):
+        if self._levels_shown or table is None or not (commit and commit.rows and commit.delayed):
             return
         mine = f"{commits.of_broker(options.cluster, options.broker)} AND commit_log_offset >= {window.rows_from}"
         shortest = shortest_delays(table.rows().where(mine))

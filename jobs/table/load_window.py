@@ -10,6 +10,8 @@ from jobs.contract.options import LoadOptions
 from jobs.table import commits
 from storeformat.errors import Refused, UsageError
 from storeformat.log.segments import Segment, segment_at
+from storeformat.message import BLANK_SIZE
+from storeformat.storage import files, locations
 
 Row = dict[str, Any]
 
@@ -65,6 +67,22 @@ def plan_window(
     # From the first byte of its segment on: only the sizes tell a record of the log from one that was truncated away.
     base = (segment_at(segments, known) or segments[-1]).base
     return Window(base, begin, epoch, last, repair=repair)
+
+
+def nothing_follows(segments: Sequence[Segment], window: Window) -> bool:
+    """Returns whether a local log seems to end where the last load ended: no byte of a head is there. Only a reading
+    proves it.
+    """
+    if window.last is None or window.repair or not all(locations.is_local(segment.path) for segment in segments):
+        return False
+    end = window.rows_from
+    segment = next((segment for segment in segments if segment.base <= end < segment.end), None)
+    if segment is None:
+        return end == segments[-1].end
+    with files.RangeReader(segment.path) as reader:
+        head = bytearray(min(BLANK_SIZE, segment.end - end))
+        reader.read_into(end - segment.base, memoryview(head))
+    return not any(head)
 
 
 def split_size_for(size: int, cores: int) -> int:

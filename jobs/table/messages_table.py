@@ -12,22 +12,22 @@ the features ``clustering`` and ``domainMetadata``, and OPTIMIZE of closed dates
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from delta.tables import DeltaTable
+from pyspark.sql.types import StructType
 
-from jobs.table import commits
+from jobs.table import commits, plain_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit
+from jobs.table.plain_table import PlainTable
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused
-from storeformat.storage import files
+from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 TIME_ZONE = "rocketmq.timeZone"
 IDENTITY = (
@@ -43,12 +43,24 @@ _MOST_DATES_A_TASK = 100
 _COMMITS_LOOKED_AT = 50
 
 
-class MessagesTable:
-    """A table ``messages`` at a path; only ``exists`` may be asked where there may be none."""
+Session = Callable[[], "SparkSession"]
+"""Gives the session, which may start only then."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self._spark = spark
+
+class MessagesTable:
+    """A table ``messages`` at a path; only ``exists`` may be asked where there may be none.
+
+    What is asked of a ``plain`` table, and files that are added to it, need no session.
+    """
+
+    def __init__(self, spark: SparkSession | Session, path: str, plain: PlainTable | None = None) -> None:
+        self._session: Session = spark if callable(spark) else lambda: spark
         self.path = path
+        self._plain = plain
+
+    @property
+    def _spark(self) -> SparkSession:
+        return self._session()
 
     def exists(self) -> bool:
         """Returns whether Delta's log has a version here; its directory alone is no table yet."""
@@ -57,7 +69,7 @@ class MessagesTable:
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties."""
-        return dict(self._snapshot_metadata()["configuration"])
+        return dict(self._metadata()["configuration"])
 
     @property
     def time_zone(self) -> str:
@@ -66,18 +78,20 @@ class MessagesTable:
 
     def schema(self) -> StructType:
         """Returns the columns that the table has."""
-        return self.rows().schema
+        return StructType.fromJson(json.loads(self._metadata()["schemaString"]))
 
     def rows(self) -> DataFrame:
         """Returns all rows."""
         return self._spark.read.format("delta").load(self.path)
 
     def version(self) -> int:
-        """Returns the newest version."""
-        return int(self._snapshot().version())
+        """Returns the newest version; of a plain table the one that was opened."""
+        return self._plain.version if self._plain else int(self._snapshot().version())
 
     def state(self, cluster: str, broker: str) -> BrokerState | None:
         """Returns how far a broker was loaded, None if it never was."""
+        if self._plain:
+            return self._plain.state(cluster, broker)
         transactions = {}
         entries = self._snapshot().transactions().iterator()
         while entries.hasNext():
@@ -92,6 +106,8 @@ class MessagesTable:
 
     def last_rows(self, cluster: str, broker: str, below: int, count: int) -> list[dict[str, Any]]:
         """Returns the last rows of a broker below an offset, newest first: their ``IDENTITY``."""
+        if self._plain:
+            return self._plain.last_rows(cluster, broker, below, count, IDENTITY)
         for begin in (below - _NEAR, 0):
             where = f"commit_log_offset < {below} AND commit_log_offset >= {max(begin, 0)}"
             rows = self._of(cluster, broker).where(where).select(*IDENTITY)
@@ -110,16 +126,19 @@ class MessagesTable:
                 for field in schemas.to_spark(schemas.select(missing))
             )
             self._spark.sql(f"ALTER TABLE delta.{_quoted(self.path)} ADD COLUMNS ({columns})")
+            self._plain = plain_table.open_plain(self.path) if self._plain else None
         return missing
 
     def takes_files(self) -> bool:
         """Returns whether files that tasks have written can be rows of this table as they are."""
-        return commits.takes_files(self._snapshot_metadata())
+        return commits.takes_files(self._metadata())
 
     def append(
         self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str]
     ) -> Commit:
         """Commits files of new rows; ``seen`` is the state on which they are based. Raises Overtaken."""
+        if self._plain:
+            return self._plain.append(written, what, seen, topics)
         with commits.plain_trouble(self.path):
             return commits.append(self._spark, self._log(), written, what, seen, topics)
 
@@ -139,14 +158,16 @@ class MessagesTable:
         if bodies:
             for unit in ("page.size", "block.size"):
                 writer = writer.option(f"parquet.{unit}.row.check.min", 1)
-        before = self.version()
+        before = int(self._snapshot().version())
         with _no_sort_by_partition(self._spark), commits.plain_trouble(self.path):
             writer.save(self.path)
         return self._commit_of(what, before)
 
     def _commit_of(self, what: BrokerRows, before: int) -> Commit | None:
         """Returns the commit with this metadata, if there is one after the version ``before``."""
-        if self.version() == before:
+        from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)
+
+        if int(self._snapshot().version()) == before:
             return None
         history = DeltaTable.forPath(self._spark, self.path).history(_COMMITS_LOOKED_AT)
         wanted = json.dumps(what.metadata)
@@ -169,49 +190,63 @@ class MessagesTable:
         nothing = jvm.scala.Option.empty()
         return self._log().update(False, nothing, nothing)
 
-    def _snapshot_metadata(self) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
+        if self._plain:
+            return self._plain.metadata
         metadata: dict[str, Any] = json.loads(self._snapshot().metadata().json())
         found: dict[str, Any] = metadata.get("metaData", metadata)
         return found
 
 
-def open_table(spark: SparkSession, path: str) -> MessagesTable | None:
+def open_table(spark: SparkSession | Session, path: str) -> MessagesTable | None:
     """Returns the table at a path, None if nothing is there. Raises what is there instead."""
-    require_delta(spark)
-    table = MessagesTable(spark, path)
-    if not table.exists():
-        # A load that makes the table at this moment, or was killed when it did, has made Delta's directory first.
-        entries = files.list_directory(path) if files.exists(path) else None
-        if not any(entry.name != "_delta_log" for entry in entries or ()):
-            return None
+    plain = plain_table.open_plain(path)
+    if plain is None and locations.is_local(path) and _is_free(path):
+        return None
+    table = MessagesTable(spark, path, plain)
+    if plain is None:
+        require_delta(table._spark)
         if not table.exists():
-            raise NotAStore("this exists and is not a Delta table", path=path)
+            # A load that makes the table at this moment, or was killed when it did, has made Delta's directory first.
+            if _is_free(path):
+                return None
+            if not table.exists():
+                raise NotAStore("this exists and is not a Delta table", path=path)
     check_schema(table.schema(), path)
     return table
 
 
+def _is_free(path: str) -> bool:
+    """Returns whether a table can be made at a path: nothing is there, or Delta's directory without a version."""
+    names = [entry.name for entry in files.list_directory(path) or ()]
+    return not names or (names == ["_delta_log"] and not files.list_directory(locations.join(path, "_delta_log")))
+
+
 def existing_table(spark: SparkSession, path: str) -> MessagesTable:
     """Returns the table at a path; raises MissingInput if there is none."""
+    require_delta(spark)
     table = open_table(spark, path)
     if table is None:
         raise MissingInput("there is no such table", path=path, advice="`load` makes one")
     return table
 
 
-def create_table(spark: SparkSession, path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
+def create_table(spark: SparkSession | Session, path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
     """Returns the table at a path, made if it is not there."""
     schema = schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES
+    properties = {TIME_ZONE: time_zone, "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS)}
+    if locations.is_local(path):
+        plain_table.create(path, schema, properties)
+        return MessagesTable(spark, path, plain_table.open_plain(path))
+    from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)
+
+    table = MessagesTable(spark, path)
     with commits.plain_trouble(path):
-        (
-            DeltaTable.createIfNotExists(spark)
-            .location(path)
-            .addColumns(schemas.to_spark(schema))
-            .partitionedBy(*schemas.PARTITION_COLUMNS)
-            .property(TIME_ZONE, time_zone)
-            .property("delta.dataSkippingStatsColumns", ",".join(schemas.STATISTICS_COLUMNS))
-            .execute()
-        )
-    return MessagesTable(spark, path)
+        maker = DeltaTable.createIfNotExists(table._spark).location(path).addColumns(schemas.to_spark(schema))
+        for name, value in properties.items():
+            maker = maker.property(name, value)
+        maker.partitionedBy(*schemas.PARTITION_COLUMNS).execute()
+    return table
 
 
 def check_schema(found: StructType, path: str) -> None:

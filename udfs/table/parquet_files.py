@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storeformat.message import SCHEDULE_TOPIC
 from storeformat.storage import files, locations
 from udfs.table.proven_ranges import ProvenRange, ReadRanges
 
@@ -50,7 +51,7 @@ _NOT_COMPARED = ("offset_msg_id", "body", "keys.list.element", "properties.key_v
 class WrittenFile:
     """A finished file: its path in the table, its partition (None: no date), rows, bytes, and Delta's statistics.
 
-    No character of the path needs an escape.
+    No character of the path needs an escape. ``delayed`` says whether a message may be in it that waits for its time.
     """
 
     path: str
@@ -58,6 +59,7 @@ class WrittenFile:
     rows: int
     size: int
     statistics: str
+    delayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class _Part:
         self._whole_path = locations.join(table, self._path)
         self._stream = streams.enter_context(files.new_stream(self._whole_path))
         self._metadata: list[pq.FileMetaData] = []
+        self._delayed = False
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
@@ -121,6 +124,9 @@ class _Part:
 
     def write(self, rows: pa.Table) -> None:
         """Appends a row group."""
+        topics = rows.column("topic").unify_dictionaries()
+        named = topics.chunk(0).dictionary if pa.types.is_dictionary(topics.type) else topics.unique()
+        self._delayed |= SCHEDULE_TOPIC in named.to_pylist()
         with files.writing(self._whole_path):
             self._writer.write_table(rows, row_group_size=rows.num_rows)
 
@@ -132,7 +138,7 @@ class _Part:
             self._stream.close()
         (metadata,) = self._metadata
         found = json.dumps(file_statistics(metadata, statistics))
-        return WrittenFile(self._path, self._date, metadata.num_rows, size, found)
+        return WrittenFile(self._path, self._date, metadata.num_rows, size, found, self._delayed)
 
 
 def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:

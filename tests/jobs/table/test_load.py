@@ -506,7 +506,7 @@ def test_times_out_of_range_have_no_date(bench: Bench) -> None:
     assert rows.where("store_date = '1899-12-31'").count() == 1
 
 
-def test_something_else_at_the_tables_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_something_else_at_the_tables_place(bench: Bench) -> None:
     bench.messages(3)
     other = str(bench.work / "numbers")
     bench.spark.range(3).write.format("delta").save(other)
@@ -519,10 +519,7 @@ def test_something_else_at_the_tables_place(bench: Bench, monkeypatch: pytest.Mo
     with pytest.raises(NotAStore, match="type of queue_id"):
         bench.load(table=wrong)
     Path(bench.work, "begun", "_delta_log").mkdir(parents=True)  # the load that made it was killed there
-    monkeypatch.setattr(load, "_PAUSE", 0)
-    with pytest.raises(Refused) as refused:
-        bench.load(table=str(bench.work / "begun"))
-    assert "remove the directory" in (refused.value.advice or "")
+    assert bench.load(table=str(bench.work / "begun"))["rows"] == 3
     Path(bench.work, "plain").mkdir()
     Path(bench.work, "plain", "file").write_text("x", encoding="utf-8")
     with pytest.raises(NotAStore, match="not a Delta table"):
