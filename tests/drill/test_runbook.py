@@ -11,11 +11,14 @@ so does a symptom without its heading.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +28,11 @@ import pytest
 from support import golden
 from support.drilling import jobs_without_spark, overwrite, wipe
 from support.reading import read
+from support.store_to_start import as_fastjson
 from support.verifying import verify_here
 
 from jobs.cli import command_line
+from storeformat.store.config.timer_files import TIMER_TOPIC
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "
@@ -130,6 +135,55 @@ def a_queue_id_is_damaged(root: Path) -> None:
     wipe(root)
 
 
+def config_of(root: Path, offset: int) -> Path:
+    """config/ with the topics of the queues, and a group that stands at an offset in each; the log is of today."""
+    for path in (root / "commitlog").iterdir():
+        path.touch()
+    config = root / "config"
+    config.mkdir()
+    queues = [(path.parent.name, int(path.name)) for path in sorted((root / "consumequeue").glob("*/*"))]
+    entries = {topic: {"readQueueNums": 32, "writeQueueNums": 32} for topic, _ in queues}
+    table: dict[str, dict[int, int]] = {}
+    for topic, queue_id in queues:
+        table.setdefault(f"{topic}@readers", {})[queue_id] = offset
+    documents = {
+        "topics.json": {"topicConfigTable": entries},
+        "consumerOffset.json": {"offsetTable": table},
+        "subscriptionGroup.json": {"subscriptionGroupTable": {"readers": {}}},
+    }
+    for name, document in documents.items():
+        (config / name).write_text(as_fastjson(document), encoding="utf-8")
+    return config
+
+
+def the_replica_is_shorter(root: Path) -> None:
+    replica_beside_it(root)
+    sorted((root.parent / "replica" / "commitlog").iterdir())[-1].unlink()
+
+
+def topics_are_torn(root: Path) -> None:
+    (config_of(root, 0) / "topics.json").write_text('{"topicConfigTable":{')
+
+
+def wheel_and_timer_log_are_lost(root: Path) -> None:
+    """timercheck alone is left; the timer topic's queue is one of another topic, which holds as many messages."""
+    shutil.copytree(queue_directory(root), root / "consumequeue" / TIMER_TOPIC / "0")
+    (config_of(root, 0) / "timercheck").write_bytes(struct.pack(">4q", 0, 0, 5, 5).ljust(4096, b"\0"))
+
+
+def an_append_was_cut_short(root: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    record = sorted((root / "commitlog").iterdir())[0].read_bytes()[:90]
+    overwrite(root, store.end_offset, store.end_offset + len(record), record)
+
+
+def the_store_was_down_for_a_week(root: Path) -> None:
+    config_of(root, 0)
+    then = time.time() - 7 * 24 * 3600
+    for path in (root / "commitlog").iterdir():
+        os.utime(path, (then, then))
+
+
 SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     # heading: the store, what is done to it, whether verify must be run in the end, for the commands do not
     "What is wrong?": ("base-clean-5.3.3", nothing, False),
@@ -144,6 +198,11 @@ SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     "One queue is broken": ("base-clean-5.3.3", unit_points_elsewhere, True),
     "A replica to compare": ("base-clean-5.3.3", replica_beside_it, False),
     "After an upgrade to 5.4 or later": ("base-killed-5.5.0", wipe, True),
+    "The master's disk is gone": ("base-clean-5.3.3", the_replica_is_shorter, False),
+    "config/ is lost": ("base-clean-5.3.3", topics_are_torn, False),
+    "Timer state is lost": ("base-clean-5.3.3", wheel_and_timer_log_are_lost, False),
+    "The log ends in a torn record": ("base-clean-5.3.3", an_append_was_cut_short, False),
+    "Old segments would expire": ("base-clean-5.3.3", the_store_was_down_for_a_week, False),
     "The way back": ("base-killed-5.3.3", queue_ends_in_an_empty_file, False),
 }
 

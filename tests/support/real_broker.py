@@ -178,11 +178,11 @@ class BrokerSite:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 
-    def start(self, store: Path) -> Server:
-        """Returns the broker, up and known to the name server."""
+    def start(self, store: Path, **settings: Any) -> Server:
+        """Returns the broker, up and known to the name server; ``settings`` are those of this start."""
         assert self.broker is None, "one broker at a time"
         known = self._name_server_said(_REGISTERED)
-        self.broker = self._serve_broker(self.broker_conf(store))
+        self.broker = self._serve_broker(self.broker_conf(store, **settings))
         self.broker.await_words("boot success")
         self._await_registered(known + 1)
         return self.broker
