@@ -9,6 +9,7 @@
 ``local_status``  what a local file system says of files; ``local_files`` writes one whole
 ``local_copies``  reads and copies many local files at a time
 ``mounts``        what no rename reaches
+``rocksdb``       RocksDB databases
 ``beneath``       names below a directory of another user: no link is followed, and who gets what
 ``durable``       changes that a crash cannot tear
 ``broker_lock``   whether a broker runs

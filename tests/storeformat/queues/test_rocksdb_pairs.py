@@ -25,3 +25,30 @@ def test_the_ends_of_a_queue_are_pairs() -> None:
     assert rocksdb_pairs.end_key(b"T", 1, "max") == bytes.fromhex("000000010154016d61780100000001")
     assert rocksdb_pairs.end_key(b"T", 1, "min") == bytes.fromhex("000000010154016d696e0100000001")
     assert rocksdb_pairs.end_value(5, 6) == bytes.fromhex("00000000000000050000000000000006")
+
+
+def test_keys_are_parsed() -> None:
+    key = rocksdb_pairs.unit_key(b"T\x01", 7, 258)
+    assert key == rocksdb_pairs.unit_keys(b"T\x01", 7, np.array([258]))[0].tobytes()
+    assert rocksdb_pairs.parse_queue(key) == (b"T\x01", 7)
+    assert rocksdb_pairs.queue_head(b"T\x01", 7) < key < rocksdb_pairs.after_queue(b"T\x01", 7)
+    assert rocksdb_pairs.after_queue(b"T\x01", 7) < rocksdb_pairs.unit_key(b"T\x01", 8, 0)
+    assert rocksdb_pairs.parse_end(rocksdb_pairs.end_key(b"T", 1, "min")) == (b"T", 1, "min")
+    assert rocksdb_pairs.parse_ends(rocksdb_pairs.end_value(5, 6)) == (5, 6)
+    assert rocksdb_pairs.parse_offset(rocksdb_pairs.checkpoint_value(9)) == 9
+
+
+def test_what_is_no_key_is_none() -> None:
+    key = rocksdb_pairs.unit_key(b"T", 1, 2)
+    for wrong in (b"", b"\0\0\0\1", key[:-1], key + b"\0", key[:4] + b"\2" + key[5:]):
+        assert rocksdb_pairs.parse_queue(wrong) is None
+    assert rocksdb_pairs.parse_end(key) is None
+    assert rocksdb_pairs.parse_end(rocksdb_pairs.end_key(b"T", 1, "mid")) is None
+    assert rocksdb_pairs.parse_ends(rocksdb_pairs.checkpoint_value(9)) is None
+    assert rocksdb_pairs.parse_offset(b"") is None
+
+
+def test_queues_sort_as_their_keys() -> None:
+    queues = [(b"B", 0), (b"A", 256), (b"A", 1), (b"AA", 0), (b"\xff", 2)]
+    by_key = sorted(queues, key=lambda queue: rocksdb_pairs.queue_head(*queue))
+    assert sorted(queues, key=lambda queue: rocksdb_pairs.key_order(*queue)) == by_key

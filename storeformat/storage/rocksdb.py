@@ -1,0 +1,210 @@
+"""RocksDB databases on a local file system, written and read with ``rocksdict`` (the extra ``rocksdb``).
+
+A database is made of sorted files: tasks write them, one process takes them in, nothing is compacted or logged. What a
+broker opens it with afterwards are its own options; those that are in the files themselves are set here:
+
+==============  ===========================================================================================
+what            why
+==============  ===========================================================================================
+format_version  5, as brokers have it: the RocksDB of 5.3.3 and 5.5.0 (8.4) refuses tables of version 6
+Bloom filter    16 bits a key, as brokers have it: readers of old tables skip by it
+compression     LZ4 or none, per family; each block says which
+comparator      bytewise, the default: keys in the order of their bytes
+==============  ===========================================================================================
+
+Reading never touches a database: rocksdict leaves a file where it opens one. So a view of it is opened, a temporary
+directory with copies of the small files that name the others, and links to the tables. A broker that writes at the same
+time may remove tables; what it has flushed is what a view shows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, WriteFailed
+from storeformat.storage import locations
+
+CURRENT = "CURRENT"
+_OWN_FILES = ("rocksdict-config.json", "LOG", "LOCK")
+"""What rocksdict leaves in a database and no broker needs."""
+_LINKED = (".sst", ".log")
+_NAMING = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY")
+_MOST_OPEN_FILES = 256
+_BLOCK_SIZE, _BLOOM_BITS, _FORMAT_VERSION = 32 << 10, 16, 5
+
+
+@dataclass(frozen=True)
+class Family:
+    """A column family and how its tables are made."""
+
+    name: str
+    compressed: bool = False
+    universal: bool = False
+    """Whether its compaction is universal (else by levels): a database remembers in which order tables lie."""
+
+
+def _rocksdict() -> Any:
+    try:
+        import rocksdict  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise DependencyMissing(
+            "nothing that reads or writes RocksDB is installed",
+            advice="install the extra rocksdb (rocksdict): python jobs/spark/environment.py --extra rocksdb",
+        ) from error
+    return rocksdict
+
+
+def is_available() -> bool:
+    """Returns whether databases can be read and written here."""
+    try:
+        _rocksdict()
+    except DependencyMissing:
+        return False
+    return True
+
+
+def _options(family: Family | None = None) -> Any:
+    rocksdict = _rocksdict()
+    options = rocksdict.Options(raw_mode=True)
+    options.set_max_open_files(_MOST_OPEN_FILES)
+    if family is None:
+        return options
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_format_version(_FORMAT_VERSION)
+    tables.set_block_size(_BLOCK_SIZE)
+    tables.set_bloom_filter(_BLOOM_BITS, False)
+    options.set_block_based_table_factory(tables)
+    compressions, styles = rocksdict.DBCompressionType, rocksdict.DBCompactionStyle
+    options.set_compression_type(compressions.lz4() if family.compressed else compressions.none())
+    options.set_compaction_style(styles.universal() if family.universal else styles.level())
+    return options
+
+
+def write_sorted_file(path: str, family: Family, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Writes a table of pairs, whose keys ascend; there must be one at least."""
+    writer = _rocksdict().SstFileWriter(options=_options(family))
+    try:
+        writer.open(locations.local_path(path))
+        for key, value in pairs:
+            writer[key] = value
+        writer.finish()
+    except Exception as error:  # it has no class of its own
+        raise WriteFailed(f"a table of RocksDB cannot be written: {error}", path=path) from error
+
+
+def make_database(directory: str, tables: Mapping[Family, Sequence[str]]) -> None:
+    """Makes a database of sorted files, which it takes from where they are; ``directory`` must be absent or empty.
+
+    The tables of one family must not overlap.
+    """
+    rocksdict, local = _rocksdict(), locations.local_path(directory)
+    options = _options(next(family for family in tables if family.name == "default"))
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    try:
+        database = rocksdict.Rdict(local, options, column_families={each.name: _options(each) for each in tables})
+        taking = rocksdict.IngestExternalFileOptions()
+        taking.set_move_files(True)
+        for family, paths in tables.items():
+            if paths:
+                column = database.get_column_family(family.name)
+                column.ingest_external_file([locations.local_path(path) for path in paths], taking)
+                column.close()
+        database.close()
+    except Exception as error:  # it has no class of its own
+        raise WriteFailed(f"a database of RocksDB cannot be made: {error}", path=directory) from error
+    for name in _OWN_FILES:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(local, name))
+    for paths in tables.values():
+        for path in paths:  # where no link could be made, it was copied
+            with suppress(FileNotFoundError):
+                os.unlink(locations.local_path(path))
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database that is open for reading."""
+
+    path: str
+    handle: Any
+    families: Mapping[str, Any]
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Returns the value of a key, None where there is none."""
+        with _naming(self.path):
+            value: bytes | None = self.families[family].get(key)
+        return value
+
+    def pairs(self, family: str, begin: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yields the pairs with keys from ``begin`` on and before ``end``, in order."""
+        with _naming(self.path):
+            for key, value in self.families[family].items(from_key=begin):
+                if end is not None and key >= end:
+                    return
+                yield key, value
+
+    def key_from(self, family: str, key: bytes) -> bytes | None:
+        """Returns the first key that is not before ``key``."""
+        with _naming(self.path):
+            found = self.families[family].iter()
+            found.seek(key)
+            return found.key() if found.valid() else None
+
+    def key_before(self, family: str, key: bytes) -> bytes | None:
+        """Returns the last key before ``key``."""
+        with _naming(self.path):
+            found = self.families[family].iter()
+            found.seek_for_prev(key)
+            if found.valid() and found.key() == key:
+                found.prev()
+            return found.key() if found.valid() else None
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Within it, what rocksdict raises becomes NotAStore, with the database's path."""
+    try:
+        yield
+    except Exception as error:  # it has no class of its own
+        if isinstance(error, (GeneratorExit, NotAStore)):
+            raise
+        raise NotAStore(f"this RocksDB database cannot be read: {error}", path=path) from error
+
+
+@contextmanager
+def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
+    """Yields a database for reading; raises MissingInput where there is none, NotAStore where it cannot be opened."""
+    rocksdict, local = _rocksdict(), locations.local_path(directory)
+    if not os.path.isfile(os.path.join(local, CURRENT)):
+        raise MissingInput("there is no RocksDB database", path=directory)
+    with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-view-") as view:
+        with _naming(directory):
+            _link(local, view)
+            columns = {name: _options() for name in families}
+            access = rocksdict.AccessType.read_only()
+            handle = rocksdict.Rdict(view, _options(), column_families=columns, access_type=access)
+        opened = {name: handle.get_column_family(name) for name in families}
+        try:
+            yield Database(directory, handle, opened)
+        finally:
+            for column in opened.values():
+                column.close()
+            handle.close()
+
+
+def _link(directory: str, view: str) -> None:
+    """Fills the view: first copies of what names the tables, then links to all tables there are."""
+    names = os.listdir(directory)
+    for name in names:
+        if name.startswith(_NAMING):
+            shutil.copyfile(os.path.join(directory, name), os.path.join(view, name), follow_symlinks=False)
+    for name in os.listdir(directory):
+        if name.endswith(_LINKED):
+            os.symlink(os.path.join(directory, name), os.path.join(view, name))

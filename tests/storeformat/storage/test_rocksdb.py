@@ -1,0 +1,94 @@
+"""Databases of sorted files: what is written is read, in the order of bytes, and reading leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, WriteFailed
+from storeformat.storage import rocksdb
+from storeformat.storage.rocksdb import Family
+
+rocksdict = pytest.importorskip("rocksdict")
+
+DEFAULT, OTHER = Family("default", compressed=True, universal=True), Family("other")
+NAMES = ("default", "other")
+
+
+def database(directory: Path) -> Path:
+    first, second, third = (str(directory / name) for name in ("1.sst", "2.sst", "3.sst"))
+    rocksdb.write_sorted_file(first, DEFAULT, ((b"a%03d" % number, b"v%d" % number) for number in range(500)))
+    rocksdb.write_sorted_file(second, DEFAULT, [(b"b\x00", b"x"), (b"b\xff", b"y")])
+    rocksdb.write_sorted_file(third, OTHER, [(b"k", b"v")])
+    rocksdb.make_database(str(directory / "made"), {DEFAULT: [first, second], OTHER: [third]})
+    return directory / "made"
+
+
+def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.iterdir()}
+
+
+def test_pairs_come_back_in_order(tmp_path: Path) -> None:
+    with rocksdb.reading(str(database(tmp_path)), NAMES) as open_one:
+        expected = [(b"a%03d" % number, b"v%d" % number) for number in range(500)]
+        assert list(open_one.pairs("default")) == [*expected, (b"b\x00", b"x"), (b"b\xff", b"y")]
+        assert list(open_one.pairs("default", b"a498", b"b\xff")) == [*expected[498:], (b"b\x00", b"x")]
+        assert open_one.get("other", b"k") == b"v"
+        assert open_one.get("default", b"k") is None
+        assert open_one.key_from("default", b"a4995") == b"b\x00"
+        assert open_one.key_from("default", b"c") is None
+        assert open_one.key_before("default", b"b\x00") == b"a499"
+        assert open_one.key_before("default", b"z") == b"b\xff"
+        assert open_one.key_before("default", b"a000") is None
+
+
+def test_nothing_is_left_of_what_made_it(tmp_path: Path) -> None:
+    names = {path.name for path in database(tmp_path).iterdir()}
+    assert {"CURRENT", "IDENTITY"} < names
+    assert not {"LOG", "LOCK", "rocksdict-config.json"} & names
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_reading_changes_nothing(tmp_path: Path) -> None:
+    made = database(tmp_path)
+    before = contents(made)
+    with rocksdb.reading(str(made), NAMES) as open_one:
+        assert open_one.get("other", b"k") == b"v"
+    assert contents(made) == before
+
+
+def test_keys_out_of_order_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WriteFailed, match="cannot be written"):
+        rocksdb.write_sorted_file(str(tmp_path / "1.sst"), DEFAULT, [(b"b", b""), (b"a", b"")])
+
+
+def test_what_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(MissingInput, match="no RocksDB"), rocksdb.reading(str(tmp_path), NAMES):
+        pass
+    made = database(tmp_path)
+    (made / "CURRENT").write_text("MANIFEST-999999\n")
+    with pytest.raises(NotAStore, match="cannot be read"), rocksdb.reading(str(made), NAMES):
+        pass
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    made = database(tmp_path)
+    for path in made.glob("*.sst"):
+        path.unlink()
+    with (
+        pytest.raises(NotAStore, match="cannot be read") as caught,
+        rocksdb.reading(str(made), NAMES) as open_one,
+    ):
+        list(open_one.pairs("default"))
+    assert caught.value.path == str(made)
+
+
+def test_without_the_extra_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    assert not rocksdb.is_available()
+    with pytest.raises(DependencyMissing, match="RocksDB") as caught, rocksdb.reading(str(tmp_path), NAMES):
+        pass
+    assert caught.value.exit_code == 69
+    assert "--extra rocksdb" in (caught.value.advice or "")
