@@ -175,6 +175,12 @@ def add_rebuild(parser: Parser) -> None:
         " `publish` does not take",
     )
     parser.add_argument(
+        "--queue-store",
+        choices=("file", "rocksdb", "both"),
+        help="where the consume queues go: files, or a database as brokers with storeType=defaultRocksDB have it (needs"
+        " the extra rocksdb); default: as broker.conf and the store say",
+    )
+    parser.add_argument(
         "--topics-json",
         action="store_true",
         help="make config/topics.json, too: what the store still has of it, and for every other topic as many queues as"

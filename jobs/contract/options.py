@@ -16,6 +16,7 @@ from storeformat.queues.topic_filter import TopicFilter
 DamagePolicy = Literal["fail", "stop", "salvage"]
 Artefact = Literal["consumequeue", "index", "checkpoint", "rocksdb"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
+QueueStoreKind = Literal["file", "rocksdb", "both"]
 ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
 """What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
 
@@ -67,6 +68,8 @@ class RebuildOptions(LogOptions):
     output: str
     topics: tuple[TopicFilter, ...] = ()
     only: tuple[Artefact, ...] = ARTEFACTS
+    queue_store: QueueStoreKind | None = None
+    """Where queues shall be kept; without it where the broker's settings, or the store, say."""
     topics_json: bool = False
     """Whether to make ``config/topics.json``, too."""
     repair_log: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from storeformat.log.segments import Segment
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.record.light_queues import MultiDispatchRules
-from storeformat.storage import files, locations
+from storeformat.storage import files, locations, rocksdb
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN, BrokerRules, guess_version, rules_of
 from storeformat.store.config.topic_config import find_batch_topics
@@ -34,7 +34,7 @@ from storeformat.store.log_directories import (
     paths_unread_by_broker,
     with_committed,
 )
-from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, rocksdb_queues
+from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
 from storeformat.store.segment_files import find_segments
 from storeformat.store.store_signs import fit_to_store, release_signs
 
@@ -60,6 +60,7 @@ class OpenedStore:
     """From where on entries are lost of which the group's checkpoint says that they are committed."""
     queue_store: Mapping[str, str] = field(default_factory=dict)
     """The settings that were told about where queues are kept, under their broker.conf names."""
+    queues_in: QueueStore = field(default_factory=QueueStore)
 
     @property
     def log_size(self) -> int:
@@ -174,22 +175,27 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
             offset=committed.missing_from,
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )  # fmt: skip
+    told = {name: given[name] for name in QUEUE_STORE_SETTINGS if name in given}
     return OpenedStore(
         root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
-        missing_from=committed.missing_from,
-        queue_store={name: given[name] for name in QUEUE_STORE_SETTINGS if name in given},
+        missing_from=committed.missing_from, queue_store=told,
     )  # fmt: skip
 
 
-def refuse_rocksdb_queues(store: OpenedStore, only: Sequence[str], what: str) -> None:
-    """Raises Refused where consume queues are asked for that the broker keeps in RocksDB: files say nothing to it."""
-    shown = rocksdb_queues(store.root, store.queue_store) if "consumequeue" in only else None
-    if shown is not None:
+def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:
+    """Returns the store with where its queues are kept, or shall be: the ``kind`` that is asked for, else as settings
+    and store say. Queues of BatchCQ topics in RocksDB are plain ones. Raises DependencyMissing without the library.
+    """
+    kept = queue_store(store.root, store.queue_store, kind)
+    if kept.in_rocksdb:
+        rocksdb.require()
+    if kept.kind == "both" and store.batch_topics:
         raise Refused(
-            f"the broker of this store keeps its consume queues in RocksDB ({shown}): no queue was {what}",
-            path=store.root,
-            advice="--only index,checkpoint does the rest; --set storeType=default says that the queues are in files",
-        )
+            "brokers that write queues to files and to RocksDB cannot have BatchCQ topics", path=store.root,
+            found=min(store.batch_topics), advice="--queue-store file or rocksdb",
+        )  # fmt: skip
+    topics = store.batch_topics if kept.in_files else frozenset()
+    return replace(store, queues_in=kept, batch_topics=topics)
 
 
 def _configured_layout(options: LogOptions) -> tuple[StoreLayout, dict[str, str]]:

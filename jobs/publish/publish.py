@@ -31,7 +31,7 @@ from storeformat.store.layout import (
     apply_settings,
 )
 from storeformat.store.log_directories import commit_log_directories
-from storeformat.store.queue_places import holds_pairs, rocksdb_queues
+from storeformat.store.queue_places import DOUBLE_WRITE, SEPARATE, holds_pairs, rocksdb_queues
 from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
@@ -153,14 +153,7 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             )  # fmt: skip
         if not manifest.whole:
             notes.append(_PARTIAL)
-    shown = rocksdb_queues(root, manifest.settings) if CONSUME_QUEUE in manifest.artefacts else None
-    if shown is not None:
-        raise Refused(
-            f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {shown}", path=root,
-            advice="rebuild --only index,checkpoint, or rebuild --set storeType=default if its queues are in files",
-        )  # fmt: skip
-    if durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
-        notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
+    notes += _queue_store_notes(root, manifest) if CONSUME_QUEUE in manifest.artefacts else []
     if holds_pairs(locations.join(root, ROCKSDB_STORE)):
         notes.append(
             "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
@@ -170,6 +163,30 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
         notes.append(_QUEUES_TELL)
     if manifest.damaged_ranges:
         notes.append(_damage_note(manifest, options))
+    return notes
+
+
+def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
+    """Returns what broker.conf must say, where that is not what the rebuild was told or the store shows; raises Refused
+    where the two do not go together.
+    """
+    notes, kind = [], manifest.queue_store
+    shown = rocksdb_queues(root, manifest.settings)
+    if shown and kind == "file" and (manifest.topics or not manifest.queue_store_asked_for):
+        raise Refused(
+            f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {shown}", path=root,
+            advice="rebuild again; --queue-store file, of all topics, if the broker shall have files from now on",
+        )  # fmt: skip
+    if kind == "rocksdb" and not shown:
+        notes.append("these queues are a RocksDB database: broker.conf must say storeType=defaultRocksDB")
+    if kind == "file" and shown:
+        notes.append(f"these queues are files, but {shown}: broker.conf must say storeType=default")
+    if kind == "both" and manifest.settings.get(DOUBLE_WRITE, "").lower() != "true":
+        notes.append(f"these queues are files and a RocksDB database: broker.conf must say {DOUBLE_WRITE}=true")
+    if kind != "file" and any(name.startswith(f"{ROCKSDB_QUEUES}/") for name in manifest.files):
+        notes.append(f"the database goes to {ROCKSDB_QUEUES}/: broker.conf must say {SEPARATE}=true")
+    if kind == "file" and durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
+        notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
     return notes
 
 
@@ -192,7 +209,7 @@ def _check_queue_types(configured: str, manifest: Manifest) -> None:
     ``configured`` is where the ``config/topics.json`` lies that it will read.
     """
     batch = configured_batch_topics(configured)
-    if batch is None:
+    if batch is None or manifest.queue_store == "rocksdb":
         return  # a broker without it takes every queue as it finds it
     for name in manifest.files:
         kind, _, rest = name.partition("/")

@@ -18,9 +18,10 @@ from jobs.contract.options import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log
-from jobs.rebuild import planning
+from jobs.rebuild import planning, rocksdb_database
 from jobs.rebuild.manifest import write_manifest
 from jobs.rebuild.planned_size import planned_bytes, refuse_if_too_large
+from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.staging import CLAIM, Workplace
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
@@ -64,6 +65,8 @@ class Built:
     """Topics for which config/topics.json has got an entry."""
     planned_bytes: int = 0
     """What all files take on a disk, as far as the plan tells."""
+    database: DatabasePlan | None = None
+    """What the database of RocksDB queues holds."""
 
 
 def rebuild(
@@ -71,15 +74,18 @@ def rebuild(
 ) -> Built:
     """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
     place = Workplace.within(staging, made)
-    with_times = store.layout.enable_consume_queue_ext and "consumequeue" in options.only
+    kept = store.queues_in
+    with_times = (store.layout.enable_consume_queue_ext or kept.in_rocksdb) and "consumequeue" in options.only
     reading = scan_store(options, store, place.runs, runner, with_times=with_times)
-    queues = None
-    if "consumequeue" in options.only:
+    queues = database = None
+    if "consumequeue" in options.only and kept.in_rocksdb:
+        database = plan_database(reading)
+    if "consumequeue" in options.only and kept.in_files:
         queues = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)
     batches = planning.plan_batch_queue_files(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index_files(reading.scans, store.layout, staged_timestamp)
     wanted_index = index if "index" in options.only else None
-    size = planned_bytes(queues, batches, wanted_index, store.layout)
+    size = planned_bytes(queues, batches, wanted_index, store.layout) + (database.planned_bytes if database else 0)
     if not (options.dry_run or options.ignore_free_space):
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
@@ -87,6 +93,8 @@ def rebuild(
     if not options.dry_run:
         if configuration is not None:
             parts.append(_write_whole(place.made, TOPICS, configuration))
+        if database is not None:
+            parts.append(rocksdb_database.build(reading, database, place, runner, kept.database))
         if batches is not None:
             parts.append(_build_batch_queues(runner, store, batches, place))
         if queues is not None and queues.ext_files:
@@ -99,7 +107,7 @@ def rebuild(
     if not options.dry_run:
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
-    return Built(place.made, reading, queues, wanted_index, rows, batches, tuple(added), size)
+    return Built(place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database)
 
 
 def scan_store(

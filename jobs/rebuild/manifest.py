@@ -23,7 +23,7 @@ from storeformat.storage import durable, files, local_copies, locations
 from storeformat.storage.extents import Content, copy, read_back
 from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.topic_config import TOPICS
-from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, ROCKSDB_QUEUES
 from udfs.file_rows import FileRows
 
 MANIFEST = "manifest.json"
@@ -55,6 +55,8 @@ def _pieces(options: RebuildOptions, store: OpenedStore, reading: LogReading, ro
         "messages": reading.records,
         "broker_version": store.rules.version,
         "settings": {**store.layout.settings(), **store.queue_store},
+        "queue_store": store.queues_in.kind,
+        "queue_store_asked_for": options.queue_store is not None,
         "on_damage": options.on_damage,
         "until_offset": options.until_offset,
         "artefacts": list(options.only),
@@ -103,6 +105,10 @@ class Manifest:
     topics: tuple[tuple[str, int | None], ...]
     settings: Mapping[str, str]
     files: Mapping[str, Content]
+    queue_store: str = "file"
+    """Where its queues are kept: ``file``, ``rocksdb`` or ``both``."""
+    queue_store_asked_for: bool = False
+    """Whether that was said, and is no conclusion from settings and store."""
 
     @property
     def whole(self) -> bool:
@@ -133,6 +139,8 @@ class Manifest:
             kinds = [kind for kind in QUEUE_ARTEFACTS if kind == CONSUME_QUEUE or self._fills(kind)]
             return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
         filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
+        if CONSUME_QUEUE in self.artefacts and self.queue_store != "file":
+            filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
         return [*self.artefacts, *filled, *([TOPICS] if TOPICS in self.files else [])]
 
     def _fills(self, kind: str) -> bool:
@@ -168,11 +176,15 @@ def read_manifest(directory: str) -> Manifest:
             topics=tuple((item.topic, item.queue_id) for item in map(TopicFilter.parse, facts["topics"])),
             settings={str(name): str(value) for name, value in facts["settings"].items()},
             files={str(row["path"]): _content(row) for row in facts["files"]},
+            queue_store=str(facts.get("queue_store", "file")),
+            queue_store_asked_for=facts.get("queue_store_asked_for") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
     if manifest.artefacts == ROCKSDB:
         raise Refused("this is a table of RocksDB pairs, which no broker can read", path=path)
+    if manifest.queue_store not in ("file", "rocksdb", "both"):
+        raise Refused("the manifest names an unknown place of queues", path=path, advice="run rebuild again")
     if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(ARTEFACTS):
         raise Refused("the manifest names an unknown release or artefact", path=path, advice="run rebuild again")
     roots = manifest.roots()

@@ -17,8 +17,9 @@ from typing import Any
 from jobs.contract.options import ROCKSDB, RebuildOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import OpenedStore, open_store, refuse_rocksdb_queues
+from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.replicas.restored_log import Restored, restored
+from jobs.rebuild import rocksdb_database
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planned_size import size_note
@@ -42,7 +43,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
-    refuse_rocksdb_queues(store, options.only, "made")
+    store = _with_queue_store(options, store)
     if not is_live(locations.join(store.root, LOCK)):
         settings = read_settings(options.broker_conf, options.settings)
         store = replace(
@@ -72,6 +73,20 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
                 if renamed:
                     files.rename(built.directory, output)
     return _report(options, whole, built, repaired, runner, reporter)
+
+
+def _with_queue_store(options: RebuildOptions, store: OpenedStore) -> OpenedStore:
+    """Returns the store with where its queues shall be kept; raises where a database cannot be made."""
+    if "consumequeue" not in options.only:
+        if options.queue_store is not None:
+            raise UsageError("--queue-store is about consume queues, which --only leaves out")
+        return store
+    store = with_queue_store(store, options.queue_store)
+    if store.queues_in.in_rocksdb:
+        rocksdb_database.refuse_output(options.output)
+        if options.topics:
+            raise UsageError("--topic selects queues in files: a RocksDB database holds those of all topics")
+    return store
 
 
 @contextmanager
@@ -132,14 +147,15 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
     """Returns what was made, counted."""
     if isinstance(built, Exported):
         return {"queues": built.queues, "rocksdb_files": len(built.rows), "rocksdb_pairs": built.pairs}
-    queues, batches = built.queues, built.batch_queues
+    queues, batches, database = built.queues, built.batch_queues, built.database
     return {
-        "queues": queues.queues if queues else 0,
+        "queues": queues.queues if queues else database.queues if database else 0,
         "consume_queue_files": len(queues.files) if queues else 0,
         "consume_queue_units": queues.units if queues else 0,
         "consume_queue_ext_files": len(queues.ext_files) if queues else 0,
         "batch_consume_queue_files": len(batches.files) if batches else 0,
         "batch_consume_queue_units": batches.units if batches else 0,
+        "rocksdb_pairs": database.pairs if database else 0,
         "index_files": len(built.index.files) if built.index else 0,
         "index_entries": sum(built.index.entries) if built.index else 0,
         "topics_added": list(built.topics_added),
@@ -172,5 +188,6 @@ def _report(
         output=None if options.dry_run else locations.absolute(options.output),
         repaired_segments=repaired,
         dry_run=options.dry_run,
+        queue_store=store.queues_in.kind if "consumequeue" in options.only else None,
         not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
     )

@@ -7,25 +7,18 @@ filling one: ``key`` and ``value`` are its bytes. Batch queues do not exist ther
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from jobs.contract.options import RebuildOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.log.queue_runs import QueueRuns
 from jobs.rebuild.build_store import check_rows, complete, scan_store
+from jobs.rebuild.rocksdb_planning import cut, live_runs, plan_slices, queue_ends
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
-from storeformat.arrays import Int64s
-from storeformat.queues import consume_queue
 from storeformat.storage import files, locations
 from udfs.file_rows import FileRows, batch_of
-from udfs.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice, WritePairs, end_pairs
-from udfs.staged_files import Readers
+from udfs.rocksdb_pairs import WritePairs, end_pairs
 
 ROCKSDB = "rocksdb"
 _ROWS_A_FILE = 1 << 18
@@ -42,19 +35,6 @@ class Exported:
     pairs: int
 
 
-@dataclass(frozen=True)
-class LiveRuns:
-    """All runs of a log, and the ``numbers`` of those that count."""
-
-    table: QueueRuns
-    numbers: Int64s
-
-    def queues(self) -> list[Int64s]:
-        """Returns the numbers of the runs that count of each queue."""
-        edges = np.flatnonzero(np.diff(self.table.keys[self.numbers])) + 1
-        return np.split(self.numbers, edges) if len(self.numbers) else []
-
-
 def export(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Exported:
@@ -64,13 +44,13 @@ def export(
     reading = scan_store(replace(options, only=("consumequeue",)), plain, place.runs, runner, with_times=True)
     live = live_runs(reading)
     slices = plan_slices(reading, live)
-    jobs = list(_cut(slices))
+    jobs = list(cut(slices, _ROWS_A_FILE, _path))
     rows = FileRows.of([])
     if not options.dry_run:
         write = WritePairs(place.output)
         units = FileRows.of(runner.map("write RocksDB pairs", write, jobs))
         check_rows("RocksDB pairs", units, ((job.path, sum(part.count for part in job.slices)) for job in jobs))
-        ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*_ends(reading, live, slices)))
+        ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*queue_ends(reading, live, slices)))
         rows = FileRows.concatenate([units, FileRows.of([batch_of([ends])])]).by_path()
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
@@ -78,95 +58,5 @@ def export(
     return Exported(place.made, reading, rows, queues, sum(part.count for part in slices) + 2 * queues + 1)
 
 
-def plan_slices(reading: LogReading, live: LiveRuns) -> list[UnitSlice]:
-    """Returns the units that stay, queue by queue and in order of queue offset: those of a queue's last life, and of
-    several with one queue offset the last one.
-    """
-    table, firsts = live.table, live.table.runs.first_queue_offsets
-    paths = [(scan.units_path, scan.times_path) for scan in reading.scans]
-    slices: list[UnitSlice] = []
-    for runs in live.queues():
-        key = int(table.keys[runs[0]])
-        taken: list[tuple[int, int]] = []
-        mine: list[UnitSlice] = []
-        for run in reversed(runs.tolist()):
-            first, count = int(firsts[run]), int(table.runs.counts[run])
-            for begin, end in _free(taken, max(first, 0), first + count):
-                at = int(table.runs.begins[run]) + begin - first
-                units, times = paths[table.scan_of_run[run]]
-                mine.append(UnitSlice(table.names[key >> 32], key & 0xFFFFFFFF, begin, units, times, at, end - begin))
-        slices += sorted(mine, key=lambda part: part.queue_offset)
-    return slices
-
-
-def live_runs(reading: LogReading) -> LiveRuns:
-    """Returns the runs of every queue's last life."""
-    table = reading.queue_runs
-    return LiveRuns(table, np.flatnonzero(table.plan().in_last_life))
-
-
-def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    """Returns the parts of [begin, end) that none of the intervals in ``taken`` (sorted, apart) has, and takes them."""
-    at = bisect.bisect_left(taken, (begin, begin))
-    if at and taken[at - 1][1] > begin:
-        at -= 1
-    free, last = [], at
-    while last < len(taken) and taken[last][0] < end:
-        low, high = taken[last]
-        if begin < low:
-            free.append((begin, low))
-        begin, last = max(begin, high), last + 1
-    if begin < end:
-        free.append((begin, end))
-    taken[at:last] = sorted([*taken[at:last], *free])
-    return free
-
-
-def _cut(slices: Sequence[UnitSlice]) -> Iterator[PlannedPairsFile]:
-    """Yields the files: each has about as many rows as the others, of one queue or of several."""
-    part: list[UnitSlice] = []
-    rows = number = 0
-    for whole in slices:
-        for begin in range(0, whole.count, _ROWS_A_FILE):
-            count = min(_ROWS_A_FILE, whole.count - begin)
-            if rows + count > _ROWS_A_FILE:
-                yield PlannedPairsFile(_path(number), tuple(part))
-                part, rows, number = [], 0, number + 1
-            part.append(replace(whole, queue_offset=whole.queue_offset + begin, begin=whole.begin + begin, count=count))
-            rows += count
-    if part:
-        yield PlannedPairsFile(_path(number), tuple(part))
-
-
 def _path(number: int) -> str:
     return locations.join(ROCKSDB, f"default-{number:06d}.parquet")
-
-
-def _ends(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
-    """Returns first and last unit of every queue, and where the last record in a queue ends. The last unit is the last
-    one written, not that of the highest queue offset.
-    """
-    first_of: dict[tuple[str, int], UnitSlice] = {}
-    for part in slices:
-        first_of.setdefault((part.topic, part.queue_id), part)
-    table, firsts = live.table, live.table.runs.first_queue_offsets
-    ends, dispatched = [], 0
-    with Readers() as readers:
-        for runs in live.queues():
-            key, run = int(table.keys[runs[0]]), int(runs[-1])
-            queue = (table.names[key >> 32], key & 0xFFFFFFFF)
-            if queue not in first_of:
-                continue
-            count, path = int(table.runs.counts[run]), reading.scans[table.scan_of_run[run]].units_path
-            last = readers.rows(path, consume_queue.UNIT, int(table.runs.begins[run]) + count - 1, 1)[0]
-            part = first_of[queue]
-            first = readers.rows(part.units_path, consume_queue.UNIT, part.begin, 1)[0]
-            ends.append(
-                QueueEnds(
-                    *queue,
-                    (part.queue_offset, int(first["phy_offset"])),
-                    (int(firsts[run]) + count - 1, int(last["phy_offset"])),
-                )
-            )
-            dispatched = max(dispatched, int(last["phy_offset"]) + int(last["size"]))
-    return ends, dispatched

@@ -25,6 +25,7 @@ from jobs.verify.differences import Subject, Verdicts
 from jobs.verify.judge_checkpoint import judge_checkpoint, read_checkpoint
 from jobs.verify.judge_index import judge_index
 from jobs.verify.judge_queues import judge_queues
+from jobs.verify.judge_rocksdb import RocksDbCompared, judge_rocksdb
 from jobs.verify.verification import Verification
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
@@ -49,7 +50,10 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     if unclean:
         # The group may have agreed on more, and the broker dispatched more, than its checkpoint says.
         store = replace(store, committed=None)
-    reading = scan_store(options, store, staging, runner, mark_tag_entries=store.rules.index_tags)
+    in_rocksdb = store.queues_in.in_rocksdb and "consumequeue" in options.only
+    reading = scan_store(
+        options, store, staging, runner, mark_tag_entries=store.rules.index_tags, with_times=in_rocksdb
+    )
     if unclean and committed is not None and options.until_offset is None:
         _judge_tail(store, committed, reading.end, verdicts)
     cut = unclean or store.until(options.until_offset) is not None or bool(reading.damaged)
@@ -57,7 +61,10 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     compared: Counter[str] = Counter()
     queues = _compare_all_queues(options, run)
     index = compare_index(run, growing=unclean) if "index" in options.only else None
-    unit_reach, entry_reach = max((those.reach for those, _ in queues), default=-1), (index.reach if index else -1)
+    database = judge_rocksdb(run, options.topics, unclean=unclean) if in_rocksdb else RocksDbCompared({})
+    compared.update({} if queues else database.compared)
+    unit_reach = max((those.reach for those, _ in queues), default=database.reach)
+    entry_reach = index.reach if index else -1
     dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
     for those, created_anew in queues:
         compared.update(judge_queues(run, those, created_anew, dispatched))
@@ -71,7 +78,7 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
 
 def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple[QueuesCompared, Iterable[TopicQueue]]]:
     """Returns the comparison of each kind of queues, with the queues of which only the last life is kept."""
-    if "consumequeue" not in options.only:
+    if "consumequeue" not in options.only or not run.store.queues_in.in_files:
         return []
     store, reading = run.store, run.reading
     plan = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)

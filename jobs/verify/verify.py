@@ -14,7 +14,7 @@ from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.earlier_life import earlier_life_note
-from jobs.log.opening import open_store, refuse_rocksdb_queues
+from jobs.log.opening import open_store, with_queue_store
 from jobs.log.replicas.restored_log import restored
 from jobs.rebuild.staging import staging_beside
 from jobs.safety import metrics
@@ -30,7 +30,8 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     """Returns the report of one verification."""
     options = narrow_to_queues(options)
     store = open_store(options, needs_index_sizes="index" in options.only, restores=True)
-    refuse_rocksdb_queues(store, options.only, "judged")
+    if "consumequeue" in options.only:
+        store = with_queue_store(store)
     live = is_live(locations.join(store.root, LOCK))
     reporter.note(*store.notes)
     work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")

@@ -60,13 +60,9 @@ def _rocksdict() -> Any:
     return rocksdict
 
 
-def is_available() -> bool:
-    """Returns whether databases can be read and written here."""
-    try:
-        _rocksdict()
-    except DependencyMissing:
-        return False
-    return True
+def require() -> None:
+    """Raises DependencyMissing where databases can neither be read nor written."""
+    _rocksdict()
 
 
 def _options(family: Family | None = None) -> Any:

@@ -5,12 +5,14 @@
 what is there                                what it shows
 ===========================================  ==========================================================================
 ``storeType`` in the settings                the answer (MessageStoreConfig#isEnableRocksDBStore)
-``rocksdbCQDoubleWriteEnable=true``          queues in files, and in RocksDB beside them (CombineConsumeQueueStore)
+``rocksdbCQDoubleWriteEnable=true``          queues in files, and in RocksDB beside them (CombineConsumeQueueStore,
+                                             5.3.x: CommitLogDispatcherBuildRocksdbConsumeQueue)
 ``consumequeue/CURRENT``                     RocksDB (RocksDBConsumeQueueStore)
 ``consumequeue_rocksdb/CURRENT``             RocksDB, if there are no queues in files beside (5.5.0)
 ``config/topics/``, ``consumerOffsets/``,    RocksDB: brokers with this ``storeType`` keep their configuration there,
 ``subscriptionGroups/`` with tables          too (RocksDBTopicConfigManager and its kin, 5.2.0 to 5.5.0)
 ``rocksdbstore/``                            nothing: every broker from 5.4.0 on makes it
+``useSeparateStorePathForRocksdbCQ=true``    the database is in ``consumequeue_rocksdb/`` (5.5.0)
 ===========================================  ==========================================================================
 """
 
@@ -18,13 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from storeformat.errors import WrongSettings
 from storeformat.storage import files, locations
 from storeformat.store.layout import CONSUME_QUEUE, ROCKSDB_QUEUES, is_file_name
 
 STORE_TYPE = "storeType"
 DOUBLE_WRITE = "rocksdbCQDoubleWriteEnable"
-QUEUE_STORE_SETTINGS = (STORE_TYPE, DOUBLE_WRITE)
+SEPARATE = "useSeparateStorePathForRocksdbCQ"
+LOADED, LIGHT_IN_ROCKSDB = "combineCQLoadingCQTypes", "combineCQUseRocksdbForLmq"
+QUEUE_STORE_SETTINGS = (STORE_TYPE, DOUBLE_WRITE, SEPARATE, LOADED, LIGHT_IN_ROCKSDB)
+
+QueueStoreKind = Literal["file", "rocksdb", "both"]
 _ROCKSDB_TYPE = "defaultrocksdb"
 _CONFIGURATIONS = ("topics", "consumerOffsets", "subscriptionGroups")
 
@@ -67,6 +75,61 @@ def holds_pairs(directory: str) -> bool:
         entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size > 0)
         for entry in files.list_directory(directory) or []
     )
+
+
+@dataclass(frozen=True)
+class QueueStore:
+    """Where queues are kept: in files, in RocksDB, or in both; ``database`` is the directory of the database below the
+    store's root, ``shown`` what shows it (None: nothing but the default).
+    """
+
+    kind: QueueStoreKind = "file"
+    database: str = CONSUME_QUEUE
+    shown: str | None = None
+
+    @property
+    def in_files(self) -> bool:
+        return self.kind != "rocksdb"
+
+    @property
+    def in_rocksdb(self) -> bool:
+        return self.kind != "file"
+
+
+def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | None = None) -> QueueStore:
+    """Returns where the broker of a store keeps its queues, or, for the ``kind`` that is asked for, where it would.
+
+    Raises WrongSettings for settings of which it is not known what the broker does.
+    """
+    shown = rocksdb_queues(root, settings)
+    if kind is None:
+        kind = "rocksdb" if shown else "file"
+        if not shown and _is_on(settings, DOUBLE_WRITE):
+            kind, shown = _loaded(settings), f"{DOUBLE_WRITE}=true"
+    if kind == "both" and _is_on(settings, LIGHT_IN_ROCKSDB):
+        raise WrongSettings(
+            f"with {LIGHT_IN_ROCKSDB}=true light queues lie in RocksDB alone: such a store is neither made nor judged",
+            path=root, advice="--only index,checkpoint does the rest",
+        )  # fmt: skip
+    apart = _is_on(settings, SEPARATE) or (SEPARATE not in settings and _lies_apart(root))
+    return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, shown)
+
+
+def _is_on(settings: Mapping[str, str], name: str) -> bool:
+    return settings.get(name, "").strip().lower() == "true"
+
+
+def _loaded(settings: Mapping[str, str]) -> QueueStoreKind:
+    """Returns what CombineConsumeQueueStore loads."""
+    types = {part.strip().lower() for part in settings.get(LOADED, "").split(";")} & {"default", _ROCKSDB_TYPE}
+    if len(types) != 1:
+        return "both"
+    return "rocksdb" if _ROCKSDB_TYPE in types else "file"
+
+
+def _lies_apart(root: str) -> bool:
+    places = (locations.join(root, name, "CURRENT") for name in (ROCKSDB_QUEUES, CONSUME_QUEUE))
+    return [files.exists(place) for place in places] == [True, False]
 
 
 def rocksdb_queues(root: str, settings: Mapping[str, str]) -> str | None:

@@ -47,6 +47,7 @@ from storeformat.store.layout import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
+    ROCKSDB_QUEUES,
 )
 
 BACKUP = "backup"
@@ -60,7 +61,7 @@ MOST_BYTES = 64 << 20
 """More than any journal has: with ``--topic`` one queue takes some 80 bytes."""
 
 _QUEUES = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-_WHOLE = (*_QUEUES, INDEX, CHECKPOINT, ABORT, TOPICS, locations.parent_of(TOPICS))
+_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, TOPICS, locations.parent_of(TOPICS))
 PAPERS = ("manifest.json",)
 
 

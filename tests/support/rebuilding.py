@@ -22,6 +22,9 @@ SETTINGS = (
     "mapperFileSizeBatchConsumeQueue",
     "enableConsumeQueueExt",
     "mappedFileSizeConsumeQueueExt",
+    "storeType",
+    "rocksdbCQDoubleWriteEnable",
+    "useSeparateStorePathForRocksdbCQ",
 )
 RULES_OF_RELEASE = {
     "4.6": "4.6", "4.7.0": "4.6", "4.7": "4.8", "4.8": "4.8", "4.9.0": "4.8", "4.9": "4.9",
@@ -41,7 +44,10 @@ def rebuild_here(
 ) -> build_store.Built:
     """The finished rebuild of a store; its files lie in ``directory``."""
     options = options_for(store, work / "output", settings, **more)
-    return build_store.rebuild(options, opening.open_store(options), str(work), runner or LocalRunner())
+    opened = opening.open_store(options)
+    if "consumequeue" in options.only:
+        opened = opening.with_queue_store(opened, options.queue_store)
+    return build_store.rebuild(options, opened, str(work), runner or LocalRunner())
 
 
 def rules_of_release(release: str) -> str:

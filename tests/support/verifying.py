@@ -21,5 +21,8 @@ def verify_here(
     """What a verification of a store finds."""
     given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
     options = narrow_to_queues(VerifyOptions(store=str(store), settings=given, **more))
+    opened = opening.open_store(options)
+    if "consumequeue" in options.only:
+        opened = opening.with_queue_store(opened)
     with tempfile.TemporaryDirectory(prefix="verify-") as staging:
-        return compare_store.compare_store(options, opening.open_store(options), staging, runner or LocalRunner())
+        return compare_store.compare_store(options, opened, staging, runner or LocalRunner())

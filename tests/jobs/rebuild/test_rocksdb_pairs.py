@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -83,19 +82,6 @@ def test_files_of_few_rows_hold_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     cut = export(golden.unpack(store), tmp_path / "cut", store.settings)
     assert len(cut.rows) > 40
     assert sorted(map(str, rows_of(cut))) == sorted(map(str, rows_of(whole)))
-
-
-def test_the_last_of_several_intervals_wins() -> None:
-    source = random.Random(7)
-    for _ in range(300):
-        drawn = [(begin, begin + source.randrange(1, 9)) for begin in (source.randrange(40) for _ in range(8))]
-        taken: list[tuple[int, int]] = []
-        seen: set[int] = set()
-        for begin, end in drawn:
-            free = [place for low, high in rocksdb_pairs._free(taken, begin, end) for place in range(low, high)]
-            assert free == [place for place in range(begin, end) if place not in seen]
-            seen.update(free)
-        assert sorted(seen) == [place for low, high in taken for place in range(low, high)]
 
 
 def test_nobody_publishes_a_table(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
 
 def test_without_the_extra_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    assert not rocksdb.is_available()
+    with pytest.raises(DependencyMissing):
+        rocksdb.require()
     with pytest.raises(DependencyMissing, match="RocksDB") as caught, rocksdb.reading(str(tmp_path), NAMES):
         pass
     assert caught.value.exit_code == 69

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storeformat.store.queue_places import queue_directories, rocksdb_queues
+from storeformat.errors import WrongSettings
+from storeformat.store.queue_places import QueueStore, queue_directories, queue_store, rocksdb_queues
 
 FILE = "consumequeue/T/0/" + "0" * 20
 
@@ -60,3 +61,39 @@ def test_directories_and_their_files(tmp_path: Path) -> None:
     assert len(found[0].entries()) == 2
     assert [one.topic for one in queue_directories(str(tmp_path), "consumequeue", {"B"})] == ["B"]
     assert list(queue_directories(str(tmp_path), "batchconsumequeue")) == []
+
+
+DOUBLE = {"rocksdbCQDoubleWriteEnable": "true"}
+SEPARATE = {"useSeparateStorePathForRocksdbCQ": "true"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "settings", "kind", "database"),
+    [
+        ([], {}, "file", "consumequeue"),
+        ([], {"storeType": "defaultRocksDB"}, "rocksdb", "consumequeue"),
+        ([], {"storeType": "defaultRocksDB", **SEPARATE}, "rocksdb", "consumequeue_rocksdb"),
+        (["consumequeue_rocksdb/CURRENT"], {}, "rocksdb", "consumequeue_rocksdb"),
+        (["consumequeue_rocksdb/CURRENT", "consumequeue/CURRENT"], {}, "rocksdb", "consumequeue"),
+        (["consumequeue_rocksdb/CURRENT"], {**DOUBLE}, "both", "consumequeue_rocksdb"),
+        ([], {**DOUBLE, "storeType": "defaultRocksDB"}, "rocksdb", "consumequeue"),
+        ([], {**DOUBLE, "combineCQLoadingCQTypes": "default"}, "file", "consumequeue"),
+        ([], {**DOUBLE, "combineCQLoadingCQTypes": " defaultrocksdb;"}, "rocksdb", "consumequeue"),
+        ([], {**DOUBLE, "combineCQLoadingCQTypes": "defaultRocksDB; default"}, "both", "consumequeue"),
+    ],
+)
+def test_where_queues_are(tmp_path: Path, paths: list[str], settings: dict[str, str], kind: str, database: str) -> None:
+    found = queue_store(store_with(tmp_path, *paths), settings)
+    assert (found.kind, found.database) == (kind, database)
+    assert (found.in_files, found.in_rocksdb) == (kind != "rocksdb", kind != "file")
+
+
+def test_another_kind_is_asked_for(tmp_path: Path) -> None:
+    root = store_with(tmp_path, FILE)
+    assert queue_store(root, {}, "both") == QueueStore("both", "consumequeue")
+    assert queue_store(root, {"storeType": "defaultRocksDB"}, "file").in_files
+
+
+def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(WrongSettings, match="combineCQUseRocksdbForLmq"):
+        queue_store(store_with(tmp_path), {**DOUBLE, "combineCQUseRocksdbForLmq": "true"})

@@ -1,0 +1,147 @@
+"""The database of RocksDB queues, as a part of a rebuild: sorted files that tasks write, taken in by one process.
+
+    runs in staging --plan--> slices in order of keys --write--> sorted files --ingest--> database --compare--> checked
+
+Keys sort by the length of the topic's name first. Files are cut so that none overlaps another: RocksDB takes them as
+they are, on its last level, and nothing is compacted. Every pair is read once more from the finished database, and
+compared with the runs. The bytes of its files differ from run to run (RocksDB writes identities and times into them),
+the pairs do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from jobs.log.log_scan import LogReading
+from jobs.rebuild.rocksdb_planning import cut, live_runs, plan_slices, queue_ends
+from jobs.rebuild.staging import Workplace
+from jobs.spark.runner import Runner
+from storeformat.errors import TotalsDisagree, UsageError
+from storeformat.queues import rocksdb_pairs
+from storeformat.storage import files, local_copies, locations, rocksdb
+from udfs.file_rows import FileRow, FileRows, batch_of
+from udfs.rocksdb_pairs import UnitSlice
+from udfs.rocksdb_tables import ComparedPart, ComparePairs, QueuePart, WriteTables, write_ends
+
+_PAIRS_A_FILE = 4_000_000
+"""Some 140 MB of 56-byte pairs: a broker's own files have up to 256."""
+_PAIRS_A_TASK = 1_000_000
+_BYTES_A_PAIR = 60
+_FILES_BESIDE = 1 << 20
+
+
+@dataclass(frozen=True)
+class DatabasePlan:
+    """The units of a database, in order of their keys, and how many queues they are of."""
+
+    slices: tuple[UnitSlice, ...]
+    queues: int
+
+    @property
+    def units(self) -> int:
+        return sum(part.count for part in self.slices)
+
+    @property
+    def pairs(self) -> int:
+        """All pairs: units, two ends a queue, and the checkpoint."""
+        return self.units + 2 * self.queues + 1
+
+    @property
+    def planned_bytes(self) -> int:
+        """What the database will take on a disk, at most."""
+        names = sum(part.count * len(part.topic) for part in self.slices)
+        return self.units * _BYTES_A_PAIR + names + _FILES_BESIDE
+
+
+def plan_database(reading: LogReading) -> DatabasePlan:
+    """Returns the database of the queues' last lives."""
+    slices = plan_slices(reading, live_runs(reading))
+    slices.sort(key=lambda part: (*rocksdb_pairs.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
+    return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
+
+
+def refuse_output(output: str) -> None:
+    """Raises UsageError for an output in which no database can be made."""
+    if not locations.is_local(output):
+        raise UsageError("RocksDB queues need an --output on a file system: no database can be made in a bucket")
+
+
+def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Runner, name: str) -> FileRows:
+    """Returns the rows of a database's files, made below ``place.made`` in the directory ``name``."""
+    tables = locations.join(place.runs, "tables")
+    files.make_directory(tables)
+    jobs = list(cut(plan.slices, _PAIRS_A_FILE, lambda number: f"default-{number:06d}.sst"))
+    written = runner.map("write tables of RocksDB", WriteTables(tables), jobs)
+    ends, dispatched = queue_ends(reading, live_runs(reading), plan.slices)
+    beside = locations.join(tables, "offset.sst")
+    write_ends(beside, ends, dispatched)
+    units, offsets = rocksdb_pairs.FAMILIES
+    directory = locations.join(place.made, name)
+    files.make_directory(directory)
+    rocksdb.make_database(directory, {units: [table.path for table in written], offsets: [beside]})
+    _check(directory, plan, reading.begin, runner)
+    sizes = sorted(files.tree_sizes(directory).items())
+    contents = local_copies.contents_on_disk(
+        [(locations.join(directory, path), size) for path, size in sizes], lambda count: None
+    )
+    rows = [FileRow(locations.join(name, path), content) for (path, _), content in zip(sizes, contents, strict=True)]
+    return FileRows.of([batch_of(rows)])
+
+
+def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -> None:
+    """Raises TotalsDisagree unless the database holds the planned units, and no others."""
+    compare = ComparePairs(directory, log_begin)
+    found: list[ComparedPart] = runner.map("check the RocksDB database", compare, list(parts_of(plan.slices)))
+    counted = sum(part.found.compared for part in found)
+    wrong = next((part for part in found if part.found.first is not None or part.found.before_log), None)
+    if wrong is not None or counted != plan.units:
+        raise TotalsDisagree(
+            "the RocksDB database does not match the log", path=directory,
+            found=wrong.found.first if wrong else counted, expected=plan.units,
+        )  # fmt: skip
+
+
+def parts_of(slices: Sequence[UnitSlice]) -> Iterator[list[QueuePart]]:
+    """Yields batches of parts for tasks; the parts of a queue cover all of its keys."""
+    batch: list[QueuePart] = []
+    rows = 0
+    for queue in _by_queue(slices):
+        begin = 0
+        mine = list(_parts(queue))
+        for number, part in enumerate(mine):
+            end = mine[number + 1][0].queue_offset if number + 1 < len(mine) else None
+            batch.append(QueuePart(part[0].topic.encode(), part[0].queue_id, begin, end, tuple(part)))
+            begin, rows = end or 0, rows + sum(piece.count for piece in part)
+            if rows >= _PAIRS_A_TASK:
+                yield batch
+                batch, rows = [], 0
+    if batch:
+        yield batch
+
+
+def _by_queue(slices: Sequence[UnitSlice]) -> Iterator[list[UnitSlice]]:
+    mine: list[UnitSlice] = []
+    for part in slices:
+        if mine and (mine[0].topic, mine[0].queue_id) != (part.topic, part.queue_id):
+            yield mine
+            mine = []
+        mine.append(part)
+    if mine:
+        yield mine
+
+
+def _parts(slices: Iterable[UnitSlice]) -> Iterator[list[UnitSlice]]:
+    """Yields a queue's slices in parts of ``_PAIRS_A_TASK`` units."""
+    mine: list[UnitSlice] = []
+    rows = 0
+    for whole in slices:
+        for begin in range(0, whole.count, _PAIRS_A_TASK):
+            count = min(_PAIRS_A_TASK, whole.count - begin)
+            if mine and rows + count > _PAIRS_A_TASK:
+                yield mine
+                mine, rows = [], 0
+            mine.append(replace(whole, queue_offset=whole.queue_offset + begin, begin=whole.begin + begin, count=count))
+            rows += count
+    if mine:
+        yield mine

@@ -1,0 +1,170 @@
+"""The database of RocksDB queues against the log: its units, the ends of its queues, and how far it is dispatched.
+
+It begins as a rebuild does, with the same plan; where a rebuild writes sorted files, this compares. A broker flushes
+its database when a buffer is full, and when it stops: after a crash everything after the checkpoint in it may be
+missing, and the start puts it there. The checkpoint and the units come to disk together (atomic flush).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jobs.rebuild.rocksdb_database import parts_of, plan_database
+from jobs.rebuild.rocksdb_planning import live_runs, queue_ends
+from jobs.verify.differences import Subject
+from jobs.verify.verification import Verification
+from storeformat.queues.rocksdb_check import PairsComparison
+from storeformat.queues.topic_filter import TopicFilter, selects
+from storeformat.storage import files, locations
+from storeformat.storage.rocksdb import CURRENT
+from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, StoredEnds, rocksdb_queues_in
+from udfs.rocksdb_pairs import QueueEnds, UnitSlice
+from udfs.rocksdb_tables import ComparedPart, ComparePairs, QueuePart
+
+_QUEUES_A_TASK = 256
+_FURTHEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class RocksDbCompared:
+    """How much was compared; ``reach`` is how far the database is dispatched, less one."""
+
+    compared: Mapping[str, int]
+    reach: int = -1
+
+
+def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: bool) -> RocksDbCompared:
+    """Says what the comparison of the database means; returns how much was compared."""
+    name = run.store.queues_in.database
+    directory = locations.join(run.store.root, name)
+    plan = plan_database(run.reading)
+    slices = [part for part in plan.slices if _wanted(topics, part.topic, part.queue_id)]
+    counts = {"queues": len({(part.topic, part.queue_id) for part in slices}),
+              "consume_queue_units": sum(part.count for part in slices)}  # fmt: skip
+    if not files.exists(locations.join(directory, CURRENT)):
+        if slices or not files.exists(directory):
+            run.verdicts.differ(Subject(name, name), "missing_file", expected="a RocksDB database")
+            run.verdicts.count("missing_unit", counts["consume_queue_units"])
+        return RocksDbCompared(counts)
+    with rocksdb_queues_in(directory) as queues:
+        dispatched = queues.dispatched()
+        ends = queues.ends()
+        there = [queue for queue in queues.queues() if _wanted(topics, *_named(queue))]
+        _judge_checkpoint(run, name, dispatched, counts["consume_queue_units"], unclean=unclean)
+        limit = (dispatched or 0) if unclean else None
+        expected = {
+            (end.topic.encode(), end.queue_id): end
+            for end in queue_ends(run.reading, live_runs(run.reading), slices)[0]
+        }
+        _judge_ends(run, name, _Ends(expected, ends, limit, topics), queues)
+    unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
+    compare = ComparePairs(directory, run.reading.begin, limit, unread)
+    found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
+    _judge_units(run, name, found, dispatched)
+    return RocksDbCompared(counts, (dispatched or 0) - 1)
+
+
+def _wanted(topics: Sequence[TopicFilter], topic: str, queue_id: int) -> bool:
+    return selects(topics, topic, queue_id)
+
+
+def _named(queue: Queue) -> tuple[str, int]:
+    return queue[0].decode("utf-8", "backslashreplace"), queue[1]
+
+
+def _batches(
+    slices: Sequence[UnitSlice], there: Sequence[Queue], ends: Mapping[Queue, StoredEnds]
+) -> Iterator[list[QueuePart]]:
+    """Yields what to compare: all queues of the log, and then those of the database alone."""
+    known = {(part.topic.encode(), part.queue_id) for part in slices}
+    for batch in parts_of(slices):
+        yield [replace(part, last=_last(ends, (part.topic, part.queue_id))) for part in batch]
+    others = [QueuePart(*queue, 0, None, (), _last(ends, queue)) for queue in there if queue not in known]
+    for at in range(0, len(others), _QUEUES_A_TASK):
+        yield others[at : at + _QUEUES_A_TASK]
+
+
+def _last(ends: Mapping[Queue, StoredEnds], queue: Queue) -> int | None:
+    """Returns the last queue offset that a broker reads; -1 where the database has no end of the queue."""
+    stored = ends.get(queue, StoredEnds()).last
+    return stored[1] if stored else -1
+
+
+def _judge_checkpoint(run: Verification, name: str, dispatched: int | None, units: int, *, unclean: bool) -> None:
+    subject = Subject(name, name)
+    if dispatched is None:
+        if units and not unclean:
+            run.verdicts.differ(subject, "wrong_end", expected="how far the log is dispatched")
+    elif dispatched > run.reading.end and not run.cut:
+        run.verdicts.differ(subject, "checkpoint_ahead", expected=run.reading.end, found=dispatched)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The ends of queues as the log makes them, and as the database has them."""
+
+    expected: Mapping[Queue, QueueEnds]
+    stored: Mapping[Queue, StoredEnds]
+    dispatched: int | None
+    topics: Sequence[TopicFilter]
+
+
+def _judge_ends(run: Verification, name: str, ends: _Ends, queues: RocksDbQueues) -> None:
+    for queue, end in ends.expected.items():
+        stored, subject = ends.stored.get(queue, StoredEnds()), Subject(name, name, *_named(queue))
+        last = (end.last[1], end.last[0])
+        if stored.last != last and not _lags(queues, queue, stored, end, ends.dispatched):
+            run.verdicts.differ(subject, "wrong_end", expected=list(last), found=stored.last and list(stored.last))
+        first = stored.first
+        if first is not None and first[0] >= run.reading.begin and first[1] > end.first[0]:
+            run.verdicts.differ(subject, "wrong_end", expected=[end.first[1], end.first[0]], found=list(first))
+    for queue, stored in ends.stored.items():
+        if queue in ends.expected or stored.last is None or not _wanted(ends.topics, *_named(queue)):
+            continue
+        if run.reading.begin <= stored.last[0] < run.reading.end and stored.last[1] >= 0 and not _unknown(run, stored):
+            run.verdicts.differ(Subject(name, name, *_named(queue)), "wrong_end", found=list(stored.last))
+
+
+def _unknown(run: Verification, stored: StoredEnds) -> bool:
+    """Returns whether the last unit is of a record of which nothing is known, or none (0, 0)."""
+    offset = stored.last[0] if stored.last else 0
+    return offset == 0 or any(begin <= offset < end for begin, end in run.lost)
+
+
+def _lags(queues: RocksDbQueues, queue: Queue, stored: StoredEnds, end: QueueEnds, dispatched: int | None) -> bool:
+    """Returns whether a queue ends early because its broker died before it had dispatched the rest."""
+    if dispatched is None or end.last[1] < dispatched:
+        return False
+    unit = None if stored.last is None else queues.unit(queue, stored.last[1])
+    return stored.last is None or (unit is not None and int(unit["phy_offset"][0]) == stored.last[0])
+
+
+def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart], dispatched: int | None) -> None:
+    totals: Counter[str] = Counter()
+    by_queue: dict[Queue, PairsComparison] = {}
+    for part in found:
+        queue = (part.topic, part.queue_id)
+        by_queue[queue] = by_queue.get(queue, PairsComparison()).plus(part.found)
+    for queue, compared in by_queue.items():
+        totals.update(before_log=compared.before_log, beyond=compared.beyond, lagging=compared.lagging)
+        first = compared.first
+        for cause, count in compared.counts.items():
+            if first is None or cause != first.cause:
+                run.verdicts.count(cause, count)
+        if first is not None:
+            run.verdicts.differ(
+                Subject(name, name, *_named(queue)), first.cause, position=first.queue_offset,
+                expected=first.expected and list(first.expected), found=first.found and list(first.found),
+                count=compared.counts[first.cause],
+            )  # fmt: skip
+    if totals["before_log"]:
+        run.verdicts.note(f"{totals['before_log']} units lie in front of the log: the broker removes them in time")
+    if totals["beyond"]:
+        run.verdicts.note(f"{totals['beyond']} units lie after the ends of their queues: the broker writes over them")
+    if totals["lagging"]:
+        run.verdicts.note(
+            f"{totals['lagging']} units from offset {dispatched} on are not in the database: the broker had not flushed"
+            " them, and puts them there when it starts"
+        )

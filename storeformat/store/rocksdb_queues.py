@@ -1,0 +1,176 @@
+"""The database of a store's RocksDB queues, as a broker reads it: ends, units, and the offset of a time.
+
+Mirrors RocksDBConsumeQueueStore, RocksDBConsumeQueueTable#binarySearchInCQByTime and RocksDBConsumeQueueOffsetTable
+(5.3.3, 5.5.0). ``storeformat.queues.rocksdb_pairs`` has the layout of keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from storeformat.arrays import Int64s, Structs
+from storeformat.errors import MissingInput
+from storeformat.queues import rocksdb_pairs
+from storeformat.queues.rocksdb_pairs import DEFAULT_FAMILY, MAX, MIN, OFFSET_FAMILY, VALUE
+from storeformat.storage import rocksdb
+from storeformat.storage.rocksdb import Database
+
+PAIRS_AT_A_TIME = 1 << 16
+
+Queue = tuple[bytes, int]
+"""Topic and queue id."""
+
+
+@dataclass(frozen=True)
+class StoredEnds:
+    """What a database says of a queue: commit-log offset and queue offset of its last unit and of its first; None where
+    it says nothing. ``first`` may be (0, 0) or older than the log: a broker corrects it when it is asked.
+    """
+
+    last: tuple[int, int] | None = None
+    first: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class RocksDbQueues:
+    """Queues in an open database."""
+
+    database: Database
+
+    def dispatched(self) -> int | None:
+        """Returns up to where the log is dispatched, None where the database does not say."""
+        value = self.database.get(OFFSET_FAMILY, rocksdb_pairs.checkpoint_key())
+        return None if value is None else rocksdb_pairs.parse_offset(value)
+
+    def ends(self) -> dict[Queue, StoredEnds]:
+        """Returns the ends of all queues that have some."""
+        found: dict[Queue, dict[str, tuple[int, int]]] = {}
+        for key, value in self.database.pairs(OFFSET_FAMILY):
+            named, offsets = rocksdb_pairs.parse_end(key), rocksdb_pairs.parse_ends(value)
+            if named is not None and offsets is not None:
+                found.setdefault(named[:2], {})[named[2]] = offsets
+        return {queue: StoredEnds(ends.get(MAX), ends.get(MIN)) for queue, ends in found.items()}
+
+    def queues(self) -> Iterator[Queue]:
+        """Yields the queues that have units, in order of their keys."""
+        key = self.database.key_from(DEFAULT_FAMILY, b"")
+        while key is not None:
+            queue = rocksdb_pairs.parse_queue(key)
+            if queue is not None:
+                yield queue
+            key = self.database.key_from(DEFAULT_FAMILY, rocksdb_pairs.after_queue(*queue) if queue else key + b"\0")
+
+    def last_offset(self, queue: Queue) -> int | None:
+        """Returns the highest queue offset that has a unit."""
+        key = self.database.key_before(DEFAULT_FAMILY, rocksdb_pairs.after_queue(*queue))
+        if key is None or rocksdb_pairs.parse_queue(key) != queue:
+            return None
+        return int.from_bytes(key[-8:], "big", signed=True)
+
+    def unit(self, queue: Queue, queue_offset: int) -> Structs | None:
+        """Returns the unit at a queue offset as one row of ``VALUE``, None where there is none."""
+        value = self.database.get(DEFAULT_FAMILY, rocksdb_pairs.unit_key(*queue, queue_offset))
+        return np.frombuffer(value, VALUE) if value is not None and len(value) == VALUE.itemsize else None
+
+    def units(self, queue: Queue, begin: int = 0, end: int | None = None) -> Iterator[tuple[Int64s, Structs]]:
+        """Yields queue offsets and values of units from ``begin`` on, and before ``end``, some at a time. A value of
+        another length is no unit.
+        """
+        first = rocksdb_pairs.unit_key(*queue, begin) if begin else rocksdb_pairs.queue_head(*queue)
+        stop = rocksdb_pairs.after_queue(*queue) if end is None else rocksdb_pairs.unit_key(*queue, end)
+        pairs = self.database.pairs(DEFAULT_FAMILY, first, stop)
+        width, size = len(first if begin else first + bytes(8)), VALUE.itemsize
+        while some := list(islice(pairs, PAIRS_AT_A_TIME)):
+            whole = [(key, value) for key, value in some if len(key) == width and len(value) == size]
+            keys = np.frombuffer(b"".join(key[-8:] for key, _ in whole), ">i8")
+            yield keys.astype(np.int64), np.frombuffer(b"".join(value for _, value in whole), VALUE)
+
+    def range_of(self, queue: Queue, log_begin: int) -> tuple[int, int]:
+        """Returns the first queue offset that a broker serves, and the one after the last (#getMinCqOffset and
+        #getMaxOffsetInQueue): of a first unit in front of the log it looks for the one that is not.
+        """
+        stored = {end: self._end(queue, end) for end in (MAX, MIN)}
+        last, first = stored[MAX], stored[MIN]
+        begin = first[1] if first else 0
+        if first is not None and first[0] >= log_begin:
+            return begin, last[1] + 1 if last else 0
+        if last is None:
+            return 0, 0
+        if last[0] < log_begin:
+            return last[1] + 1, last[1] + 1
+        return self._first_from(queue, begin, last[1], log_begin), last[1] + 1
+
+    def _end(self, queue: Queue, end: str) -> tuple[int, int] | None:
+        value = self.database.get(OFFSET_FAMILY, rocksdb_pairs.end_key(*queue, end))
+        return None if value is None else rocksdb_pairs.parse_ends(value)
+
+    def _first_from(self, queue: Queue, low: int, high: int, log_begin: int) -> int:
+        found, begin = None, low
+        while high >= low:
+            middle = low + (high - low) // 2
+            unit = self.unit(queue, middle)
+            if unit is not None and int(unit["phy_offset"][0]) >= log_begin:
+                found, high = middle, middle - 1
+                if int(unit["phy_offset"][0]) == log_begin:
+                    break
+            else:
+                low = middle + 1
+        return begin if found is None else found
+
+    def offset_by_time(self, queue: Queue, time: int, log_begin: int, *, upper: bool) -> int:
+        """Returns the queue offset of a time, by the boundary asked for (#getOffsetInQueueByTime)."""
+        begin, end = self.range_of(queue, log_begin)
+        if end == 0:
+            return 0
+        floor, ceiling = begin, end - 1
+        if (stored := self._time(queue, ceiling)) is not None and stored < time:
+            return ceiling if upper else ceiling + 1
+        if (stored := self._time(queue, floor)) is not None and stored > time:
+            return 0 if upper else floor
+        low, high, left, right = floor, ceiling, -1, -1
+        while high >= low:
+            middle = low + (high - low) // 2
+            unit = self.unit(queue, middle)
+            if unit is None:
+                low = middle + 1
+            elif int(unit["phy_offset"][0]) < log_begin:
+                low, left = middle + 1, middle
+            elif (stored := int(unit["store_timestamp"][0])) < 0:
+                return 0
+            elif stored == time:
+                return self._outermost(queue, middle, time, floor, ceiling, -1 if not upper else 1)
+            elif stored > time:
+                high, right = middle - 1, middle
+            else:
+                low, left = middle + 1, middle
+        return left if upper else right
+
+    def _outermost(self, queue: Queue, place: int, time: int, floor: int, ceiling: int, step: int) -> int:
+        while floor <= place + step <= ceiling and self._time(queue, place + step) == time:
+            place += step
+        return place
+
+    def _time(self, queue: Queue, queue_offset: int) -> int | None:
+        unit = self.unit(queue, queue_offset)
+        return None if unit is None else int(unit["store_timestamp"][0])
+
+
+@contextmanager
+def rocksdb_queues_in(directory: str) -> Iterator[RocksDbQueues]:
+    """Yields the queues in a database; raises MissingInput where there is none."""
+    with rocksdb.reading(directory, (DEFAULT_FAMILY, OFFSET_FAMILY)) as database:
+        yield RocksDbQueues(database)
+
+
+def has_database(directory: str) -> bool:
+    """Returns whether a directory holds a database that can be opened."""
+    try:
+        with rocksdb_queues_in(directory):
+            return True
+    except MissingInput:
+        return False
