@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.query.offline_store import OfflineStore
+from jobs.query.rocksdb_store import RocksDbStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations
 from storeformat.store.config.config_files import Content, read_config
-from storeformat.store.queue_ends import QueueEnd, offset_at, queue_ends
+from storeformat.store.queue_ends import offset_at, queue_ends
 from storeformat.store.queue_places import holds_pairs
 
 OFFSETS = "consumerOffset.json"
@@ -38,9 +39,9 @@ def lag_rows(offline: OfflineStore, group: str | None) -> tuple[list[dict[str, A
     """Returns a row for each group, topic and queue with a committed offset, the largest lag first; and notes."""
     root = offline.store.root
     committed = committed_offsets(root)
-    ends = {(queue.topic, queue.queue_id): queue for queue in queue_ends(root)}
+    ends = _ranges(offline)
     rows = [
-        _row(name, topic, queue_id, offset, ends.get((topic, queue_id)), offline.min_phy_offset)
+        _row(name, topic, queue_id, offset, *ends.get((topic, queue_id), (None, None)))
         for (topic, name), queues in committed.items()
         if group in (None, name)
         for queue_id, offset in sorted(queues.items())
@@ -56,11 +57,20 @@ def lag_rows(offline: OfflineStore, group: str | None) -> tuple[list[dict[str, A
     return rows, notes
 
 
-def _row(
-    group: str, topic: str, queue_id: int, committed: int, queue: QueueEnd | None, log_begin: int
-) -> dict[str, Any]:
-    begin = None if queue is None else offset_at(queue, log_begin)
-    end = None if queue is None else queue.end
+def _ranges(offline: OfflineStore) -> dict[tuple[str, int], tuple[int, int]]:
+    """Returns the first queue offset that the log holds and the next one, of every queue."""
+    begin = offline.min_phy_offset
+    if isinstance(offline, RocksDbStore):
+        with offline.queues() as queues:
+            return {
+                (topic.decode("utf-8", "replace"), queue_id): queues.range_of((topic, queue_id), begin)
+                for topic, queue_id in queues.ends()
+            }
+    found = queue_ends(offline.store.root)
+    return {(queue.topic, queue.queue_id): (offset_at(queue, begin), queue.end) for queue in found}
+
+
+def _row(group: str, topic: str, queue_id: int, committed: int, begin: int | None, end: int | None) -> dict[str, Any]:
     return {
         "group": group,
         "topic": topic,

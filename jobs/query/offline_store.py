@@ -197,7 +197,7 @@ class OfflineStore:
             rows = np.flatnonzero(own[:stop])
             for at in range(0, len(rows), _UNITS_AT_A_TIME):
                 part = units[rows[at : at + _UNITS_AT_A_TIME]]
-                yield from _bounded(part["phy_offset"].astype(np.int64), part["size"].astype(np.int64))
+                yield from bounded(part["phy_offset"].astype(np.int64), part["size"].astype(np.int64))
             if ends:
                 return
 
@@ -234,7 +234,7 @@ def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
     return bytes(data)
 
 
-def _bounded(offsets: Int64s, sizes: Int64s) -> Iterator[QueueUnits]:
+def bounded(offsets: Int64s, sizes: Int64s) -> Iterator[QueueUnits]:
     """Yields units whose records take ``_BYTES_AT_A_TIME`` together, or one of a larger record."""
     parts = np.cumsum(sizes) // _BYTES_AT_A_TIME
     for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(parts)) + 1):

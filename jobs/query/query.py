@@ -23,7 +23,7 @@ import pyarrow as pa
 from jobs.contract.options import QueryOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import open_store
+from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.replicas.restored_log import filled
 from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
@@ -32,6 +32,7 @@ from jobs.query.lag import committed_offsets, lag_rows, totals_of
 from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules
 from jobs.query.pending_messages import half_places, indexed_under, split_waiting
 from jobs.query.queue_listing import Listing
+from jobs.query.rocksdb_store import RocksDbStore
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.spark.transforms import proven_ranges
@@ -50,10 +51,10 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Returns the answer; exit code 1 where nothing was found."""
     asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
-    offline = OfflineStore(store)
+    offline = _offline(store, options)
     if options.scan or options.explain:
         with session.spark_runner("query", reporter, store.log_size) as runner, filled(store, reporter) as whole:
-            answer = _ANSWERS[options.kind](options, OfflineStore(whole), runner)
+            answer = _ANSWERS[options.kind](options, _offline(whole, options), runner)
     else:
         answer = _ANSWERS[options.kind](options, offline, None)
     found, notes = answer.pop("found"), answer.pop("lag_notes", [])
@@ -70,6 +71,14 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
         **answer,
         notes=notes if found else [*notes, *_where_else(options)],
     )
+
+
+def _offline(store: OpenedStore, options: QueryOptions) -> OfflineStore:
+    """Returns the store to ask; the log alone needs no library that reads RocksDB."""
+    if options.scan:
+        return OfflineStore(store)
+    store = with_queue_store(store)
+    return OfflineStore(store) if store.queues_in.in_files else RocksDbStore(store)
 
 
 def _where_else(options: QueryOptions) -> list[str]:
@@ -169,6 +178,11 @@ def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
         return _time_by_scan(options, offline, runner)
     if options.topic in offline.store.batch_topics:
         return _batch_by_time(options, offline, options.topic, options.queue_id, options.time)
+    if isinstance(offline, RocksDbStore):
+        begin, end = offline.queue_range(options.topic, options.queue_id)
+        upper = options.boundary == "upper"
+        found = offline.offset_by_time(options.topic, options.queue_id, options.time, upper=upper)
+        return _answer_by_time(options, offline, found, begin, end)
     queue = offline.queue(options.topic, options.queue_id)
     rules = offline.store.rules
     end = queue_end(queue)
@@ -194,7 +208,13 @@ def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
             end=end,
             min_phy_offset=offline.min_phy_offset,
         )
-    ends = [offline.unit_at(options.topic, options.queue_id, place) for place in (begin, end - 1) if begin < end]
+    return _answer_by_time(options, offline, found, begin, end)
+
+
+def _answer_by_time(options: QueryOptions, offline: OfflineStore, found: int, begin: int, end: int) -> dict[str, Any]:
+    """Returns the answer, found where the first or the last message of the queue is on the right side of the time."""
+    queue = (options.topic or "", options.queue_id or 0)
+    ends = [offline.unit_at(*queue, place) for place in (begin, end - 1) if begin < end]
     times = [offline.store_time(*unit) for unit in ends if unit is not None]
     return {
         "found": _is_within(options, times), "queue_offset": found, "min_offset": begin, "max_offset": end,

@@ -8,7 +8,15 @@ from typing import Any
 from jobs.safety.evidence import Evidence, gather
 from jobs.safety.reason import Answer, Reason, answer_of
 from jobs.safety.replicas import Replica, replicas_compared
-from jobs.safety.rules import configuration, files_and_space, offsets, queues_and_log, retention, timers_and_epochs
+from jobs.safety.rules import (
+    configuration,
+    files_and_space,
+    offsets,
+    queues_and_log,
+    retention,
+    rocksdb_queues,
+    timers_and_epochs,
+)
 from jobs.safety.start_settings import StartSettings, read_settings
 from storeformat.errors import StoreFormatError
 
@@ -23,6 +31,8 @@ RULES: tuple[Rule, ...] = (
     queues_and_log.log_damaged,
     queues_and_log.queue_files,
     queues_and_log.messages_not_served,
+    rocksdb_queues.database_not_read,
+    rocksdb_queues.not_dispatched,
     offsets.committed_beyond_queue,
     offsets.delay_offsets_beyond_queue,
     retention.messages_deleted,

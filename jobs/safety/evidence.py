@@ -11,7 +11,7 @@ from jobs.safety.log_files import LogFiles, read_log_files
 from jobs.safety.log_tail import LogTail, read_tail
 from jobs.safety.recovery import Redispatch, redispatch
 from jobs.safety.start_settings import StartSettings
-from storeformat.errors import MissingInput, NotAStore
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log import dledger
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import broker_lock, files, local_status, locations
@@ -24,6 +24,7 @@ from storeformat.store.config.timer_files import TimerFiles, read_timer_files
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, LOCK, ROCKSDB_QUEUES, ROCKSDB_STORE
 from storeformat.store.queue_ends import QueueEnd, queue_ends
 from storeformat.store.queue_places import holds_pairs
+from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class RocksDb:
     queues: bool = False
     queues_apart: bool = False
     configuration: tuple[str, ...] = ()
+    dispatched: int | None = None
+    """Up to where the log is dispatched, as the database of queues says; None where it does not, or was not read."""
+    unread: str | None = None
+    """Why the database of queues could not be read."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +109,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
         queues=queues,
         configs={name: read_config(root, name) for name in DECODERS},
         timers=read_timer_files(root),
-        rocksdb=RocksDb(
-            holds_pairs(locations.join(root, CONSUME_QUEUE)),
-            holds_pairs(locations.join(root, ROCKSDB_QUEUES)),
-            tuple(name for name in _DATABASES if holds_pairs(locations.join(root, "config", name))),
-        ),
+        rocksdb=_rocksdb(root, settings),
         checkpoint=page,
         redispatch=again,
         after_crash=after_crash,
@@ -118,6 +119,24 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
 
 
 _DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
+
+
+def _rocksdb(root: str, settings: StartSettings) -> RocksDb:
+    """Returns what there is of databases, and what that of the queues says where the broker is going to read it."""
+    found = RocksDb(
+        holds_pairs(locations.join(root, CONSUME_QUEUE)),
+        holds_pairs(locations.join(root, ROCKSDB_QUEUES)),
+        tuple(name for name in _DATABASES if holds_pairs(locations.join(root, "config", name))),
+    )
+    apart = settings.flag("useSeparateStorePathForRocksdbCQ", default=False)
+    read = settings.text("storeType", "default").lower() == "defaultrocksdb"
+    if not read or not (found.queues_apart if apart else found.queues):
+        return found
+    try:
+        with rocksdb_queues_in(locations.join(root, ROCKSDB_QUEUES if apart else CONSUME_QUEUE)) as queues:
+            return replace(found, dispatched=queues.dispatched() or 0)
+    except (DependencyMissing, NotAStore, MissingInput) as error:
+        return replace(found, unread=str(error))
 
 
 def _checkpoint(root: str) -> StoreCheckpoint | None:

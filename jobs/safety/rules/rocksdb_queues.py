@@ -1,0 +1,65 @@
+"""Rules on queues in RocksDB: what the start dispatches again after how far the database is.
+
+===============  ============================================================================================
+release          where the start begins to dispatch
+===============  ============================================================================================
+5.2.0 to 5.3.3   with the segment in which the database ends
+5.4.0 and later  the same, but with the tenth-last segment at the earliest (``commitLogRecoverMaxNum``)
+===============  ============================================================================================
+
+Mirrors RocksDBConsumeQueueStore#isMappedFileMatchedRecover, CommitLog#recoverNormally and #recoverAbnormally (5.3.3,
+5.5.0). After a clean stop the record that begins exactly where the database ends is passed over (recoverNormally asks
+for offsets beyond it); a broker flushes before it stops, so that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jobs.safety.evidence import Evidence
+from jobs.safety.reason import Reason
+
+_MOST_SEGMENTS = 10
+_REBUILD = "rebuild --queue-store rocksdb, then publish"
+
+
+def database_not_read(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a database of queues that could not be read: nothing is known of what the start would do with it."""
+    if evidence.rocksdb.unread is not None:
+        yield Reason(
+            "database_not_read",
+            f"whether the queues in RocksDB go with the log is not known: {evidence.rocksdb.unread}",
+            found="not read",
+            expected="a database that can be opened",
+            cure=f"install the extra rocksdb where it is missing; else {_REBUILD}",
+        )
+
+
+def not_dispatched(evidence: Evidence) -> Iterator[Reason]:
+    """Yields messages after the end of the database that the start does not put there."""
+    dispatched, segments = evidence.rocksdb.dispatched, evidence.log.segments
+    if dispatched is None or not segments:
+        return
+    most = evidence.settings.number("commitLogRecoverMaxNum", _MOST_SEGMENTS)
+    most = most if most > 0 else _MOST_SEGMENTS
+    first = segments[max(len(segments) - most, 0)].base if evidence.rules.bounded_recovery else segments[0].base
+    if max(dispatched, segments[0].base) < first:
+        yield Reason(
+            "messages_not_served",
+            f"the queues in RocksDB end at offset {dispatched}, and the start goes back to {first} only: the messages "
+            "between are in no queue",
+            found=dispatched,
+            expected=f"at least {first}",
+            cure=_REBUILD,
+        )
+    tail = evidence.tail
+    if not evidence.after_crash and dispatched and np.isin(dispatched, tail.offsets).any():
+        yield Reason(
+            "messages_not_served",
+            f"the start dispatches what lies after offset {dispatched}, but not the record there",
+            found=dispatched,
+            expected=tail.end,
+            cure=_REBUILD,
+        )

@@ -1,0 +1,129 @@
+"""RocksDB queues that this program made, opened by the real store: it serves every message, goes on writing, and starts
+again. In both directions, and beside files (5.5.0), against the answers of the store that wrote the log.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.real_store import Opened, RealStore, Store
+from support.rebuilding import rebuild_here, rules_of_release
+from support.verifying import verify_here
+
+from storeformat.store.rocksdb_queues import rocksdb_queues_in
+
+pytest.importorskip("rocksdict")
+pytestmark = pytest.mark.realstore
+
+STORES = 4
+FEATURES = ("lmq", "long_topics", "property_crc")
+FILES: Mapping[str, Any] = {"storeType": "default"}
+ROCKSDB: Mapping[str, Any] = {"storeType": "defaultRocksDB"}
+BOTH: Mapping[str, Any] = {"storeType": "default", "rocksdbCQDoubleWriteEnable": "true"}
+APART: Mapping[str, Any] = {"storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": "true"}
+PREFERRED: Mapping[str, Any] = {
+    **BOTH, "combineCQPreferCQType": "defaultRocksDB", "combineAssignOffsetCQType": "defaultRocksDB",
+}  # fmt: skip
+CASES = {
+    "rebuilt": (ROCKSDB, ROCKSDB),
+    "to rocksdb": (FILES, ROCKSDB),
+    "to files": (ROCKSDB, FILES),
+    "both": (FILES, BOTH),
+    "both, read from rocksdb": (ROCKSDB, PREFERRED),
+    "apart": (FILES, APART),
+}
+RUNS = [("5.3.3", "rebuilt"), ("5.3.3", "to rocksdb"), ("5.3.3", "to files"), *(("5.5.0", case) for case in CASES)]
+
+
+def replaced(store: Store, target: Path, settings: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """A store of the same log with everything else from a rebuild for these settings."""
+    root, told = target / store.root.name, {**store.settings, **settings}
+    shutil.copytree(store.root / "commitlog", root / "commitlog")
+    built = rebuild_here(
+        root, target / f"work-{store.root.name}", told, broker_version=rules_of_release(store.release), split_size=5_000
+    )
+    for path in Path(built.directory).iterdir():
+        if path.name != "manifest.json":
+            shutil.move(path, root / path.name)
+    described = json.loads((store.root / "store.json").read_text(encoding="utf-8"))
+    described["settings"] = {**described["settings"], **settings}
+    (root / "store.json").write_text(json.dumps(described), encoding="utf-8")
+    return root, told
+
+
+@pytest.mark.parametrize(("release", "case"), RUNS)
+def test_the_broker_takes_the_database_for_its_own(release: str, case: str, tmp_path: Path) -> None:
+    before, after = CASES[case]
+    real = RealStore(release)
+    stores = real.write(tmp_path / "written", STORES, seed=43_000, features=FEATURES, settings=before)
+    for store in stores:
+        assert (
+            verify_here(
+                store.root, {**store.settings, **before}, broker_version=rules_of_release(release)
+            ).verdicts.counts
+            == {}
+        ), "its own is as it should be"
+    copies = [replaced(store, tmp_path / "ours", after) for store in stores]
+    theirs = real.open([store.root for store in stores], put=True)
+    ours = real.open([root for root, _ in copies], put=True)
+    for store, their, our in zip(stores, theirs, ours, strict=True):
+        assert our.store.loaded
+        assert our.store.end_offset == their.store.end_offset
+        assert served(our) == served(their)
+        assert messages(our) == messages(their), store.root
+    for (root, told), our in zip(copies, ours, strict=True):
+        assert verify_here(root, told, broker_version=rules_of_release(release)).verdicts.counts == {}
+        del our
+    again = real.open([root for root, _ in copies], put=True)
+    for first, second in zip(ours, again, strict=True):
+        put = {(topic, queue_id): offset for topic, queue_id, offset, _ in served(first)}
+        for topic, queue_id, offset, is_served in served(second):
+            assert (offset, is_served) == (put[topic, queue_id] + 1, True)
+    if after is not FILES:
+        check_queries(copies, again)
+
+
+def check_queries(copies: list[tuple[Path, dict[str, Any]]], opened: list[Opened]) -> None:
+    """What a broker answers about a time, the database answers here, too."""
+    asked = 0
+    for (root, told), one in zip(copies, opened, strict=True):
+        apart = told.get("useSeparateStorePathForRocksdbCQ")
+        with rocksdb_queues_in(str(root / ("consumequeue_rocksdb" if apart else "consumequeue"))) as queues:
+            for queue in one.answers["queues"]:
+                if "combineCQPreferCQType" not in told and "rocksdbCQDoubleWriteEnable" in told:
+                    continue  # it answers from its files
+                name = (queue["topic"].encode(), queue["queueId"])
+                for answers, upper in (("offsetByTime", False), ("upperOffsetByTime", True)):
+                    for time, expected in zip(one.answers["times"], queue.get(answers) or (), strict=False):
+                        found = queues.offset_by_time(name, time, one.store.min_offset, upper=upper)
+                        if queue["maxOffset"] and not moved(queues.last_offset(name), queue):
+                            assert found == expected, (root, name, time, upper)
+                            asked += 1
+    assert asked or all(
+        "combineCQPreferCQType" not in told and "rocksdbCQDoubleWriteEnable" in told for _, told in copies
+    )
+
+
+def moved(last: int | None, queue: Mapping[str, Any]) -> bool:
+    """Whether a message came to a queue after its broker was asked."""
+    return last is None or last + 1 != queue["maxOffset"]
+
+
+def served(opened: Opened) -> list[tuple[str, int, int, bool]]:
+    """Where the next message of each queue went, and whether it could be read back."""
+    assert opened.puts
+    return [(put["topic"], put["queueId"], put["queueOffset"], put["served"]) for put in opened.puts]
+
+
+def messages(opened: Opened) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """The messages that each queue serves. Light queues with gaps have another minimum in RocksDB than in files."""
+    return {
+        (queue["topic"], queue["queueId"]): (queue["maxOffset"], queue["commitLogOffsets"], queue["sizes"])
+        for queue in opened.answers["queues"]
+        if not queue["topic"].startswith("%LMQ%") and queue["topic"] != "not-light"
+    }
