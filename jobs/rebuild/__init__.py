@@ -6,6 +6,8 @@
 ``planning``          which files are made of which staged runs: pure functions on small tables
 ``staging``           the directories in which it works, and the claim on an object store
 ``manifest``          what was built, for ``publish``
+``rocksdb_planning``  which units a database of RocksDB queues holds
+``rocksdb_database``  that database
 ``rocksdb_pairs``     ``--only rocksdb``: the pairs of RocksDB queues as a table
 ``log_repair``        ``--repair-log``: repaired copies of damaged segments
 ====================  =================================================================================================
