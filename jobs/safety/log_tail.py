@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -43,6 +44,13 @@ class LogTail:
     defect: RecordDefect = RecordDefect.UNWRITTEN
     goes_on_at: int | None = None
     last_store_timestamp: int = 0
+
+    @cached_property
+    def last_rows(self) -> dict[tuple[str, int], int]:
+        """The row of the last record of each queue that has one here."""
+        numbers, from_end = np.unique(self.key_of[::-1], return_index=True)
+        last = len(self.key_of) - 1 - from_end
+        return {self.keys[number]: row for number, row in zip(numbers.tolist(), last.tolist(), strict=True)}
 
     @property
     def is_torn(self) -> bool:

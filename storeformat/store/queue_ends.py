@@ -160,10 +160,12 @@ def _is_below(reader: files.RangeReader, log_offset: int, place: int, *, batch: 
 def _first_written(file: FileStatus) -> int:
     """Returns the queue offset of a queue's first unit that is no filler."""
     with files.RangeReader(file.path) as reader:
-        blanks = _bisect(
-            file.size // consume_queue.UNIT_SIZE,
-            lambda place: bool(consume_queue.is_pre_blank(_read_units(reader, place, 1, batch=False))[0]),
-        )
+
+        def is_filler(place: int) -> bool:
+            return bool(consume_queue.is_pre_blank(_read_units(reader, place, 1, batch=False))[0])
+
+        count = file.size // consume_queue.UNIT_SIZE
+        blanks = _bisect(count, is_filler) if count and is_filler(0) else 0  # in most files there is none
     return int(file.name) // consume_queue.UNIT_SIZE + blanks
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.message import SCHEDULE_TOPIC
@@ -23,10 +21,9 @@ def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
     end = 0 if queue is None else queue.end
     if queue is not None and evidence.log.segments and queue.end_offset > tail.end and not queue.ends_in_pre_blank:
         end = min(end, queue_ends.offset_at(queue, tail.end))
-    if key in tail.keys:
-        rows = np.flatnonzero(tail.key_of == tail.keys.index(key))
-        again = [row for row in rows[-1:].tolist() if evidence.redispatch.covers(int(tail.offsets[row]))]
-        end = max([end, *(int(tail.queue_offsets[row]) + 1 for row in again)])
+    row = tail.last_rows.get(key)
+    if row is not None and evidence.redispatch.covers(int(tail.offsets[row])):
+        end = max(end, int(tail.queue_offsets[row]) + 1)
     return end
 
 

@@ -167,7 +167,7 @@ def _deleted(evidence: Evidence, key: tuple[str, int], begin: int) -> tuple[int,
     """
     queue, tail = evidence.queues.get(key), evidence.tail
     first, kept = (queue.begin, queue_ends.offset_at(queue, begin)) if queue is not None else (0, 0)
-    if key in tail.keys:
+    if key in tail.last_rows:
         rows = np.flatnonzero((tail.key_of == tail.keys.index(key)) & (tail.offsets < begin))
         again = [int(tail.queue_offsets[row]) for row in rows if evidence.redispatch.covers(int(tail.offsets[row]))]
         if again:
