@@ -9,7 +9,8 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.dledger import EntryFraming
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage.dledger_survey import survey_entries
-from storeformat.salvage.survey import Broken, Survey, survey
+from storeformat.salvage.findings import Broken, Survey
+from storeformat.salvage.survey import survey
 from storeformat.storage import files
 
 

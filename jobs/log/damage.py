@@ -16,8 +16,8 @@ from storeformat.errors import TotalsDisagree
 from storeformat.log.chain import Break
 from storeformat.log.segments import Split
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours
+from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
 from storeformat.salvage.queue_offsets import Queue
-from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
 from udfs.scan import ScanTask, SplitScan
 from udfs.survey import SurveyTask
 

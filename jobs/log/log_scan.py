@@ -24,7 +24,7 @@ from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import Segment, Split, plan_splits, segment_with
-from storeformat.salvage.survey import DeadRange, Finding
+from storeformat.salvage.findings import DeadRange, Finding
 from udfs.batch_queues import NO_RUNS
 from udfs.scan import ScanTask, SplitScan
 from udfs.survey import SurveyTask

@@ -19,7 +19,8 @@ from storeformat.log.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
 from storeformat.log.framing import ChainEnd, EntryNumber
 from storeformat.log.record_ref import RecordRef, first_record_ref
 from storeformat.record.decode import DecodeRules, decode
-from storeformat.salvage.survey import SURVEY_BLOCK, Broken, DeadRange, Finding, Survey, zeros_from
+from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
+from storeformat.salvage.survey import SURVEY_BLOCK, zeros_from
 
 _WITHOUT_CRC = DecodeRules(check_crc=False)
 

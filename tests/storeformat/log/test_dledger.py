@@ -29,7 +29,7 @@ from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber
 from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage.dledger_survey import survey_entries
-from storeformat.salvage.survey import Broken, Finding, Survey
+from storeformat.salvage.findings import Broken, Finding, Survey
 from storeformat.store.segment_files import find_segments
 
 SIZE = 8192

@@ -16,9 +16,10 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.salvage.evidence import Neighbours, SurvivorJudge
+from storeformat.salvage.findings import Broken, Finding, Survey
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
 from storeformat.salvage.second_pass import _surviving_piece
-from storeformat.salvage.survey import Broken, Finding, Survey, survey
+from storeformat.salvage.survey import survey
 
 SIZE = 8192
 RULES = DecodeRules()
