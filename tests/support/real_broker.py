@@ -317,10 +317,13 @@ class BrokerPair(BrokerSite):
         assert slave is not None
         self._end_broker(slave.stop)
 
-    def await_alike(self, master: Path, slave: Path) -> None:
-        """Waits until the slave's store has the log, the topics and the offsets of its master's, which is at rest."""
+    def await_alike(self, master: Path, slave: Path, *, log_alone: bool = False) -> None:
+        """Waits until the slave's store has the log, the topics and the offsets of its master's, which is at rest; or
+        the log alone.
+        """
+        names = _REPLICATED[:1] if log_alone else _REPLICATED
         deadline = time.monotonic() + _STOP_TIMEOUT
-        while lacking := [name for name in _REPLICATED if not _are_alike(master / name, slave / name)]:
+        while lacking := [name for name in names if not _are_alike(master / name, slave / name)]:
             if time.monotonic() > deadline:
                 raise BrokerFailed(f"the slave does not get {', '.join(lacking)}")
             time.sleep(0.3)
