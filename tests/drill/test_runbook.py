@@ -129,9 +129,9 @@ def last_record_is_torn(root: Path) -> None:
 
 
 def a_queue_id_is_damaged(root: Path) -> None:
-    runs = read(root).queue_runs.runs
-    first = int(runs.first_offsets[runs.counts > 2][0])
-    overwrite(root, first + 12, first + 14, b"\x01")
+    runs = read(root, split_size=100_000).queue_runs.runs
+    inner = int(runs.first_offsets[(runs.counts > 2) & (runs.first_queue_offsets > 0)][0])
+    overwrite(root, inner + 12, inner + 14, b"\x01")
     wipe(root)
 
 
