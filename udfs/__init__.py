@@ -6,7 +6,7 @@ the log -> staged runs      ``scan``, which leaves them by ``staged_runs`` and `
 staged runs -> files        ``build``, ``queue_ext``, ``rocksdb_pairs``: slices of ``staged_files`` made into
                             ``output_files``; what they say of each file ``file_rows``
 staged runs == files?       ``verify``
-the log -> rows             ``table/``; topics of waiting messages ``real_topics``
+the log -> rows             ``table/``
 SQL functions               ``functions/``
 Python workers              ``worker_daemon``; what their tasks cost ``task_metrics``
 ==========================  ==========================================================================================

@@ -37,6 +37,7 @@ from storeformat.record.dispatch import (
 from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
 from udfs.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
+from udfs.real_topics import REAL_PROPERTIES, real_queues
 from udfs.staged_runs import EntryWriter, Runs, RunWriter, select_units
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class SplitScan:
     """What the first of them say of themselves."""
     fillers: tuple[tuple[int, int], ...] = ()
     """Records that a repair put in the place of lost ones: offset and size."""
+    real_queues: tuple[tuple[str, int], ...] = ()
+    """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
     topics: tuple[bytes, ...] = ()
     packed_runs: bytes = b""
     units: int = 0
@@ -181,6 +184,7 @@ class _Dispatch:
         self._foreign: list[tuple[int, int]] = []
         self._foreign_refs: list[RecordRef] = []
         self._fillers: list[tuple[int, int]] = []
+        self._real_queues: set[tuple[str, int]] = set()
         self._last = {"last_record": -1, "last_unit": -1, "last_entry": -1}
         self._times: tuple[int, int] | None = None
         self._recent: tuple[int, ...] = ()
@@ -209,6 +213,8 @@ class _Dispatch:
         room = _MOST_REFS - len(self._foreign_refs)
         self._foreign_refs += [record_ref(block, row) for row in foreign[:room].tolist()]
         self._fillers += _fillers(block)
+        if block.properties.keys() >= set(REAL_PROPERTIES):
+            self._real_queues |= real_queues(block)
         self._last["last_record"] = int(block.offsets[-1])
         times = heads.store_timestamp[own]
         if len(times):
@@ -260,6 +266,7 @@ class _Dispatch:
             foreign_records=tuple(self._foreign),
             foreign_refs=tuple(self._foreign_refs),
             fillers=tuple(self._fillers),
+            real_queues=tuple(sorted(self._real_queues)),
             topics=tuple(self._topics),
             packed_runs=self._units.runs().pack(),
             units=self._units.units,

@@ -75,13 +75,13 @@ class OpenedStore:
             "broker_version_reason": self.version_reason,
         }
 
-    def decode_rules(self) -> DecodeRules:
-        """Returns how records are decoded and checked."""
+    def decode_rules(self, more_properties: tuple[bytes, ...] = ()) -> DecodeRules:
+        """Returns how records are decoded and checked; ``more_properties`` are those that no dispatch looks at."""
         light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if self.layout.enable_multi_dispatch else ()
         return DecodeRules(
             split_parser=self.rules.split_parser,
             as_broker=self.as_broker,
-            properties=(*DISPATCH_PROPERTIES, *light),
+            properties=(*DISPATCH_PROPERTIES, *light, *more_properties),
         )
 
     def second_rules(self) -> DecodeRules:

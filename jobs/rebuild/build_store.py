@@ -43,7 +43,7 @@ from udfs.build import (
 )
 from udfs.file_rows import FileRow, FileRows, batch_of
 from udfs.queue_ext import BuildExtFiles
-from udfs.real_topics import FindRealTopics, holds_waiting, proven_split
+from udfs.real_topics import REAL_PROPERTIES
 from udfs.scan import ScanTask
 
 _NO_FILE = "no file"
@@ -76,7 +76,8 @@ def rebuild(
     place = Workplace.within(staging, made)
     kept = store.queues_in
     with_times = (store.layout.enable_consume_queue_ext or kept.in_rocksdb) and "consumequeue" in options.only
-    reading = scan_store(options, store, place.runs, runner, with_times=with_times)
+    looks_at = REAL_PROPERTIES if options.topics_json else ()
+    reading = scan_store(options, store, place.runs, runner, with_times=with_times, looks_at=looks_at)
     queues = database = None
     if "consumequeue" in options.only and kept.in_rocksdb:
         database = plan_database(reading)
@@ -89,7 +90,7 @@ def rebuild(
     if not (options.dry_run or options.ignore_free_space):
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
-    configuration, added = _topics_json(store, reading, runner) if options.topics_json else (None, [])
+    configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
     if not options.dry_run:
         if configuration is not None:
             parts.append(_write_whole(place.made, TOPICS, configuration))
@@ -118,13 +119,14 @@ def scan_store(
     *,
     mark_tag_entries: bool = False,
     with_times: bool = False,
+    looks_at: tuple[bytes, ...] = (),
 ) -> LogReading:
-    """Returns the proven reading of a store's log; the runs and entries that the options ask for lie in
-    ``staged_runs``.
+    """Returns the proven reading of a store's log; ``runs`` then has the runs and entries that the options ask for.
+    ``looks_at`` are properties that no dispatch needs.
     """
     task = ScanTask(
         staging=runs,
-        decode_rules=store.decode_rules(),
+        decode_rules=store.decode_rules(looks_at),
         dispatch_rules=store.dispatch_rules(),
         topics=options.topics,
         with_units="consumequeue" in options.only or "checkpoint" in options.only,
@@ -234,7 +236,7 @@ def _write_whole(made: str, path: str, content: bytes) -> FileRows:
     return FileRows.of([batch_of([FileRow(path, content_of(content))])])
 
 
-def _topics_json(store: OpenedStore, reading: LogReading, runner: Runner) -> tuple[bytes, list[str]]:
+def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str]]:
     """Returns config/topics.json for the topics of the log, and which of them the store's own does not have."""
     queues: dict[str, int] = {}
     for scan in reading.scans:
@@ -242,9 +244,8 @@ def _topics_json(store: OpenedStore, reading: LogReading, runner: Runner) -> tup
         for runs in (scan.runs, scan.batch_runs):
             for code, queue_id in set(zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)):
                 queues[names[code]] = max(queues.get(names[code], 0), queue_id + 1)
-    waiting = [proven_split(scan) for scan in reading.scans if holds_waiting(scan)]
-    for topic, queue_id in runner.map("find topics of waiting messages", FindRealTopics(store.decode_rules()), waiting):
-        queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        for topic, queue_id in scan.real_queues:
+            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
     times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
     return topics_json(queues, store.batch_topics, topic_configuration(store.root), times[-1] if times else 0)
 
