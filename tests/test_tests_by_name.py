@@ -1,0 +1,68 @@
+"""Each module has tests that one finds by its name: those of ``a/b/c.py`` are in ``tests/a/b/test_c.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ELSEWHERE = {
+    # What a part proves shows only in the whole: in a log that is damaged, a store that is compared, a page.
+    "storeformat/salvage/dledger_survey.py": "tests/jobs/log/test_dledger_log.py",
+    "storeformat/salvage/queue_offsets.py": "tests/storeformat/salvage/test_evidence.py",
+    "storeformat/salvage/record_extent.py": "tests/storeformat/salvage/test_survey.py",
+    "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
+    "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
+    "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",
+    "jobs/log/verified_chain.py": "tests/jobs/log/test_damage_property.py",
+    "jobs/publish/backups.py": "tests/jobs/publish/test_crashes.py",
+    "jobs/query/explain.py": "tests/jobs/query/test_query.py",
+    "jobs/rebuild/build_store.py": "tests/jobs/test_rebuild_golden.py",
+    "jobs/rebuild/rebuild.py": "tests/jobs/test_rebuild_golden.py",
+    "jobs/report/functions.py": "tests/jobs/report/test_views.py",
+    "jobs/report/plots.py": "tests/jobs/report/test_page.py",
+    "jobs/verify/compare_index.py": "tests/jobs/verify/test_judge_index.py",
+    "jobs/verify/compare_queues.py": "tests/jobs/verify/test_judge_queues.py",
+    "jobs/verify/differences.py": "tests/jobs/verify/test_verify.py",
+    "jobs/verify/judge_checkpoint.py": "tests/jobs/verify/test_verify.py",
+    "jobs/verify/verification.py": "tests/jobs/verify/test_compare_store.py",
+    "jobs/safety/answer.py": "tests/jobs/safety/test_golden_answers.py",
+    "jobs/safety/evidence.py": "tests/jobs/safety/test_golden_answers.py",
+    "jobs/safety/log_files.py": "tests/jobs/safety/rules/test_files_and_space.py",
+    "jobs/safety/log_tail.py": "tests/jobs/safety/rules/test_queues_and_log.py",
+    "jobs/safety/reason.py": "tests/jobs/safety/test_preflight.py",
+    "jobs/safety/metrics.py": "tests/jobs/safety/test_preflight.py",
+    "jobs/safety/start_settings.py": "tests/jobs/safety/rules/test_retention.py",
+    # Spark calls it, or it is Spark that is called.
+    "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",
+    "jobs/spark/runner.py": "tests/jobs/rebuild/test_lost_tasks.py",
+    "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
+    "jobs/table/messages_table.py": "tests/jobs/table/test_load.py",
+    # The command line is what is tested.
+    "jobs/__main__.py": "tests/test_spark_submit.py",
+    "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",
+    "jobs/contract/options.py": "tests/jobs/cli/test_command_line.py",
+    "jobs/demo.py": "tests/test_spark_submit.py",
+    # It opens stores as jobs do.
+    "storeformat/store/log_directories.py": "tests/jobs/log/test_log_directories.py",
+}
+"""Modules whose tests have another name, and where those are."""
+MODULES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for package in ("storeformat", "udfs", "jobs")
+    for path in (ROOT / package).rglob("*.py")
+    if path.name != "__init__.py"
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_tests(module: str) -> None:
+    folder, _, name = module.rpartition("/")
+    named = ROOT / "tests" / folder / f"test_{name}"
+    assert named.is_file() != (module in ELSEWHERE), "tests by its name, or a line in ELSEWHERE: one of both"
+    assert named.is_file() or (ROOT / ELSEWHERE[module]).is_file()
+
+
+def test_no_exception_is_for_nothing() -> None:
+    assert set(ELSEWHERE) <= set(MODULES)
