@@ -31,14 +31,16 @@ ELSEWHERE = {
     "jobs/safety/evidence.py": "tests/jobs/safety/test_golden_answers.py",
     "jobs/safety/log_files.py": "tests/jobs/safety/rules/test_files_and_space.py",
     "jobs/safety/log_tail.py": "tests/jobs/safety/rules/test_queues_and_log.py",
-    "jobs/safety/reason.py": "tests/jobs/safety/test_preflight.py",
-    "jobs/safety/metrics.py": "tests/jobs/safety/test_preflight.py",
+    "jobs/safety/reason.py": "tests/jobs/preflight/test_preflight.py",
+    "jobs/safety/metrics.py": "tests/jobs/preflight/test_preflight.py",
+    "jobs/safety/rules/rocksdb_queues.py": "tests/realstore/test_rocksdb_store_judged.py",
     "jobs/safety/start_settings.py": "tests/jobs/safety/rules/test_retention.py",
     # Spark calls it, or it is Spark that is called.
     "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",
     "jobs/spark/runner.py": "tests/jobs/rebuild/test_lost_tasks.py",
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
     "jobs/table/messages_table.py": "tests/jobs/table/test_load.py",
+    "jobs/table/plain_table.py": "tests/jobs/table/test_load.py",
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",
@@ -46,6 +48,9 @@ ELSEWHERE = {
     "jobs/demo.py": "tests/test_spark_submit.py",
     # It opens stores as jobs do.
     "storeformat/store/log_directories.py": "tests/jobs/log/test_log_directories.py",
+    # RocksDB itself writes and reads what is tested.
+    "storeformat/store/rocksdb_queues.py": "tests/jobs/rebuild/test_rocksdb_database.py",
+    "udfs/rocksdb_tables.py": "tests/jobs/rebuild/test_rocksdb_database.py",
 }
 """Modules whose tests have another name, and where those are."""
 MODULES = sorted(
