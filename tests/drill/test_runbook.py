@@ -184,6 +184,12 @@ def the_store_was_down_for_a_week(root: Path) -> None:
         os.utime(path, (then, then))
 
 
+def queues_in_rocksdb_are_gone(root: Path) -> None:
+    wipe(root)
+    with (root.parent / "broker.conf").open("a", encoding="utf-8") as conf:
+        conf.write("storeType=defaultRocksDB\n")
+
+
 SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     # heading: the store, what is done to it, whether verify must be run in the end, for the commands do not
     "What is wrong?": ("base-clean-5.3.3", nothing, False),
@@ -203,6 +209,8 @@ SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     "Timer state is lost": ("base-clean-5.3.3", wheel_and_timer_log_are_lost, False),
     "The log ends in a torn record": ("base-clean-5.3.3", an_append_was_cut_short, False),
     "Old segments would expire": ("base-clean-5.3.3", the_store_was_down_for_a_week, False),
+    "Queues in RocksDB": ("base-killed-5.5.0", queues_in_rocksdb_are_gone, False),
+    "Another storeType": ("base-clean-5.5.0", nothing, False),
     "The way back": ("base-killed-5.3.3", queue_ends_in_an_empty_file, False),
 }
 

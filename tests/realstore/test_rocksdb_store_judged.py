@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.broker_model import dispatch, read_segments
+from support.broker_settings import BrokerSettings
 from support.real_store import Opened, RealStore, Store
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
@@ -69,8 +71,9 @@ def test_the_broker_takes_the_database_for_its_own(release: str, case: str, tmp_
             == {}
         ), "its own is as it should be"
     copies = [replaced(store, tmp_path / "ours", after) for store in stores]
-    theirs = real.open([store.root for store in stores], put=True)
-    ours = real.open([root for root, _ in copies], put=True)
+    known = [queues_of(root, told) for root, told in copies]
+    theirs = real.open([store.root for store in stores], put=True, known=known)
+    ours = real.open([root for root, _ in copies], put=True, known=known)
     for store, their, our in zip(stores, theirs, ours, strict=True):
         assert our.store.loaded
         assert our.store.end_offset == their.store.end_offset
@@ -79,13 +82,21 @@ def test_the_broker_takes_the_database_for_its_own(release: str, case: str, tmp_
     for (root, told), our in zip(copies, ours, strict=True):
         assert verify_here(root, told, broker_version=rules_of_release(release)).verdicts.counts == {}
         del our
-    again = real.open([root for root, _ in copies], put=True)
+    again = real.open([root for root, _ in copies], put=True, known=known)
     for first, second in zip(ours, again, strict=True):
         put = {(topic, queue_id): offset for topic, queue_id, offset, _ in served(first)}
         for topic, queue_id, offset, is_served in served(second):
             assert (offset, is_served) == (put[topic, queue_id] + 1, True)
     if after is not FILES:
         check_queries(copies, again)
+
+
+def queues_of(root: Path, told: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The queues of a store, ids by topic, as the model of its broker has them."""
+    found: dict[str, set[int]] = {}
+    for request in dispatch(read_segments(root), BrokerSettings.of("5.5.0", told)).requests:
+        found.setdefault(request.topic, set()).add(request.queue_id)
+    return {topic: sorted(ids) for topic, ids in sorted(found.items())}
 
 
 def check_queries(copies: list[tuple[Path, dict[str, Any]]], opened: list[Opened]) -> None:

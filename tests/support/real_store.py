@@ -203,16 +203,25 @@ class RealStore:
         return [self._store(entry, job["settings"]) for entry, job in recovered]
 
     def open(
-        self, roots: Sequence[Path], settings: Settings | None = None, *, put: bool = False, ask: bool = True
+        self,
+        roots: Sequence[Path],
+        settings: Settings | None = None,
+        *,
+        put: bool = False,
+        ask: bool = True,
+        known: Sequence[Mapping[str, Sequence[int]]] = (),
     ) -> list[Opened]:
         """Returns what a broker with these stores would say; with its default recovery settings, unlike ``recover``.
 
         ``put`` then puts one message more into every queue (light queues apart) and reports the offset it got.
+        ``known`` are the queues of each store, ids by topic: one that keeps them in RocksDB does not list them.
         """
         jobs: list[dict[str, Any]] = [
             {"root": str(root), "settings": {**_described_settings(root), **(settings or {})}, "put": put, "ask": ask}
             for root in roots
         ]
+        for job, queues in zip(jobs, known, strict=False):
+            job["known"] = {topic: list(ids) for topic, ids in queues.items()}
         return [
             Opened(self._store(entry, job["settings"]), entry.get("answers", {}), entry.get("put", []))
             for entry, job in zip(self._run("open", jobs), jobs, strict=True)

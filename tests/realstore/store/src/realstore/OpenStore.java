@@ -62,8 +62,11 @@ final class OpenStore implements AutoCloseable {
     final boolean loaded;
     private long loadedMaxOffset;
 
-    private OpenStore(Path root, MessageStoreConfig config, DefaultMessageStore store) {
+    private final Map<String, Object> known;
+
+    private OpenStore(Path root, MessageStoreConfig config, DefaultMessageStore store, Map<String, Object> known) {
         this.root = root;
+        this.known = known;
         this.config = config;
         this.store = store;
         this.loaded = store.load();
@@ -102,7 +105,8 @@ final class OpenStore implements AutoCloseable {
             field.set(store, clock);
         }
         store.getDispatcherList().addLast(new IndexPace(config.getMaxIndexNum()));
-        return new OpenStore(root, config, store);
+        return new OpenStore(root, config, store,
+            job.containsKey("known") ? job.getJSONObject("known") : Collections.emptyMap());
     }
 
     /** Returns false where this release has no such setting. */
@@ -129,6 +133,12 @@ final class OpenStore implements AutoCloseable {
             DLedgerGroup.becomeMaster(store);
         }
         awaitDispatch();
+        // A store of RocksDB queues knows a queue when it is asked for it.
+        for (Map.Entry<String, Object> topic : known.entrySet()) {
+            for (Object queueId : (List<?>) topic.getValue()) {
+                store.findConsumeQueue(topic.getKey(), ((Number) queueId).intValue());
+            }
+        }
     }
 
     void awaitDispatch() throws Exception {
