@@ -244,12 +244,17 @@ def _checks(facts: Facts) -> list[str]:
     for name, said in sentences(facts.checks).items():
         title, checks = _TITLES[name]
         tables = "".join(
-            _table(f"{check.replace('_', ' ')}, at most {_MOST_ROWS} rows", facts.checks[check][:_MOST_ROWS])
+            _table(_caption(check, len(facts.checks[check])), facts.checks[check][:_MOST_ROWS])
             for check in checks
             if facts.checks[check]
         )
         parts.append(f"<section><h2>{title}</h2><p>{escape(said[0].upper() + said[1:])}.</p>{tables}</section>")
     return parts
+
+
+def _caption(check: str, rows: int) -> str:
+    shown = f": the first {_MOST_ROWS} of {rows:,} rows" if rows > _MOST_ROWS else ""
+    return check.replace("_", " ").capitalize() + shown
 
 
 def _table(caption: str, rows: Sequence[Row]) -> str:

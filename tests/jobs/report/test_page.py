@@ -105,6 +105,11 @@ def test_the_same_facts_make_the_same_page_in_any_process() -> None:
     assert other.stdout.decode() == rendered()
 
 
+def test_a_table_that_goes_on_says_so() -> None:
+    assert page._caption("clock_steps", 50) == "Clock steps"
+    assert page._caption("clock_steps", 1234) == "Clock steps: the first 50 of 1,234 rows"
+
+
 def test_the_page_holds_no_secret_of_the_tables_location() -> None:
     text = page.render(facts(), pictures(), page.About("s3://KEY:SECRET@bucket/messages?token=SECRET", 7))
     assert "SECRET" not in text
