@@ -40,6 +40,8 @@ class RocksDb:
     """Up to where the log is dispatched, as the database of queues says; None where it does not, or was not read."""
     unread: str | None = None
     """Why the database of queues could not be read."""
+    broken: bool = False
+    """Whether that is its own fault, and no broker could open it either."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,10 @@ def _rocksdb(root: str, settings: StartSettings) -> RocksDb:
     try:
         with rocksdb_queues_in(locations.join(root, ROCKSDB_QUEUES if apart else CONSUME_QUEUE)) as queues:
             return replace(found, dispatched=queues.dispatched() or 0)
-    except (DependencyMissing, NotAStore, MissingInput) as error:
-        return replace(found, unread=str(error))
+    except DependencyMissing as error:
+        return replace(found, unread=f"{error}; {error.advice}")
+    except (NotAStore, MissingInput) as error:
+        return replace(found, unread=str(error), broken=True)
 
 
 def _checkpoint(root: str) -> StoreCheckpoint | None:

@@ -33,7 +33,8 @@ def database_not_read(evidence: Evidence) -> Iterator[Reason]:
             f"whether the queues in RocksDB go with the log is not known: {evidence.rocksdb.unread}",
             found="not read",
             expected="a database that can be opened",
-            cure=f"install the extra rocksdb where it is missing; else {_REBUILD}",
+            cure=_REBUILD if evidence.rocksdb.broken else "",
+            unsafe=evidence.rocksdb.broken,
         )
 
 

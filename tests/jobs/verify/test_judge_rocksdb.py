@@ -14,7 +14,9 @@ from support.verifying import verify_here
 from storeformat.queues import rocksdb_pairs
 from storeformat.queues.topic_filter import TopicFilter
 
-rocksdict = pytest.importorskip("rocksdict")
+pytest.importorskip("rocksdict")
+from support.rocksdb_stores import ChangedDatabase, with_database
+
 pytestmark = pytest.mark.golden
 
 (STORE,) = golden.stores("base-clean-5.5.0")
@@ -23,45 +25,12 @@ SETTINGS = {**STORE.settings, "storeType": "defaultRocksDB"}
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store whose queues are a database."""
-    root, work = golden.unpack(STORE, tmp_path_factory.mktemp("healthy")), tmp_path_factory.mktemp("work")
-    built = rebuild_here(root, work, SETTINGS)
-    shutil.rmtree(root / "consumequeue")
-    shutil.move(Path(built.directory) / "consumequeue", root / "consumequeue")
-    return root
+    return with_database(STORE.name, tmp_path_factory.mktemp("healthy"))[0]
 
 
 @pytest.fixture
 def root(healthy: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(healthy, tmp_path / "store"))
-
-
-class Changed:
-    """The database of a store, open for changes."""
-
-    def __init__(self, root: Path) -> None:
-        columns = {name: rocksdict.Options(raw_mode=True) for name in ("default", "offset")}
-        self.handle = rocksdict.Rdict(str(root / "consumequeue"), rocksdict.Options(raw_mode=True), columns)
-        self.units = self.handle.get_column_family("default")
-        self.ends = self.handle.get_column_family("offset")
-
-    def __enter__(self) -> Changed:  # noqa: PYI034  (Self is not in typing before Python 3.11)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for part in (self.units, self.ends):
-            part.flush()
-            part.close()
-        self.handle.close()
-
-    def queue(self, least: int = 5) -> tuple[bytes, int, list[tuple[bytes, bytes]]]:
-        """The first queue with so many units, and its pairs."""
-        found: dict[tuple[bytes, int], list[tuple[bytes, bytes]]] = {}
-        for key, value in self.units.items():
-            queue = rocksdb_pairs.parse_queue(key)
-            assert queue is not None
-            found.setdefault(queue, []).append((key, value))
-        return next((*queue, pairs) for queue, pairs in found.items() if len(pairs) >= least)
 
 
 def test_a_rebuilt_database_is_as_it_should_be(root: Path) -> None:
@@ -84,55 +53,55 @@ def test_files_beside_a_database_are_judged_too(root: Path, tmp_path: Path) -> N
     assert verify_here(root, both).verdicts.counts
 
 
-def lose(database: Changed) -> None:
+def lose(database: ChangedDatabase) -> None:
     _, _, pairs = database.queue()
     database.units.delete(pairs[2][0])
 
 
-def point_elsewhere(database: Changed) -> None:
+def point_elsewhere(database: ChangedDatabase) -> None:
     _, _, pairs = database.queue()
     database.units[pairs[2][0]] = pairs[1][1]
 
 
-def change_time(database: Changed) -> None:
+def change_time(database: ChangedDatabase) -> None:
     _, _, pairs = database.queue()
     database.units[pairs[2][0]] = pairs[2][1][:-1] + b"\1"
 
 
-def add(database: Changed) -> None:
+def add(database: ChangedDatabase) -> None:
     topic, queue_id, pairs = database.queue()
     database.ends[rocksdb_pairs.end_key(topic, queue_id, "max")] = rocksdb_pairs.end_value(0, 1 << 40)
     database.units[rocksdb_pairs.unit_key(topic, queue_id, 1 << 40)] = pairs[0][1]
 
 
-def add_queue(database: Changed) -> None:
+def add_queue(database: ChangedDatabase) -> None:
     _, _, pairs = database.queue()
     database.units[rocksdb_pairs.unit_key(b"Unknown", 0, 0)] = pairs[0][1]
     database.ends[rocksdb_pairs.end_key(b"Unknown", 0, "max")] = rocksdb_pairs.end_value(0, 0)
 
 
-def shorten(database: Changed) -> None:
+def shorten(database: ChangedDatabase) -> None:
     topic, queue_id, pairs = database.queue()
     last, _ = pairs[-2]
     database.ends[rocksdb_pairs.end_key(topic, queue_id, "max")] = pairs[-2][1][:8] + last[-8:]
 
 
-def hide_the_first(database: Changed) -> None:
+def hide_the_first(database: ChangedDatabase) -> None:
     topic, queue_id, pairs = database.queue()
     second, value = pairs[1]
     database.ends[rocksdb_pairs.end_key(topic, queue_id, "min")] = value[:8] + second[-8:]
 
 
-def forget_the_end(database: Changed) -> None:
+def forget_the_end(database: ChangedDatabase) -> None:
     topic, queue_id, _ = database.queue()
     database.ends.delete(rocksdb_pairs.end_key(topic, queue_id, "max"))
 
 
-def be_ahead(database: Changed) -> None:
+def be_ahead(database: ChangedDatabase) -> None:
     database.ends[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(1 << 50)
 
 
-def forget_the_checkpoint(database: Changed) -> None:
+def forget_the_checkpoint(database: ChangedDatabase) -> None:
     database.ends.delete(rocksdb_pairs.checkpoint_key())
 
 
@@ -152,8 +121,10 @@ def forget_the_checkpoint(database: Changed) -> None:
     ],
 )
 @pytest.mark.parametrize("unclean", [False, True])
-def test_faults_are_named(root: Path, spoil: Callable[[Changed], None], counts: dict[str, int], unclean: bool) -> None:
-    with Changed(root) as database:
+def test_faults_are_named(
+    root: Path, spoil: Callable[[ChangedDatabase], None], counts: dict[str, int], unclean: bool
+) -> None:
+    with ChangedDatabase(root) as database:
         spoil(database)
     if unclean:
         (root / "abort").touch()
@@ -167,7 +138,7 @@ def test_faults_are_named(root: Path, spoil: Callable[[Changed], None], counts: 
 
 
 def test_what_was_not_flushed_is_no_difference_after_a_crash(root: Path) -> None:
-    with Changed(root) as database:
+    with ChangedDatabase(root) as database:
         topic, queue_id, pairs = database.queue()
         key, value = pairs[-1]
         database.units.delete(key)
@@ -182,7 +153,7 @@ def test_what_was_not_flushed_is_no_difference_after_a_crash(root: Path) -> None
 
 
 def test_one_topic_is_judged_alone(root: Path) -> None:
-    with Changed(root) as database:
+    with ChangedDatabase(root) as database:
         topic, queue_id, _ = database.queue()
         lose(database)
         other = next(
