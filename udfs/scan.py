@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -126,8 +126,8 @@ class SplitScan:
         return self.report.split.segment.framing.head_size * self.records
 
 
-def scan_split(split: Split, task: ScanTask) -> SplitScan:
-    """Returns the summary of one split and leaves its runs in the staging directory."""
+def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None] | None = None) -> SplitScan:
+    """Returns the summary of one split and leaves its runs in the staging directory; ``also`` gets each block, too."""
     with files.RangeReader(split.segment.path) as reader:
         window = BlockWindow(reader, split.segment)
         start, zero = split.first_record, True
@@ -142,6 +142,8 @@ def scan_split(split: Split, task: ScanTask) -> SplitScan:
         with _Dispatch(task, split) as writer:
             for block in walk:
                 writer.add(block)
+                if also is not None:
+                    also(block)
         report = _report(split, start, walk, window, task)
     return writer.summary(report)
 

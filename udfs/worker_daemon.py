@@ -35,6 +35,9 @@ from types import SimpleNamespace
 EARLY = "ROCKETMQ_STORE_SPARK_EARLY_DAEMON"
 """Name of the environment variable with the path of the socket."""
 
+ROWS = "ROCKETMQ_STORE_SPARK_ROWS"
+"""Name of the environment variable that says, by 1, that tasks will make rows."""
+
 _AT_START = ("GLIBC_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHONHASHSEED", "PYTHONSAFEPATH", "ROCKETMQ_")
 _PATIENCE = 30
 
@@ -58,6 +61,12 @@ def _prepared() -> Callable[[], None]:
     from storeformat.kernels import active  # noqa: PLC0415
     from udfs import build, scan  # noqa: F401, PLC0415  (for the workers)
 
+    if os.environ.get(ROWS) == "1":
+        import pyarrow as pa  # noqa: PLC0415
+
+        from udfs.table import drafts  # noqa: F401, PLC0415
+
+        pa.array([None])  # the first one imports pandas, to see whether its values are from there
     active()
     vars(daemon)["traceback"] = SimpleNamespace(print_exc=print_trace, format_exc=traceback.format_exc)
     gc.freeze()  # what is here now stays: collections in the workers need not touch (and so copy) its pages

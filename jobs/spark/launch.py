@@ -33,6 +33,7 @@ DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.spark.session to show all tha
 ONE_MACHINE = "ROCKETMQ_STORE_SPARK_ONE_MACHINE"
 WORKER_ENVIRONMENT = "ROCKETMQ_STORE_SPARK_WORKER_ENVIRONMENT"  # JSON; there where workers can be started early
 WORKER_DAEMON = "udfs.worker_daemon"
+WORKER_ROWS = "ROCKETMQ_STORE_SPARK_ROWS"  # 1 where workers import what rows need, before they are forked
 SOCKETS = "spark.python.unix.domain.socket"
 LONGEST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
@@ -59,8 +60,11 @@ SETTING_OF_OPTION = {
 # Jobs that run tasks in Python.
 WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
 
+# Jobs whose tasks make rows of the table.
+WITH_ROWS = frozenset({"load", "demo"})
+
 # Jobs whose work is Python's: a JVM that never leaves its fast compiler starts sooner and leaves the cores to them.
-BUSY_JVM = frozenset({"load", "report", "demo"})
+BUSY_JVM = frozenset({"report", "demo"})
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
@@ -197,6 +201,7 @@ def prepare(
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ[DEBUG] = "1" if debug else "0"
+    os.environ[WORKER_ROWS] = "1" if job in WITH_ROWS else "0"
     os.environ.pop(WORKER_ENVIRONMENT, None)
     if job in WITH_WORKERS and settings.get("spark.python.daemon.module") == WORKER_DAEMON:
         os.environ[WORKER_ENVIRONMENT] = json.dumps(worker_environment(settings | chosen))

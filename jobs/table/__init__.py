@@ -1,8 +1,10 @@
 """The table ``messages``, and reading a log without a table.
 
 ==================  ==================================================================================================
-the job             ``load``; ``load_window``: what it reads; ``continuation``: whether the log goes on from the table
-Delta               ``messages_table``; ``commits`` is what a load writes into Delta's log
+the job             ``load``; ``load_window``: what it reads; ``continuation``: whether the log goes on
+                    from the table; ``drafts``: files that tasks wrote while they read
+Delta               ``messages_table``; ``plain_table``: by delta-rs, without a JVM; ``commits`` is what a load writes
+                    into Delta's log; ``restored``: whether a RESTORE took rows away
 without a table     ``datasource`` (batch), ``stream``
 ==================  ==================================================================================================
 """

@@ -23,11 +23,12 @@ from jobs.log.opening import OpenedStore, open_store
 from jobs.log.replicas.restored_log import filled
 from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import LocalRunner, Runner
 from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import shortest_delays, too_early
+from jobs.table.drafts import Drafts
 from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
 from jobs.table.restored import commits_back_from, restored_before
 from storeformat import __version__
@@ -106,10 +107,18 @@ class Load:
         self._reporter = reporter
         self._run_id = uuid.uuid4().hex
         self._reading: LogReading | None = None
+        self._drafts: Drafts | None = None
         self._levels_shown = levels_shown
 
     def run(self) -> dict[str, Any]:
         """Returns the facts of the report."""
+        try:
+            return self._with_attempts()
+        finally:
+            if self._drafts is not None:
+                self._drafts.discard()
+
+    def _with_attempts(self) -> dict[str, Any]:
         for attempt in range(_ATTEMPTS):
             try:
                 return self._attempt()
@@ -133,18 +142,18 @@ class Load:
         if state and known_end is not None and known_end <= state.end and options.repair_from is None:
             return self._facts(None, table, Window(state.end, state.end), state.end)
         window = plan_window(options, self._store.segments, state, self._newest_row(table, state))
-        reading = self._read(window)
-        self._check_continues(table, window, reading)
-        if options.dry_run or (reading.end == window.rows_from and not window.repair and table):
-            return self._facts(None, table, window, reading.end)
-        if table is None:
+        is_new = table is None
+        if table is None and not options.dry_run:  # tasks write into its directory
             table = messages_table.create_table(
                 lambda: self._spark.session, self._path, time_zone=zone, bodies=options.with_bodies
             )
-        else:
-            wanted = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
-            for name in table.add_missing_columns(wanted.names):
-                self._reporter.note(f"the table got the column {name}, which older rows do not have")
+        reading = self._read(table, window, zone)
+        self._check_continues(None if is_new else table, window, reading)
+        if table is None or options.dry_run or (reading.end == window.rows_from and not window.repair and not is_new):
+            return self._facts(None, None if is_new else table, window, reading.end)
+        wanted = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
+        for name in table.add_missing_columns(wanted.names):
+            self._reporter.note(f"the table got the column {name}, which older rows do not have")
         return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
 
     def _newest_row(self, table: messages_table.MessagesTable | None, state: commits.BrokerState | None) -> Row | None:
@@ -200,8 +209,10 @@ class Load:
             path=self._store.root, offset=last["commit_log_offset"] if last else reading.end, advice=advice,
         )  # fmt: skip
 
-    def _read(self, window: Window) -> LogReading:
-        """Returns the proven reading of what is to be loaded; a second attempt needs no second one."""
+    def _read(self, table: messages_table.MessagesTable | None, window: Window, zone: str) -> LogReading:
+        """Returns the proven reading of what is to be loaded, whose tasks leave drafts of its rows; a second attempt
+        needs no second one.
+        """
         if self._reading is None:
             options, begin = self._options, window.scan_from
             size = sum(segment.size for segment in self._store.segments if segment.end > begin)
@@ -212,7 +223,12 @@ class Load:
                 return self._reading
             context = self._spark.context
             split_size = split_size_for(size, context.defaultParallelism)
-            with session.watched(context, self._reporter, "scan", size) as runner:
+            with session.watched(context, self._reporter, "scan", size) as spark_runner:
+                runner: Runner = spark_runner
+                if table is not None and not options.dry_run and not window.repair and table.takes_files():
+                    read = row_reader(self._store, options, None, window.rows_from, zone)
+                    write = transforms.file_writer(context.getConf().get, table.path, read)
+                    runner = self._drafts = Drafts(runner, write)
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
 
@@ -266,8 +282,9 @@ class Load:
         context = self._spark.context
         with session.watched(context, self._reporter, "load", size) as runner:
             if not window.repair and table.takes_files():
+                held, missing = self._drafts.take(read.ranges, read.from_offset) if self._drafts else ([], read.ranges)
                 write = transforms.file_writer(context.getConf().get, table.path, read)
-                written = runner.map("write rows", write, read.ranges)
+                written = held + runner.map("write rows", write, missing)
                 return table.append(written, what, state, self._topics)
             if self._topics:
                 raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
@@ -338,14 +355,16 @@ class Load:
             )
 
 
-def row_reader(store: OpenedStore, options: LoadOptions, reading: LogReading, rows_from: int, zone: str) -> ReadRanges:
-    """Returns what turns the proven ranges of a reading into rows."""
+def row_reader(
+    store: OpenedStore, options: LoadOptions, reading: LogReading | None, rows_from: int, zone: str
+) -> ReadRanges:
+    """Returns what turns the proven ranges of a reading, if there is one, into rows."""
     columns = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
     rules = RowRules(
         store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), zone, options.cluster, options.broker
     )
     return ReadRanges(
-        transforms.proven_ranges(reading.scans, rows_from),
+        transforms.proven_ranges(reading.scans, rows_from) if reading else (),
         rules,
         rows_from,
         options.topics,

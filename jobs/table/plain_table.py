@@ -24,6 +24,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -145,17 +146,44 @@ class PlainTable:
         while len(found) < count and top > 0:
             begin = max(top - reach, 0)
             place = (pc.field("commit_log_offset") >= begin) & (pc.field("commit_log_offset") < top)
-            batches = list(self._rows(_of_broker(cluster, broker) & place, columns))
+            batches = list(self._rows(_of_broker(cluster, broker) & place, columns, begin, top))
             rows = pa.Table.from_batches(batches).sort_by([("commit_log_offset", "descending")]) if batches else None
             found += rows.slice(0, count - len(found)).to_pylist() if rows is not None else []
             top, reach = begin, reach * _WIDER
         return found
 
-    def _rows(self, condition: pc.Expression, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows for which a condition holds: of files that have such, by what the log says of them."""
+    def _rows(
+        self, condition: pc.Expression, columns: Sequence[str], begin: int = 0, end: int = 1 << 63
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the rows at offsets [begin, end) for which a condition holds, of files that may have such.
+
+        delta-rs' own dataset is of no use here: it skips files of whose columns the log knows no extremes.
+        """
         with _trouble(self.path):
-            scanner = self._table.to_pyarrow_dataset().scanner(columns=list(columns), filter=condition)
+            paths = [
+                uri
+                for uri in self._table.file_uris()
+                if (bounds := self._offsets_of_files.get(uri.rpartition("/")[2], (None, None)))
+                and (bounds[0] is None or bounds[0] < end)
+                and (bounds[1] is None or bounds[1] >= begin)
+            ]
+            if not paths:
+                return
+            options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+            rows = pads.dataset(paths, pa.schema(self._table.schema()), pads.ParquetFileFormat(read_options=options))
+            scanner = rows.scanner(columns=list(columns), filter=condition)
             yield from (batch for batch in scanner.to_batches() if batch.num_rows)
+
+    @cached_property
+    def _offsets_of_files(self) -> dict[str, tuple[int | None, int | None]]:
+        """The smallest and largest offset in each file, None where Delta's log does not say, by the file's name."""
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        names = ("min.commit_log_offset", "max.commit_log_offset")
+        bounds = [
+            actions[name].to_pylist() if name in actions.column_names else [None] * len(actions) for name in names
+        ]
+        files_named = [str(path).rpartition("/")[2] for path in actions["path"].to_pylist()]
+        return dict(zip(files_named, zip(*bounds, strict=True), strict=True))
 
     def append(
         self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str]

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.decode import RecordBlock
 from storeformat.storage import files, locations
+from udfs.table.ordered_rows import OrderedRows
 from udfs.table.proven_ranges import ProvenRange, ReadRanges
 
 PARTITION = "store_date"
@@ -76,20 +79,54 @@ class WriteFiles:
             yield from self._write(wanted)
 
     def _write(self, wanted: ProvenRange) -> list[WrittenFile]:
-        done: list[WrittenFile] = []
-        number = wanted.split.number
         with ExitStack() as streams:
-            parts: dict[int | None, _Part] = {}
+            files_of_range = self.files_of(wanted.split.number, streams)
             for chunk in self.read.chunks(wanted):
-                for day, rows in by_date(chunk):
-                    if day not in parts:
-                        if len(parts) == _MOST_OPEN:
-                            done += [part.finish(self.statistics) for part in parts.values()]
-                            parts = {}
-                        parts[day] = _Part(streams, self.table, day, number, rows.schema, self.codec)
-                    parts[day].write(rows)
-            done += [part.finish(self.statistics) for part in parts.values()]
-        return done
+                files_of_range.write(chunk)
+            return files_of_range.finish()
+
+    def files_of(self, number: int, streams: ExitStack) -> RangeFiles:
+        """Returns the files of a range with this number, none yet. If ``streams`` fails, it removes them."""
+        return RangeFiles(self, number, streams)
+
+
+class RangeFiles:
+    """The files of one range, one a date: records or rows go in, and at the end come the files."""
+
+    def __init__(self, rules: WriteFiles, number: int, streams: ExitStack) -> None:
+        self._rules = rules
+        self._number = number
+        self._streams = streams
+        self._rows = OrderedRows(rules.read.rules)
+        self._done: list[WrittenFile] = []
+        self._parts: dict[int | None, _Part] = {}
+
+    def add(self, block: RecordBlock) -> None:
+        """Takes the records of a block, of which those become rows that are wanted."""
+        self._rows.add(self._rules.read.selected(block))
+        if self._rows.is_full:
+            self.write(self._rows.chunk())
+
+    def write(self, chunk: pa.Table) -> None:
+        """Takes rows in order: a row group of each date."""
+        for day, rows in by_date(chunk):
+            if day not in self._parts:
+                if len(self._parts) == _MOST_OPEN:
+                    self._close()
+                rules = self._rules
+                self._parts[day] = _Part(self._streams, rules.table, day, self._number, rows.schema, rules.codec)
+            self._parts[day].write(rows)
+
+    def finish(self) -> list[WrittenFile]:
+        """Returns the finished files."""
+        if self._rows.rows:
+            self.write(self._rows.chunk())
+        self._close()
+        return self._done
+
+    def _close(self) -> None:
+        self._done += [part.finish(self._rules.statistics) for part in self._parts.values()]
+        self._parts = {}
 
 
 class _Part:
@@ -142,16 +179,17 @@ class _Part:
 
 
 def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:
-    """Yields the rows of each ``store_date`` (days since 1970, None without), less that column, in their order."""
+    """Yields the rows of each ``store_date`` (days since 1970, None without), less that column. A chunk has them in the
+    order of their dates.
+    """
     dates = chunk.column(PARTITION).combine_chunks()
     rows = chunk.drop_columns([PARTITION])
     absent = np.asarray(dates.is_null())
     days = np.asarray(dates.cast(pa.int32()).fill_null(0))
-    for day in np.unique(days[~absent]).tolist():
-        here = (days == day) & ~absent
-        yield day, rows if here.all() else rows.filter(pa.array(here))
-    if absent.any():
-        yield None, rows if absent.all() else rows.filter(pa.array(absent))
+    changes = np.flatnonzero((days[1:] != days[:-1]) | (absent[1:] != absent[:-1])) + 1
+    edges = [0, *changes.tolist(), len(days)]
+    for begin, end in pairwise(edges):
+        yield None if absent[begin] else int(days[begin]), rows.slice(begin, end - begin)
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

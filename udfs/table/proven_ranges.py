@@ -15,9 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from storeformat.arrays import Int32s, Int64s, stable_order
 from storeformat.errors import WriteFailed
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow
 from storeformat.log.chain import ChainReport
@@ -26,10 +24,9 @@ from storeformat.log.segments import Split
 from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
-from udfs.table.rows import RowRules, record_batch
+from udfs.table.ordered_rows import OrderedRows
+from udfs.table.rows import RowRules
 
-_CHUNK_ROWS = 1 << 18
-_CHUNK_BYTES = 128 << 20
 _BATCH_ROWS = 10_000
 
 
@@ -86,44 +83,19 @@ class ReadRanges:
             yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
     def chunks(self, wanted: ProvenRange) -> Iterator[pa.Table]:
-        """Yields the rows of one range: tables of one chunk a column, each sorted in itself."""
-        chunk: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in self._batches(wanted):
-            chunk.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-                yield sorted_chunk(chunk)
-                chunk, rows, size = [], 0, 0
-        if rows:
-            yield sorted_chunk(chunk)
-
-    def _batches(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one range: tables of one chunk a column, each in order."""
         rules = DecodeRules(split_parser=self.rules.split_parser, properties=self.rules.properties)
+        rows = OrderedRows(self.rules)
         for block in proven_blocks(wanted, rules, self.block_size):
-            keep = ~block.foreign & (block.offsets >= self.from_offset)
-            if self.topics:
-                keep &= selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)
-            yield record_batch(block if keep.all() else block.take(np.flatnonzero(keep)), self.rules)
+            rows.add(self.selected(block))
+            if rows.is_full:
+                yield rows.chunk()
+        if rows.rows:
+            yield rows.chunk()
 
-
-def sorted_chunk(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Returns the rows of some batches by topic and queue, otherwise in their order: in the log that is the queue's."""
-    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    if {"topic", "queue_id"} <= set(table.column_names) and table.num_rows:
-        order = _by_queue(table["topic"].combine_chunks(), np.asarray(table["queue_id"]))
-        if order is not None:
-            table = table.take(pa.array(order))
-    return table
-
-
-def _by_queue(topics: pa.Array, queue_ids: Int32s) -> Int64s | None:
-    """Returns the stable order by topic and queue, None where it is the order they have."""
-    encoded = topics.dictionary_encode()
-    ranks = np.empty(len(encoded.dictionary), np.int64)
-    ranks[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(len(ranks))
-    width = int(queue_ids.max()) + 1
-    groups = ranks[np.asarray(encoded.indices)] * width + queue_ids
-    if (groups[1:] >= groups[:-1]).all():
-        return None
-    return stable_order(groups, len(ranks) * width)
+    def selected(self, block: RecordBlock) -> RecordBlock:
+        """Returns the records of a block that become rows."""
+        keep = ~block.foreign & (block.offsets >= self.from_offset)
+        if self.topics:
+            keep &= selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)
+        return block if keep.all() else block.take(np.flatnonzero(keep))

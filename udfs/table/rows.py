@@ -53,14 +53,15 @@ _FEW_NAMES = 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _CODED = pa.dictionary(pa.int32(), pa.string())
 ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host")
+_ENCODED_TYPES = {**dict.fromkeys(ENCODED, _CODED), "properties": pa.map_(_CODED, pa.string())}
 
 
 @dataclass(frozen=True)
 class RowRules:
     """Which columns to make, and by whose rules. ``cluster`` and ``broker`` are the same in every row.
 
-    ``encoded`` gives the columns ``ENCODED``, whose values repeat, as dictionary arrays: codes are sorted and written
-    several times as fast as texts. Spark takes texts alone.
+    ``encoded`` gives the columns ``ENCODED``, whose values repeat, and the names of properties as dictionary arrays:
+    codes are written several times as fast as texts. Spark takes texts alone.
     """
 
     dispatch_rules: DispatchRules
@@ -83,7 +84,7 @@ class RowRules:
         if not self.encoded:
             return schema
         return pa.schema([
-            field.with_type(_CODED) if field.name in ENCODED else field
+            field.with_type(_ENCODED_TYPES.get(field.name, field.type))
             for field in schema
         ])  # fmt: skip
 
@@ -187,7 +188,7 @@ def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
     )
     if not len(rows):
         return pa.MapArray.from_arrays(
-            _list_offsets(rows, len(block)), pa.array([], pa.string()), _texts(block, values)
+            _list_offsets(rows, len(block)), _pick([], np.zeros(0, np.int32), rules), _texts(block, values)
         )
     codes, distinct = active().dictionary(block.buffer, names)
     texts = [javacompat.decode_java_utf8(name) for name in distinct]
@@ -196,7 +197,7 @@ def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
     if _repeats(rows, codes, len(texts)):
         keep = _last_of_each(rows * len(texts) + codes)
         rows, codes, values = rows[keep], codes[keep], Spans(values.starts[keep], values.lengths[keep])
-    keys = pa.array(texts, pa.string()).take(pa.array(codes))
+    keys = _pick(texts, codes, rules)
     return pa.MapArray.from_arrays(_list_offsets(rows, len(block)), keys, _texts(block, values))
 
 
@@ -228,13 +229,13 @@ def _timestamps(milliseconds: Int64s) -> pa.Array:
     return pa.array(micros, pa.int64(), mask=outside if outside.any() else None).cast(schemas.TIMESTAMP)
 
 
-def _store_dates(block: RecordBlock, rules: RowRules) -> pa.Array:
-    milliseconds = block.heads.store_timestamp
+def store_dates(milliseconds: Int64s, time_zone: str) -> pa.Array:
+    """Returns the dates on which times lie in a time zone, NULL outside of years 1 to 9999."""
     days = _timestamps(milliseconds).cast(pa.date32())
-    if rules.time_zone == "UTC":
+    if time_zone == "UTC":
         return days
     inside = np.clip(milliseconds, FIRST_MILLISECOND, LAST_MILLISECOND - 1)
-    local = (inside + _utc_offsets(inside, rules.time_zone)) // DAY
+    local = (inside + _utc_offsets(inside, time_zone)) // DAY
     return pa.array(local.astype(np.int32), mask=np.asarray(days.is_null())).cast(pa.date32())
 
 
@@ -291,7 +292,7 @@ def _bodies(block: RecordBlock, rules: RowRules) -> pa.Array:
 _MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {
     "cluster": lambda block, rules: _constant(rules.cluster, len(block), rules),
     "broker": lambda block, rules: _constant(rules.broker, len(block), rules),
-    "store_date": _store_dates,
+    "store_date": lambda block, rules: store_dates(block.heads.store_timestamp, rules.time_zone),
     "commit_log_offset": _head("physical_offset", pa.int64()),
     "size": _head("total_size", pa.int32()),
     "topic": _topics,

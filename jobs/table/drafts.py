@@ -1,0 +1,72 @@
+"""Files of rows that tasks wrote while they proved the log: which of them hold, and which are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from jobs.spark.runner import Runner
+from storeformat.errors import StoreFormatError
+from storeformat.storage import files, locations
+from udfs.scan import ScanTask
+from udfs.table.drafts import DraftTask
+from udfs.table.parquet_files import WriteFiles, WrittenFile
+from udfs.table.proven_ranges import ProvenRange
+
+Item = TypeVar("Item")
+Row = TypeVar("Row")
+
+
+class Drafts:
+    """The drafts of one load, and a runner whose scans leave them."""
+
+    def __init__(self, runner: Runner, write: WriteFiles) -> None:
+        self._runner = runner
+        self._write = write
+        self._files: dict[tuple[int, ...], tuple[WrittenFile, ...]] = {}
+
+    def map(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
+        """Returns the rows that ``task`` yields for ``items``; a scan of splits writes their rows besides."""
+        if not isinstance(task, ScanTask):
+            return self._runner.map(what, task, items)
+        splits: Any = items
+        drafted = self._runner.map(what, DraftTask(task, self._write), splits)
+        scans: list[Any] = [one.scan for one in drafted]
+        for one in drafted:
+            place = _place(ProvenRange.of(one.scan.report, one.scan.records))
+            self._remove(self._files.pop(place, ()))
+            self._files[place] = one.files
+        return scans
+
+    def take(
+        self, ranges: Sequence[ProvenRange], from_offset: int
+    ) -> tuple[list[WrittenFile], tuple[ProvenRange, ...]]:
+        """Returns the files of proven ranges, which are no drafts any more, and the ranges that have none: a judgement
+        changed them, or their rows were to begin elsewhere. All other drafts are removed.
+        """
+        held: list[WrittenFile] = []
+        missing = []
+        for proven in ranges:
+            found = self._files.pop(_place(proven), None) if from_offset == self._write.read.from_offset else None
+            if found is None:
+                missing.append(proven)
+            else:
+                held += found
+        self.discard()
+        return held, tuple(missing)
+
+    def discard(self) -> None:
+        """Removes what nobody took. Nothing of it is in a version of the table."""
+        for found in self._files.values():
+            self._remove(found)
+        self._files = {}
+
+    def _remove(self, found: Iterable[WrittenFile]) -> None:
+        for file in found:
+            with suppress(StoreFormatError):  # what stays is harmless, and why the load ended says more
+                files.remove_object(locations.join(self._write.table, file.path))
+
+
+def _place(proven: ProvenRange) -> tuple[int, ...]:
+    return proven.split.segment.base, proven.split.start, proven.split.stop, proven.records

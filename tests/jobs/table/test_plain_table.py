@@ -1,0 +1,142 @@
+"""What delta-rs is let to read and to commit to, and what it says of a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.table import plain_table
+from jobs.table.commits import BrokerRows, BrokerState, Overtaken
+from jobs.table.messages_table import IDENTITY
+from jobs.table.plain_table import NotPlain, PlainTable, open_plain
+from storeformat.errors import WriteFailed
+from udfs.table import schemas
+from udfs.table.parquet_files import WrittenFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    found = str(tmp_path / "messages")
+    plain_table.create(found, schemas.MESSAGES, {"rocketmq.timeZone": "UTC"})
+    return found
+
+
+def rows_to(end: int, epoch: int = 0, broker: str = "b") -> BrokerRows:
+    return BrokerRows("c", broker, 0, None, end, epoch, {"to": end})
+
+
+def written(path: str, *offsets: int, broker: str = "b") -> WrittenFile:
+    """A file with rows of these offsets, 10 bytes each."""
+    name = f"store_date=2023-11-14/{broker}-{offsets[0]}.parquet"
+    schema = pa.schema([field for field in schemas.MESSAGES if field.name != "store_date"])
+    given = {"cluster": "c", "broker": broker, "size": 10, "topic": "T", "queue_id": 0, "magic_code": 1}
+    rows = pa.Table.from_pylist([{**given, "commit_log_offset": offset} for offset in offsets], schema)
+    Path(path, name).parent.mkdir(exist_ok=True)
+    pq.write_table(rows, Path(path, name))
+    bounds = {"numRecords": len(offsets), "minValues": {"commit_log_offset": min(offsets)},
+              "maxValues": {"commit_log_offset": max(offsets)}, "nullCount": {"commit_log_offset": 0}}  # fmt: skip
+    return WrittenFile(name, "2023-11-14", len(offsets), Path(path, name).stat().st_size, json.dumps(bounds))
+
+
+def load(path: str, *offsets: int, seen: BrokerState | None = None, broker: str = "b", **more: Any) -> int:
+    what = rows_to(offsets[-1] + 10, broker=broker, **more)
+    return PlainTable(path).append([written(path, *offsets, broker=broker)], what, seen, ()).version
+
+
+def test_what_was_loaded_is_known(path: str) -> None:
+    assert PlainTable(path).state("c", "b") is None
+    assert load(path, 0, 10, 20) == 1
+    assert load(path, 30, 40, seen=BrokerState(30, 0)) == 2
+    load(path, 5, broker="other")
+    table = PlainTable(path)
+    assert (table.state("c", "b"), table.state("c", "x")) == (BrokerState(50, 0), None)
+    information = DeltaTable(path).history(1)[0]
+    assert json.loads(information["userMetadata"]) == {"to": 15}
+
+
+def test_a_checkpoint_keeps_what_was_loaded(path: str) -> None:
+    load(path, 0)
+    load(path, 10, broker="other")
+    DeltaTable(path).create_checkpoint()
+    for version in range(2):
+        Path(path, "_delta_log", f"{version:020d}.json").unlink()
+    load(path, 20, seen=BrokerState(20, 0), broker="other")
+    table = PlainTable(path)
+    assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(30, 0))
+
+
+def test_a_log_that_lacks_versions_is_deltas_own_affair(path: str) -> None:
+    load(path, 0)
+    load(path, 10, seen=BrokerState(10, 0))
+    DeltaTable(path).create_checkpoint()
+    load(path, 20, seen=BrokerState(20, 0))
+    Path(path, "_delta_log", "_last_checkpoint").unlink()
+    Path(path, "_delta_log", f"{0:020d}.json").unlink()
+    assert open_plain(path) is None
+
+
+def test_only_one_of_two_commits_passes(path: str) -> None:
+    one, other, third = PlainTable(path), PlainTable(path), PlainTable(path)
+    one.append([written(path, 0)], rows_to(10), None, ())
+    with pytest.raises(Overtaken, match="c/b was loaded meanwhile"):
+        other.append([written(path, 0)], rows_to(10), None, ())
+    assert third.append([written(path, 0, broker="z")], rows_to(10, broker="z"), None, ()).version == 2
+    late = PlainTable(path)
+    PlainTable(path).append([], rows_to(0, epoch=1), None, ())  # what a repair records
+    with pytest.raises(Overtaken):
+        late.append([written(path, 10)], rows_to(20), BrokerState(10, 0), ())
+
+
+def test_a_table_whose_properties_changed_takes_no_files(path: str) -> None:
+    table = PlainTable(path)
+    DeltaTable(path).alter.add_constraint({"positive": "size > 0"})
+    with pytest.raises(Overtaken, match="properties"):
+        table.append([written(path, 0)], rows_to(10), None, ())
+
+
+def test_the_last_rows(path: str) -> None:
+    load(path, *range(0, 1000, 10))
+    load(path, 400, 990, broker="other")
+    far = 40 << 30
+    load(path, far, seen=BrokerState(1000, 0))
+    table = PlainTable(path)
+    found = table.last_rows("c", "b", far, 3, IDENTITY)
+    assert [row["commit_log_offset"] for row in found] == [990, 980, 970]
+    assert tuple(found[0]) == IDENTITY
+    assert len(table.last_rows("c", "b", far + 1, 1000, IDENTITY)) == 101
+    assert table.last_rows("c", "b", 0, 1, IDENTITY) == []
+
+
+def test_a_copy_has_rows_and_no_transactions(path: str, tmp_path: Path) -> None:
+    load(path, 0, 10, 70)
+    copy = str(tmp_path / "copy")
+    write_deltalake(copy, DeltaTable(path).to_pyarrow_table(), partition_by=["store_date"])
+    assert PlainTable(copy).state("c", "b") == BrokerState(80, 0, recorded=False)
+    assert PlainTable(copy).state("c", "x") is None
+
+
+@pytest.mark.parametrize(
+    ("readers", "writers", "features"),
+    [(2, 5, None), (3, 7, ["deletionVectors"]), (1, 7, ["clustering"]), (1, 7, ["rowTracking", "appendOnly"])],
+)
+def test_features_that_are_not_known(path: str, readers: int, writers: int, features: list[str] | None) -> None:
+    protocol: dict[str, Any] = {"minReaderVersion": readers, "minWriterVersion": writers}
+    if features:
+        protocol |= {"writerFeatures": features} | ({"readerFeatures": features} if readers == 3 else {})
+    Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps({"protocol": protocol}), encoding="utf-8")
+    with pytest.raises(NotPlain):
+        PlainTable(path)
+
+
+def test_no_table(tmp_path: Path) -> None:
+    assert open_plain(str(tmp_path)) is None
+    assert open_plain("s3://bucket/messages") is None
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteFailed, match=r"Not a directory|NotADirectory"):
+        plain_table.create(str(tmp_path / "file" / "table"), schemas.MESSAGES, {})

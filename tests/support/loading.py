@@ -1,0 +1,87 @@
+"""``load`` whose tasks run in this process, without a JVM: as a function, and as a program that dies where it is told.
+
+python tests/support/loading.py STEP STORE TABLE
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]
+
+from jobs.contract.options import LoadOptions  # noqa: E402
+from jobs.contract.report import Report  # noqa: E402
+from jobs.contract.reporter import Reporter  # noqa: E402
+from jobs.spark import session  # noqa: E402
+from jobs.spark.runner import LocalRunner  # noqa: E402
+from jobs.table import load  # noqa: E402
+from jobs.table.drafts import Drafts  # noqa: E402
+from jobs.table.plain_table import PlainTable  # noqa: E402
+from udfs.table.drafts import DraftTask  # noqa: E402
+
+STEPS = ("drafting", "drafted", "judged", "committed")
+"""Where a load dies: with the first split drafted, with all of them, before its commit, and right after it."""
+
+
+@contextmanager
+def without_spark() -> Iterator[None]:
+    """Within it tasks run here, one after the other."""
+    settings = SimpleNamespace(get=lambda name, default=None: default)
+
+    @contextmanager
+    def here(*unused: Any) -> Iterator[LocalRunner]:
+        yield LocalRunner()
+
+    with pytest.MonkeyPatch.context() as patch:
+        context = SimpleNamespace(defaultParallelism=2, getConf=lambda: settings)
+        patch.setattr(session.SparkOnDemand, "context", context)
+        patch.setattr(session, "watched", here)
+        yield
+
+
+def load_here(store: Path, table: Path, **more: Any) -> Report:
+    """Returns the report of a load that runs in this process alone."""
+    options = LoadOptions(**{"store": str(store), "table": str(table), "cluster": "c", "broker": "b", **more})
+    with without_spark():
+        return load.run(options, Reporter(quiet=True))
+
+
+def die(*unused: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _after(found: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*given: Any, **named: Any) -> Any:
+        done = found(*given, **named)
+        if hasattr(done, "__next__"):
+            next(done)
+        die()
+
+    return run
+
+
+def main(step: str, store: str, table: str) -> None:
+    if step == "drafting":
+        DraftTask.__call__ = _after(DraftTask.__call__)  # type: ignore[method-assign]
+    elif step == "drafted":
+        Drafts.map = _after(Drafts.map)  # type: ignore[method-assign]
+    elif step == "judged":
+        PlainTable.append = die  # type: ignore[assignment,method-assign]
+    elif step == "committed":
+        PlainTable.append = _after(PlainTable.append)  # type: ignore[method-assign]
+    report = load_here(Path(store), Path(table), split_size=100_000)
+    sys.stdout.write(f"{report['rows']} {report['skipped']}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,162 @@
+"""Records of many blocks -> rows in the order of their queues.
+
+What rows are made of is kept, packed, while blocks come and go; then the records are put in order, by references, and
+columns are made once, of records that lie in this order already:
+
+==================  ==================================================================================================
+of every record     its fixed fields; where the values of properties lie; codes of its topic
+packed bytes        BORNHOST to STOREHOST, then the properties: what columns are made of besides
+bodies              where they are asked for, as an Arrow array
+order               store_date (none at the end), topic, queue, and in a queue that of the log
+==================  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from storeformat import message as m
+from storeformat.arrays import Bytes, Int32s, Int64s, stable_order
+from storeformat.kernels import PADDING, Heads, Spans, active
+from storeformat.record.decode import RecordBlock
+from udfs.table.rows import RowRules, record_batch, store_dates
+
+_CHUNK_ROWS = 1 << 18
+_CHUNK_BYTES = 128 << 20
+_ROW_BYTES = 120
+"""Of fixed fields."""
+_NO_DATE = np.iinfo(np.int64).max
+
+
+@dataclass
+class OrderedRows:
+    """Collects records, and gives them back as rows in order: a chunk whenever there is enough for one."""
+
+    rules: RowRules
+    rows: int = 0
+    size: int = 0
+    _blocks: list[_Packed] = field(default_factory=list)
+    _topics: dict[bytes, int] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a chunk should be made."""
+        return self.rows >= _CHUNK_ROWS or self.size >= _CHUNK_BYTES
+
+    def add(self, block: RecordBlock) -> None:
+        """Takes a block's own records; its buffer may be used again afterwards."""
+        if block.foreign.any():
+            block = block.take(np.flatnonzero(~block.foreign))
+        if not len(block):
+            return
+        known = [self._topics.setdefault(topic, len(self._topics)) for topic in block.topics]
+        packed = _pack(block, np.array(known, np.int32)[block.topic_codes], self.rules)
+        self._blocks.append(packed)
+        self.rows += len(block)
+        self.size += len(block) * _ROW_BYTES + packed.pieces.nbytes + (packed.bodies.nbytes if packed.bodies else 0)
+
+    def chunk(self) -> pa.Table:
+        """Returns the rows of all records since the last chunk, in order."""
+        blocks, topics = self._blocks, list(self._topics)
+        self._blocks, self._topics, self.rows, self.size = [], {}, 0, 0
+        heads = Heads._make(np.concatenate(column) for column in zip(*(block.heads for block in blocks), strict=True))
+        codes = np.concatenate([block.topic_codes for block in blocks])
+        order = self._order(heads, codes, topics)
+        lengths = np.concatenate([block.hosts_length for block in blocks])
+        values = {
+            name: Spans(*map(np.concatenate, zip(*(block.values[name] for block in blocks), strict=True)))
+            for name in blocks[0].values
+        }
+        pieces = pa.concat_arrays([block.pieces for block in blocks] + [pa.array([bytes(PADDING)], pa.binary())])
+        bodies = pa.concat_arrays([block.bodies for block in blocks]) if blocks[0].bodies is not None else None
+        del blocks
+        if order is not None:
+            heads = Heads._make(column[order] for column in heads)
+            codes, lengths = codes[order], lengths[order]
+            values = {name: Spans(spans.starts[order], spans.lengths[order]) for name, spans in values.items()}
+            pieces = pieces.take(pa.array(np.append(order, len(pieces) - 1)))
+            bodies = None if bodies is None else bodies.take(pa.array(order))
+        block = _block(pieces, heads, codes, topics, lengths, values)
+        rules = replace(self.rules, columns=tuple(name for name in self.rules.columns if name != "body"))
+        rows = pa.Table.from_batches([record_batch(block, rules)])
+        if bodies is not None:
+            rows = rows.add_column(self.rules.columns.index("body"), self.rules.schema.field("body"), bodies)
+        return rows
+
+    def _order(self, heads: Heads, codes: Int32s, topics: list[bytes]) -> Int64s | None:
+        """Returns the stable order by date, topic and queue, None where it is the order they have."""
+        groups, count = np.zeros(len(codes), np.int64), 1
+        if {"topic", "queue_id"} <= set(self.rules.columns):
+            ranks = np.empty(len(topics), np.int64)
+            ranks[sorted(range(len(topics)), key=topics.__getitem__)] = np.arange(len(topics))
+            width = int(heads.queue_id.max()) + 1
+            groups, count = ranks[codes] * width + heads.queue_id, len(topics) * width
+        if "store_date" in self.rules.columns:
+            dates = store_dates(heads.store_timestamp, self.rules.time_zone)
+            days = np.asarray(dates.cast(pa.int32()).cast(pa.int64()).fill_null(_NO_DATE))
+            if (days != days[0]).any():
+                distinct, places = np.unique(days, return_inverse=True)
+                groups, count = places * count + groups, len(distinct) * count
+        if (groups[1:] >= groups[:-1]).all():
+            return None
+        return stable_order(groups, count)
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """What is kept of one block. ``values`` are relative to the properties of their row."""
+
+    heads: Heads
+    topic_codes: Int32s
+    hosts_length: Int64s
+    pieces: pa.BinaryArray
+    values: dict[bytes, Spans]
+    bodies: pa.BinaryArray | None
+
+
+def _pack(block: RecordBlock, topic_codes: Int32s, rules: RowRules) -> _Packed:
+    heads, kernels = block.heads, active()
+    hosts = block.positions + m.BORN_HOST_POSITION
+    flags = heads.sys_flag
+    hosts_length = (
+        8
+        + np.where((flags & m.BORN_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
+        + np.where((flags & m.STORE_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
+    )
+    starts = np.stack([hosts, heads.properties_start], axis=1).ravel()
+    lengths = np.stack([hosts_length, heads.properties_length], axis=1).ravel().astype(np.int32)
+    # Two spans a record lie one after the other once they are gathered: together they are its piece.
+    _, offsets, data = kernels.gather_spans(block.buffer, Spans(starts, lengths)).buffers()
+    ends = np.frombuffer(offsets, np.int32, len(starts) + 1)[::2].copy()
+    pieces = pa.BinaryArray.from_buffers(pa.binary(), len(block), [None, pa.py_buffer(ends), data])
+    bodies = None
+    if "body" in rules.columns:
+        bodies = kernels.gather_spans(block.buffer, Spans(heads.body_start, heads.body_length))
+    values = {
+        name: Spans(spans.starts - heads.properties_start, spans.lengths)
+        for name, spans in block.properties.items()
+        if name in rules.properties
+    }
+    return _Packed(heads, topic_codes, hosts_length, pieces, values, bodies)
+
+
+def _block(
+    pieces: pa.BinaryArray,
+    heads: Heads,
+    topic_codes: Int32s,
+    topics: list[bytes],
+    hosts_length: npt.NDArray[np.int64],
+    values: dict[bytes, Spans],
+) -> RecordBlock:
+    """Returns records whose bytes are the pieces, the last of which is padding."""
+    _, offsets, data = pieces.buffers()
+    begins = np.frombuffer(offsets, np.int32, len(heads.total_size) + 1, pieces.offset * 4)[:-1].astype(np.int64)
+    properties = begins + hosts_length
+    buffer: Bytes = np.frombuffer(data, np.uint8)
+    heads = heads._replace(properties_start=properties)
+    spans = {name: Spans(found.starts + properties, found.lengths) for name, found in values.items()}
+    return RecordBlock(buffer, 0, begins - m.BORN_HOST_POSITION, heads, topic_codes, topics, spans)
