@@ -40,8 +40,8 @@ def assert_nothing_failed(tally: Tally) -> None:
     assert tally.counts["misled"] * 1_000_000 < tally.counts["alive"]
 
 
-def test_a_hundred_thousand_damages() -> None:
-    count = 10_000 if FAST else 1_000
+def test_thirty_thousand_damages() -> None:
+    count = 3_000 if FAST else 500
     tally = run_in_processes([Trials(100 + number, count, (CHECKED, PLAIN)[number % 2]) for number in range(10)])
     assert tally.trials >= 10 * count
     assert_nothing_failed(tally)
@@ -50,7 +50,7 @@ def test_a_hundred_thousand_damages() -> None:
 
 def test_no_survivor_moves_where_one_field_is_damaged() -> None:
     """Queue id, topic, queue offset, flags, times, prepared offset or properties; nothing checks them."""
-    count = 1_000 if FAST else 200
+    count = 500 if FAST else 100
     tally = run_in_processes([Trials(300 + number, count, PLAIN, one_field=True) for number in range(10)])
     assert tally.trials == 10 * count
     assert tally.counts["shifted"] == 0, tally.examples
