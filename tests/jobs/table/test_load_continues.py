@@ -1,0 +1,161 @@
+"""``load`` of a log that may not be the continuation of what was loaded."""
+
+from __future__ import annotations
+
+import pytest
+from support.store_builder import LogBuilder
+from support.table_bench import SEGMENT, Bench
+
+from jobs.contract.options import LoadOptions
+from jobs.contract.reporter import Reporter
+from jobs.table import load
+from storeformat.errors import Refused, UsageError
+
+pytestmark = pytest.mark.spark
+
+
+def test_retention_took_what_was_never_loaded(bench: Bench) -> None:
+    bench.messages(500)
+    bench.load()
+    loaded = bench.expected
+    while len(bench.log.segments) < 4:
+        bench.messages(100)
+    end = bench.load(dry_run=True)["from_offset"]
+    bench.log.remove_head(2)
+    with pytest.raises(Refused, match="never loaded") as refused:
+        bench.load("later")
+    assert "--allow-gap" in (refused.value.advice or "")
+    report = bench.load("later", allow_gap=True)
+    begin = min(bench.log.segments)
+    assert report["gap"] == {"begin": end, "end": begin}
+    assert bench.metadata()["gap"] == [end, begin]
+    assert bench.rows() == loaded + bench.expected
+    assert bench.load("later")["skipped"]
+
+
+def test_retention_took_only_what_was_loaded(bench: Bench) -> None:
+    while len(bench.log.segments) < 3:
+        bench.messages(100)
+    bench.load()
+    loaded = bench.expected
+    bench.messages(30)
+    bench.log.remove_head(1)
+    bench.load("later")
+    assert bench.rows() == sorted(set(loaded) | set(bench.expected))
+
+
+def test_a_log_that_was_truncated_and_rewritten(bench: Bench) -> None:
+    """What was truncated away still lies behind the new end, the newest loaded record whole and at its place."""
+    bench.messages(200)
+    bench.load()
+    newest = bench.log.records[-1]
+    cut = bench.log.records[150].offset
+    bench.log.truncate(cut)
+    bench.messages(20, flag=7)
+    bench.log.settle()
+    assert newest in bench.log.stale_records
+    with pytest.raises(Refused, match="truncated") as refused:
+        bench.load()
+    assert f"--repair-from {cut}" in (refused.value.advice or "")
+    report = bench.load(repair_from=cut)
+    assert (report["from_offset"], report["rows"]) == (cut, len(bench.log.records) - 150)
+    assert bench.rows() == bench.expected
+    assert bench.metadata()["repair"] is True
+    bench.messages(100)
+    bench.load()
+    assert bench.rows() == bench.expected
+
+
+def test_a_shorter_log(bench: Bench) -> None:
+    bench.messages(150)
+    bench.log.write(bench.work / "shorter")
+    shorter, end = bench.expected, bench.log.end_offset
+    bench.messages(500)
+    bench.load()
+    options = {"store": str(bench.work / "shorter"), "cluster": "c", "broker": "b", "table": bench.table}
+    with pytest.raises(Refused, match="truncated") as refused:
+        load.run(LoadOptions(**options), Reporter(quiet=True))
+    assert f"--repair-from {end}" in (refused.value.advice or "")
+    load.run(LoadOptions(**options, repair_from=bench.log.records[149].offset - 5), Reporter(quiet=True))
+    assert bench.rows() == shorter
+    assert load.run(LoadOptions(**options), Reporter(quiet=True))["skipped"]
+    load.run(LoadOptions(**options, repair_from=0), Reporter(quiet=True))
+    assert bench.rows() == shorter
+
+
+def test_repair_leaves_other_brokers_alone(bench: Bench) -> None:
+    bench.messages(50)
+    bench.load()
+    bench.load(broker="other")
+    bench.load(repair_from=0)
+    assert bench.rows() == bench.rows("other") == bench.expected
+
+
+def test_repair_cannot_leave_a_gap(bench: Bench) -> None:
+    bench.messages(50)
+    end = bench.load()["to_offset"]
+    with pytest.raises(UsageError, match="ends at"):
+        bench.load(repair_from=end + 1)
+
+
+def test_another_store_under_the_same_name(bench: Bench) -> None:
+    bench.messages(50)
+    bench.load()
+    before = bench.rows()
+    bench.log = LogBuilder(SEGMENT, clock=1_800_000_000_000)
+    bench.messages(90, flag=3)
+    with pytest.raises(Refused, match="another store") as refused:
+        bench.load("other")
+    assert "--broker" in (refused.value.advice or "")
+    assert bench.rows() == before
+
+
+def test_a_repair_replaces_also_rows_whose_bytes_are_no_more(bench: Bench) -> None:
+    bench.messages(50)
+    bench.load()
+    bench.log = LogBuilder(SEGMENT, clock=1_800_000_000_000)
+    while len(bench.log.segments) < 3:
+        bench.messages(90, flag=3)
+    bench.log.remove_head(1)
+    report = bench.load("other", repair_from=0, allow_gap=True)
+    assert (report["rows"], bench.rows()) == (len(bench.expected), bench.expected)
+
+
+@pytest.mark.parametrize("to", ["first", "nothing"])
+def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str) -> None:
+    """RESTORE takes rows away and leaves the transactions: these still say that all was loaded."""
+    bench.messages(40)
+    bench.load(broker="other")
+    before = bench.spark.sql(f"DESCRIBE HISTORY delta.`{bench.table}` LIMIT 1").first()
+    assert before is not None
+    first = bench.load()
+    bench.messages(50)
+    second = bench.load()
+    version = first["version"] if to == "first" else before.version
+    reached = first["to_offset"] if to == "first" else 0
+    bench.spark.sql(f"RESTORE TABLE delta.`{bench.table}` TO VERSION AS OF {version}")
+    for _ in range(2):
+        with pytest.raises(Refused, match="restored to an older version") as refused:
+            bench.load()
+        assert (refused.value.found, refused.value.expected) == (reached, second["to_offset"])
+        bench.messages(10)
+    assert f"--repair-from {reached} " in (refused.value.advice or "")
+    with pytest.raises(Refused, match="restored"):
+        bench.load(repair_from=reached + 1)
+    bench.load(broker="other")
+    bench.load(repair_from=reached)
+    assert bench.rows() == bench.expected
+    bench.messages(10)
+    bench.load()
+    bench.load(broker="other")
+    assert bench.rows() == bench.rows("other") == bench.expected
+
+
+def test_rows_that_a_person_deleted_stay_deleted(bench: Bench) -> None:
+    bench.messages(40)
+    bench.load()
+    bench.spark.sql(f"DELETE FROM delta.`{bench.table}` WHERE commit_log_offset > {bench.expected[9]}")
+    kept = bench.expected[:10]
+    bench.messages(5)
+    assert bench.load()["rows"] == 5
+    assert bench.rows() == kept + bench.expected[-5:]
