@@ -6,7 +6,6 @@
 ``explain``           why the index does not find a key
 ``pending_messages``  what messages wait for that lie under a topic of the broker's own
 ``queue_listing``     the messages of a topic in the order of its queues; ``export`` writes them into a file
-``lag``               committed offsets beside the ends of queues
 ``inspection``        the job ``inspect``: what is in this log
 ====================  =================================================================================================
 """

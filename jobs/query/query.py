@@ -23,12 +23,12 @@ import pyarrow as pa
 from jobs.contract.options import QueryOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
+from jobs.log.consumer_lag import committed_offsets, lag_rows, totals_of
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.replicas.restored_log import filled
 from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export
-from jobs.query.lag import committed_offsets, lag_rows, totals_of
 from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules
 from jobs.query.pending_messages import half_places, indexed_under, split_waiting
 from jobs.query.queue_listing import Listing
@@ -313,7 +313,7 @@ def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
 
 def by_lag(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Returns how far each group lags the ends of its queues."""
-    rows, notes = lag_rows(offline, options.group)
+    rows, notes = lag_rows(offline.store, options.group)
     return {"found": len(rows), "groups": totals_of(rows), "queues": rows, "lag_notes": notes}
 
 

@@ -97,6 +97,13 @@ def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VI
             spark.sql(statement)
 
 
+def register_lag(spark: SparkSession, consumer_offsets: DataFrame) -> None:
+    """Makes ``consumer_offsets``, which ``load`` keeps beside ``messages``, and the view ``lag`` temporary views."""
+    consumer_offsets.createOrReplaceTempView("consumer_offsets")
+    for statement in functions.statements(functions.sql_text("views", "lag.sql")):
+        spark.sql(statement)
+
+
 def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIEWS) -> None:
     """Makes ``messages`` over a table, and views over it, views of the session's current database, for tools whose
     catalog outlives a session. ``table`` is as in SQL: a name, or delta.`/data/messages`.

@@ -26,6 +26,7 @@ from jobs.spark import session, transforms
 from jobs.spark.runner import LocalRunner, Runner
 from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table
+from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import shortest_delays, too_early
 from jobs.table.drafts import Drafts
@@ -58,6 +59,9 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     with session.spark_on_demand("load") as spark, filled(store, reporter) as whole:
         load = Load(spark, whole, options, path, reporter, levels_shown=bool(shown))
         facts = load.run()
+    if not options.dry_run:
+        facts["consumer_offsets"], notes = add_snapshot(store, options, path)
+        reporter.note(*notes)
     return reporter.report("load", facts.pop("status"), **store.facts(), **facts)
 
 

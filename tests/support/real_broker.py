@@ -254,6 +254,17 @@ class BrokerSite:
                 raise BrokerFailed(f"clients of {self.release}: {(ran.stdout + ran.stderr)[-4000:]}")
             return list(json.loads(result.read_text(encoding="utf-8"))["steps"])
 
+    def run_java(self, *words: str) -> str:
+        """Returns what a Java program with the release's jars said, a source file or a class and its arguments."""
+        with tempfile.TemporaryDirectory(prefix="java-", dir=self.scratch) as home:
+            ran = subprocess.run(
+                [*self._java(Path(home)), *words], check=False, capture_output=True, text=True, cwd=home,
+                timeout=_CLIENT_TIMEOUT,
+            )  # fmt: skip
+        if ran.returncode != 0:
+            raise BrokerFailed(f"{words[0]}: {(ran.stdout + ran.stderr)[-4000:]}")
+        return ran.stdout
+
     def _java(self, home: Path) -> list[str]:
         return ["java", *_HEAP, *JAVA_OPTIONS, f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp",
                 self._class_path]  # fmt: skip

@@ -1,16 +1,16 @@
-"""``query lag``: committed offsets of groups beside the ends of their queues, both read from the store alone."""
+"""Committed offsets of groups beside the ends of their queues, both read from the store alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jobs.query.offline_store import OfflineStore
-from jobs.query.rocksdb_store import RocksDbStore
+from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations
 from storeformat.store.config.config_files import Content, read_config
 from storeformat.store.queue_ends import offset_at, queue_ends
 from storeformat.store.queue_places import holds_pairs
+from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 OFFSETS = "consumerOffset.json"
 _DATABASE = "config/consumerOffsets"
@@ -35,11 +35,11 @@ def committed_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
     return {key: dict(queues) for key, queues in found.value.items()}
 
 
-def lag_rows(offline: OfflineStore, group: str | None) -> tuple[list[dict[str, Any]], list[str]]:
+def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """Returns a row for each group, topic and queue with a committed offset, the largest lag first; and notes."""
-    root = offline.store.root
+    root = store.root
     committed = committed_offsets(root)
-    ends = _ranges(offline)
+    ends = _ranges(store)
     rows = [
         _row(name, topic, queue_id, offset, *ends.get((topic, queue_id), (None, None)))
         for (topic, name), queues in committed.items()
@@ -57,16 +57,16 @@ def lag_rows(offline: OfflineStore, group: str | None) -> tuple[list[dict[str, A
     return rows, notes
 
 
-def _ranges(offline: OfflineStore) -> dict[tuple[str, int], tuple[int, int]]:
+def _ranges(store: OpenedStore) -> dict[tuple[str, int], tuple[int, int]]:
     """Returns the first queue offset that the log holds and the next one, of every queue."""
-    begin = offline.min_phy_offset
-    if isinstance(offline, RocksDbStore):
-        with offline.queues() as queues:
+    begin = store.segments[0].base
+    if not store.queues_in.in_files:
+        with rocksdb_queues_in(locations.join(store.root, store.queues_in.database)) as queues:
             return {
                 (topic.decode("utf-8", "replace"), queue_id): queues.range_of((topic, queue_id), begin)
                 for topic, queue_id in queues.ends()
             }
-    found = queue_ends(offline.store.root)
+    found = queue_ends(store.root)
     return {(queue.topic, queue.queue_id): (offset_at(queue, begin), queue.end) for queue in found}
 
 

@@ -1,0 +1,67 @@
+"""The Delta table ``consumer_offsets`` beside ``messages``: what groups had committed when their broker was loaded.
+
+Each load appends one snapshot: a row for each group, topic and queue. The view ``lag`` shows the newest of each broker.
+The table lies beside that of the messages, ``TABLE_consumer_offsets``, and needs no JVM. Tables and stores that are not
+on a local file system have none.
+"""
+
+from __future__ import annotations
+
+import time
+
+import deltalake
+import pyarrow as pa
+
+from jobs.contract.options import LoadOptions
+from jobs.log.consumer_lag import OFFSETS, lag_rows
+from jobs.log.opening import OpenedStore
+from storeformat.errors import StoreFormatError, WriteFailed
+from storeformat.storage import files, locations
+
+SUFFIX = "_consumer_offsets"
+SCHEMA = pa.schema(
+    [
+        pa.field("cluster", pa.string()),
+        pa.field("broker", pa.string()),
+        pa.field("loaded_at", pa.timestamp("us", "UTC"), metadata={"comment": "When this snapshot was taken"}),
+        pa.field("group", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("queue_id", pa.int32()),
+        pa.field("committed", pa.int64()),
+        pa.field("queue_begin", pa.int64(), metadata={"comment": "First queue offset that the log still has"}),
+        pa.field("queue_end", pa.int64()),
+        pa.field("lag", pa.int64(), metadata={"comment": "Messages that can still be read"}),
+        pa.field("deleted", pa.int64(), metadata={"comment": "Messages that were deleted before they were read"}),
+    ]
+)
+
+
+def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[int, list[str]]:
+    """Returns the number of rows that were added to the table beside ``table``, and notes; raises WriteFailed."""
+    if not (locations.is_local(store.root) and locations.is_local(table)):
+        return 0, []
+    config = locations.join(store.root, "config")
+    if not any(files.exists(locations.join(config, name)) for name in (OFFSETS, OFFSETS + ".bak", "consumerOffsets")):
+        return 0, []
+    try:
+        rows, _ = lag_rows(store)
+    except StoreFormatError as error:
+        return 0, [f"committed offsets are not in {locations.name_of(table)}{SUFFIX}: {error}"]
+    if rows:
+        _append(locations.local_path(table) + SUFFIX, _table(rows, options))
+    return len(rows), []
+
+
+def _table(rows: list[dict[str, object]], options: LoadOptions) -> pa.Table:
+    fixed = {"cluster": options.cluster, "broker": options.broker, "loaded_at": int(time.time() * 1_000_000)}
+    named = [{**row, **fixed, "queue_begin": row["begin"], "queue_end": row["end"]} for row in rows]
+    return pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names} for row in named], schema=SCHEMA)
+
+
+def _append(path: str, table: pa.Table) -> None:
+    try:
+        deltalake.write_deltalake(path, table, mode="append", name="consumer_offsets")
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        raise WriteFailed(f"a snapshot of committed offsets was not added: {files.first_line(error)}", path=path) from (
+            error
+        )
