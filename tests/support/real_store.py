@@ -11,6 +11,7 @@ kept under ``tests/realstore/target/<release>/``. Every call is one JVM that wor
 | `load`          | loads, and so recovers, but does not start: a member before it meets its group          |
 | `clean`         | loads, starts, and deletes what expires by the settings told                            |
 | `deliver`       | loads, starts to deliver delayed messages, and puts one (4.x)                           |
+| `fill`          | loads, starts, and takes messages until the disk is full                                |
 | `overwritten`   | three members of a DLedger group; the first leader has a tail that the others replace   |
 | `rocksdb_pairs` | (the database of its consume queues is read, no store opened)                           |
 | `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
@@ -255,6 +256,21 @@ class RealStore:
         ]  # fmt: skip
         return [bool(entry["delivered"]) for entry in self._run("deliver", jobs)]
 
+    def fill(self, root: Path, count: int) -> int:
+        """Returns how many messages of a kilobyte a store has taken."""
+        (entry,) = self._run("fill", [{"root": str(root), "settings": _described_settings(root), "count": count}])
+        return int(entry["taken"])
+
+    def loads_as(self, root: Path, user: int) -> bool:
+        """Returns whether the store loads for the process of another user (needs root)."""
+        job = {"root": str(root), "settings": _described_settings(root)}
+        prefix = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
+        try:
+            (entry,) = self._run("load", [job], prefix=prefix)
+        except RealStoreFailed:
+            return False
+        return bool(entry["loaded"])
+
     def overwritten(self, directory: Path, groups: Sequence[Mapping[str, Any]], settings: Settings) -> list[Group]:
         """Returns groups of three, ``directory/0000`` and so on, whose first leader wrote a tail that nobody else has
         and came back when the others had put entries of another term in its place.
@@ -328,7 +344,12 @@ class RealStore:
         return Timing(store, messages, entry["seconds"], process_seconds)
 
     def _run(
-        self, command: str, stores: Sequence[Mapping[str, Any]], options: Sequence[str] = JAVA_OPTIONS
+        self,
+        command: str,
+        stores: Sequence[Mapping[str, Any]],
+        options: Sequence[str] = JAVA_OPTIONS,
+        *,
+        prefix: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
         if len(stores) > 1 and any(map(_has_queues_in_rocksdb, stores)):
             with ThreadPoolExecutor() as processes:
@@ -339,7 +360,8 @@ class RealStore:
             job, result = Path(scratch, "job.json"), Path(scratch, "result.json")
             job.write_text(json.dumps({"command": command, "stores": list(stores)}), encoding="utf-8")
             # Logs and a default store path hang on the home directory.
-            driver = ["java", *options, f"-Duser.home={scratch}", "-cp", class_path, "realstore.StoreDriver"]
+            Path(scratch).chmod(0o777)  # it may be another user's process
+            driver = [*prefix, "java", *options, f"-Duser.home={scratch}", "-cp", class_path, "realstore.StoreDriver"]
             # In no other locale Java can name a directory after every topic.
             ran = subprocess.run(
                 [*driver, job, result], check=False, capture_output=True, text=True, cwd=scratch, timeout=_TIMEOUT,

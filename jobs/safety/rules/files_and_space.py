@@ -63,7 +63,7 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
             cure=f"rm {empty.path}",
             unsafe=kept,
         )
-    if log.folders and not evidence.rules.search_min_offset:
+    if log.folders and not evidence.rules.search_by_store_time:  # 5.0.0 does not start, 5.1.0 does
         for folder in log.folders:
             yield Reason(
                 "stray_file",

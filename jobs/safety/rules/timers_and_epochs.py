@@ -84,7 +84,9 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
 
     Mirrors CheckpointFile#read (5.0.0 to 5.5.0): number of lines, CRC32 of the lines (0: not checked), the lines
     ``epoch-offset``. Where it does not fit the ``.bak`` is read; where neither does, AutoSwitchHAService begins without
-    a history, and the member cuts its log where no epoch of its master's fits. A line that is no number ends the start.
+    a history. AutoSwitchHAClient#doTruncate then skips the comparison, and the member goes on at its own log's end; as
+    master it knows its new epoch alone, in which EpochFileCache#findConsistentPoint of the others finds no place. A
+    line that is no number ends the start.
     """
     if not evidence.settings.flag("enableControllerMode", default=False):
         return
@@ -103,11 +105,11 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
         torn = "torn" in (main, backup)
         yield Reason(
             "epoch_file",
-            f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history, and cuts its log to "
-            "that of the master",
+            f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history: as slave it keeps "
+            "messages that its master may not have, as master it is followed by none",
             found=main,
             expected="epochs with the right CRC32",
-            cure="let another member lead; or put a sound copy in place",
+            cure="put a sound copy in place; or empty this member and let it replicate anew from another",
             unsafe=torn,
         )
 

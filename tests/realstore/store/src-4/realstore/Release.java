@@ -60,6 +60,18 @@ final class Release {
         OpenStore.stored(store.putMessage(message));
     }
 
+    /** Returns whether the store has taken a message. */
+    static boolean put(DefaultMessageStore store, String topic, byte[] body, InetSocketAddress host) {
+        MessageExtBrokerInner message = new MessageExtBrokerInner();
+        message.setTopic(topic);
+        message.setBody(body);
+        message.setBornTimestamp(System.currentTimeMillis());
+        message.setBornHost(host);
+        message.setStoreHost(host);
+        message.setPropertiesString("");
+        return store.putMessage(message).isOk();
+    }
+
     private static BrokerStatsManager stats() throws Exception {
         for (Constructor<?> constructor : BrokerStatsManager.class.getConstructors()) {
             return (BrokerStatsManager) (constructor.getParameterCount() == 1

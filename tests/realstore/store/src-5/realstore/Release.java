@@ -1,7 +1,9 @@
 package realstore;
 
 import com.alibaba.fastjson.JSONObject;
+import java.net.InetSocketAddress;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -44,6 +46,19 @@ final class Release {
     /** Returns the queue offset of a time with the upper boundary; the interface has the lower one alone. */
     static Long upperOffsetByTime(DefaultMessageStore store, String topic, int queueId, long time) {
         return store.getOffsetInQueueByTime(topic, queueId, time, BoundaryType.UPPER);
+    }
+
+    /** Returns whether the store has taken a message. */
+    static boolean put(DefaultMessageStore store, String topic, byte[] body, InetSocketAddress host) {
+        MessageExtBrokerInner message = new MessageExtBrokerInner();
+        message.setTopic(topic);
+        message.setBody(body);
+        message.setBornTimestamp(System.currentTimeMillis());
+        message.setBornHost(host);
+        message.setStoreHost(host);
+        MessageAccessor.setProperties(message, new HashMap<>());
+        message.setPropertiesString("");
+        return store.putMessage(message).isOk();
     }
 
     static void startDelivery(DefaultMessageStore store, String topic) {

@@ -3,6 +3,8 @@ package realstore;
 import com.alibaba.fastjson.JSONObject;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.util.Map;
 import org.apache.rocketmq.store.DefaultMessageStore;
 
@@ -26,6 +28,20 @@ final class Aftermath {
             run.invoke(service);
         }
         return open.describe();  // a full disk is never closed cleanly
+    }
+
+    /** Puts {@code count} messages of a kilobyte, and says how many of them the store has taken. */
+    static Map<String, Object> fill(JSONObject job) throws Exception {
+        OpenStore open = OpenStore.load(job, null);
+        open.start();
+        InetSocketAddress host = new InetSocketAddress(InetAddress.getByAddress(new byte[] {10, 1, 2, 3}), 4321);
+        int taken = 0;
+        for (int i = 0; i < job.getIntValue("count"); i++) {
+            taken += Release.put(open.store, "Filling", new byte[1024], host) ? 1 : 0;
+        }
+        Map<String, Object> described = open.describe();
+        described.put("taken", taken);
+        return described;
     }
 
     /** Puts a message of delay level 1, and waits for its delivery; {@code delivered} says whether that came. */

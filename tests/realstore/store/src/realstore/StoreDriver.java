@@ -71,6 +71,8 @@ public final class StoreDriver {
                 return Aftermath::clean;
             case "deliver":
                 return Aftermath::deliver;
+            case "fill":
+                return Aftermath::fill;
             case "overwritten":
                 return DLedgerTail::write;
             case "rocksdb_pairs":
