@@ -6,8 +6,9 @@ from typing import Any
 
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
-from storeformat.storage import locations
-from storeformat.store.config.config_files import Content, read_config
+from storeformat.storage import locations, rocksdb
+from storeformat.store.config import fastjson
+from storeformat.store.config.config_files import Content, Offsets, decode_consumer_offsets, read_config
 from storeformat.store.queue_ends import offset_at, queue_ends
 from storeformat.store.queue_places import holds_pairs
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
@@ -16,29 +17,44 @@ OFFSETS = "consumerOffset.json"
 _DATABASE = "config/consumerOffsets"
 
 
-def committed_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+def committed_offsets(store: OpenedStore) -> Offsets:
     """Returns the committed offsets by topic and group, then by queue id; raises MissingInput and NotAStore for none
     that can be read.
     """
+    root = store.root
     if not locations.is_local(root):
         raise NotAStore("committed offsets are read from a local disk; this is none", path=root)
-    found = read_config(root, OFFSETS)
+    found, database = read_config(root, OFFSETS), locations.join(root, _DATABASE)
+    if holds_pairs(database) and (found.value is None or not store.queues_in.in_files):
+        return offsets_in_database(database)
     if found.value is None:
         path = locations.join(root, "config", OFFSETS)
-        if holds_pairs(locations.join(root, _DATABASE)):
-            raise MissingInput(
-                "the committed offsets are in RocksDB, which is not read here", path=locations.join(root, _DATABASE)
-            )
         torn = Content.TORN in (found.main.content, found.backup.content)
         what = "consumerOffset.json is torn, and its backup is no help" if torn else "there are no committed offsets"
         raise MissingInput(what, path=path, advice="the backup of a replica or of the day before may have them")
-    return {key: dict(queues) for key, queues in found.value.items()}
+    return dict(found.value)
+
+
+def offsets_in_database(path: str) -> Offsets:
+    """Returns the offsets in a database of ``config/``: ``topic@group`` to JSON with an offsetTable.
+
+    Mirrors RocksDBConsumerOffsetManager#decodeOffset (5.3.3, 5.5.0).
+    """
+    table = {}
+    with rocksdb.reading(path, ("default",)) as database:
+        for key, value in database.pairs("default"):
+            document = fastjson.parse(value.decode("utf-8", "replace"))
+            table[key.decode("utf-8", "replace")] = document.get("offsetTable") if isinstance(document, dict) else None
+    try:
+        return decode_consumer_offsets({"offsetTable": table})
+    except ValueError as error:
+        raise NotAStore(f"these are not committed offsets: {error}", path=path) from error
 
 
 def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """Returns a row for each group, topic and queue with a committed offset, the largest lag first; and notes."""
     root = store.root
-    committed = committed_offsets(root)
+    committed = committed_offsets(store)
     ends = _ranges(store)
     rows = [
         _row(name, topic, queue_id, offset, *ends.get((topic, queue_id), (None, None)))
@@ -52,8 +68,8 @@ def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[st
         notes.append(f"{beyond} committed offsets lie beyond the end of their queue: the group gets nothing new there")
     if deleted := sum(row["deleted"] for row in rows):
         notes.append(f"{deleted} messages were deleted before their group had read them")
-    if holds_pairs(locations.join(root, _DATABASE)):
-        notes.append(f"{_DATABASE}/ is a RocksDB database, which is not read: offsets may be newer there")
+    if holds_pairs(locations.join(root, _DATABASE)) and store.queues_in.in_files:
+        notes.append(f"{_DATABASE}/ is a RocksDB database, which a broker of another storeType reads")
     return rows, notes
 
 

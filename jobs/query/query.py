@@ -288,7 +288,7 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
         check_target(options.export)
     begins: dict[int, int] = {}
     if options.group is not None:
-        begins = committed_offsets(offline.store.root).get((options.topic, options.group), {})
+        begins = dict(committed_offsets(offline.store).get((options.topic, options.group), {}))
     listing = Listing(offline, options, begins)
     if options.export is not None:
         count = export(options.export, _first(listing.tables(), options.most))

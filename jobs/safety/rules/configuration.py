@@ -170,6 +170,14 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
                 expected=f"useSeparateStorePathForRocksdbCQ={str(not apart).lower()}",
                 cure=f"set useSeparateStorePathForRocksdbCQ={str(not apart).lower()} in broker.conf",
             )
+        elif has_database:
+            yield Reason(
+                "rocksdb_not_judged",
+                "queues, topics and offsets are in RocksDB: whether they fit the log is not judged here",
+                found=[*(["consume queues"] if has_database else []), *databases.configuration],
+                cure="verify compares the queues with the log, query lag shows committed offsets beside them",
+                unsafe=False,
+            )
     elif (has_database and not files_there) or (databases.configuration and _has_no_json(evidence)):
         found = [*(["consume queues"] if has_database else []), *databases.configuration]
         yield Reason(

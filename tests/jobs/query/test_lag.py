@@ -67,5 +67,19 @@ def test_offsets_that_cannot_be_read(root: Path) -> None:
         lag(root)
     (root / "config" / "consumerOffsets").mkdir()
     (root / "config" / "consumerOffsets" / "000009.sst").write_bytes(b"pairs")
-    with pytest.raises(MissingInput, match="RocksDB"):
+    with pytest.raises(MissingInput, match="there is no RocksDB database"):
         lag(root)
+
+
+def test_offsets_in_a_database(root: Path) -> None:
+    rocksdict = pytest.importorskip("rocksdict")
+    path = str(root / "config" / "consumerOffsets")
+    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
+    database[b"T@g"] = b'{"offsetTable":{0:7,1:9}}'  # as fastjson writes it
+    database.flush()
+    database.close()
+    assert [(row["queue_id"], row["committed"]) for row in lag(root)["queues"]] == [(0, 7), (1, 9)]
+    commit(root, {"T@g": {"0": 8}})  # what a broker with queues in files reads
+    found = lag(root)
+    assert [(row["queue_id"], row["committed"]) for row in found["queues"]] == [(0, 8)]
+    assert "of another storeType" in found["lag_notes"][-1]
