@@ -189,5 +189,10 @@ def _report(
         repaired_segments=repaired,
         dry_run=options.dry_run,
         queue_store=store.queues_in.kind if "consumequeue" in options.only else None,
-        not_rebuilt=parts_not_rebuilt(store.root, store.segments, extended=store.layout.enable_consume_queue_ext),
+        not_rebuilt=parts_not_rebuilt(
+            store.root,
+            store.segments,
+            extended=store.layout.enable_consume_queue_ext,
+            in_rocksdb=store.queues_in.in_rocksdb,
+        ),
     )

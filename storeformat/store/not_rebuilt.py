@@ -45,7 +45,7 @@ from storeformat.store.swap_journal import BACKUP
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
 _BIT_MAPS = "written, but without the filters' bit maps, which come from consumers and not from the log"
 _TIMERS = "timer messages on their way are not in queues or index; the broker recovers them from its timer topic"
-_ROCKSDB_QUEUES = "consume queues in RocksDB are not rebuilt, only those in files; rebuild --only rocksdb exports pairs"
+_ROCKSDB_QUEUES = "consume queues in RocksDB are not rebuilt here, only those in files; --queue-store both makes both"
 _DLEDGER = "this DLedger log was not read; records in it are in no queue and no index of this output"
 _CONFIGURED = "topics are configured in RocksDB, which is not read: --batch-topic says which are of type BatchCQ"
 _OTHER_LOG = "these segments were not read: the log was read from elsewhere"
@@ -71,10 +71,13 @@ _ROCKSDB = (ROCKSDB_QUEUES, ROCKSDB_STORE, "kvStore")
 _EXT_FILES_TO_ASK = 64
 
 
-def parts_not_rebuilt(root: str, segments: Sequence[Segment] = (), *, extended: bool = False) -> list[dict[str, str]]:
+def parts_not_rebuilt(
+    root: str, segments: Sequence[Segment] = (), *, extended: bool = False, in_rocksdb: bool = False
+) -> list[dict[str, str]]:
     """Returns ``part`` and ``reason`` for everything in a store root that a rebuild from the segments does not make.
 
-    ``extended`` says that it makes consumequeue_ext; then only bit maps are missing, if there are any.
+    ``extended`` says that it makes consumequeue_ext; then only bit maps are missing, if there are any. ``in_rocksdb``
+    says that it makes the database of queues.
     """
     names = {entry.name: entry for entry in files.list_directory(root) or []}
     read = {locations.parent_of(segment.path) for segment in segments}
@@ -82,10 +85,12 @@ def parts_not_rebuilt(root: str, segments: Sequence[Segment] = (), *, extended: 
     if _holds_something(names.get(CONSUME_QUEUE_EXT)) and (not extended or _has_bit_maps(root)):
         found.append({"part": CONSUME_QUEUE_EXT, "reason": _BIT_MAPS if extended else _PLAIN_EXT})
     for name, reason in _PARTS.items():
+        if in_rocksdb and name == ROCKSDB_QUEUES:
+            continue
         if holds_pairs(locations.join(root, name)) if name in _ROCKSDB else _holds_something(names.get(name)):
             found.append({"part": name, "reason": reason})
     found += [{"part": name, "reason": _TIMERS} for name in sorted(names) if name.startswith("timerwheel.")]
-    if files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):
+    if not in_rocksdb and files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):
         found.append({"part": f"{CONSUME_QUEUE}/CURRENT", "reason": _ROCKSDB_QUEUES})
     for name in _CONFIGURATIONS:
         if holds_pairs(locations.join(root, "config", name)):

@@ -82,3 +82,11 @@ def test_where_ext_units_are_written_only_bit_maps_are_missing(bit_map: int, par
     put(tmp_path, "consumequeue_ext/A/0/00000000000000000000", unit.ljust(100, b"\0"))
     assert named(tmp_path) == ["consumequeue_ext"]
     assert named(tmp_path, extended=True) == parts
+
+
+def test_a_database_of_queues_that_is_made_is_not_named(tmp_path: Path) -> None:
+    put(tmp_path, "consumequeue/CURRENT")
+    put(tmp_path, "consumequeue_rocksdb/000004.sst")
+    put(tmp_path, "rocksdbstore/000004.sst")
+    found = parts_not_rebuilt(str(tmp_path), in_rocksdb=True)
+    assert [part["part"] for part in found] == ["rocksdbstore"]
