@@ -194,6 +194,12 @@ def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> 
             "brokers that write queues to files and to RocksDB cannot have BatchCQ topics", path=store.root,
             found=min(store.batch_topics), advice="--queue-store file or rocksdb",
         )  # fmt: skip
+    if kept.kind == "both" and store.layout.enable_multi_dispatch:
+        raise Refused(
+            "light queues that lie in files and in RocksDB are neither made nor judged: with gaps in their offsets the "
+            "two places differ, and a broker begins one of them anew", path=store.root,
+            found="enableMultiDispatch=true", advice="--queue-store file or rocksdb",
+        )  # fmt: skip
     topics = store.batch_topics if kept.in_files else frozenset()
     return replace(store, queues_in=kept, batch_topics=topics)
 

@@ -23,7 +23,7 @@ pytest.importorskip("rocksdict")
 pytestmark = pytest.mark.realstore
 
 STORES = 4
-FEATURES = ("lmq", "long_topics", "property_crc")
+FEATURES = ("long_topics", "property_crc")
 FILES: Mapping[str, Any] = {"storeType": "default"}
 ROCKSDB: Mapping[str, Any] = {"storeType": "defaultRocksDB"}
 BOTH: Mapping[str, Any] = {"storeType": "default", "rocksdbCQDoubleWriteEnable": "true"}
@@ -61,8 +61,9 @@ def replaced(store: Store, target: Path, settings: Mapping[str, Any]) -> tuple[P
 @pytest.mark.parametrize(("release", "case"), RUNS)
 def test_the_broker_takes_the_database_for_its_own(release: str, case: str, tmp_path: Path) -> None:
     before, after = CASES[case]
+    features = FEATURES if "both" in case else (*FEATURES, "lmq")
     real = RealStore(release)
-    stores = real.write(tmp_path / "written", STORES, seed=43_000, features=FEATURES, settings=before)
+    stores = real.write(tmp_path / "written", STORES, seed=43_000, features=features, settings=before)
     for store in stores:
         assert (
             verify_here(
@@ -77,18 +78,17 @@ def test_the_broker_takes_the_database_for_its_own(release: str, case: str, tmp_
     for store, their, our in zip(stores, theirs, ours, strict=True):
         assert our.store.loaded
         assert our.store.end_offset == their.store.end_offset
-        assert served(our) == served(their)
+        assert put_at(our) == put_at(their)
         assert messages(our) == messages(their), store.root
     for (root, told), our in zip(copies, ours, strict=True):
         assert verify_here(root, told, broker_version=rules_of_release(release)).verdicts.counts == {}
         del our
-    again = real.open([root for root, _ in copies], put=True, known=known)
+    roots = [root for root, _ in copies]
+    again = real.open(roots, put=True, known=known)
     for first, second in zip(ours, again, strict=True):
-        put = {(topic, queue_id): offset for topic, queue_id, offset, _ in served(first)}
-        for topic, queue_id, offset, is_served in served(second):
-            assert (offset, is_served) == (put[topic, queue_id] + 1, True)
-    if after is not FILES:
-        check_queries(copies, again)
+        assert put_at(second) == {queue: offset + 1 for queue, offset in put_at(first).items()}
+    if case in ("rebuilt", "apart"):
+        check_queries(copies, real.open(roots, known=known))
 
 
 def queues_of(root: Path, told: Mapping[str, Any]) -> dict[str, list[int]]:
@@ -103,32 +103,23 @@ def check_queries(copies: list[tuple[Path, dict[str, Any]]], opened: list[Opened
     """What a broker answers about a time, the database answers here, too."""
     asked = 0
     for (root, told), one in zip(copies, opened, strict=True):
-        apart = told.get("useSeparateStorePathForRocksdbCQ")
+        apart = "useSeparateStorePathForRocksdbCQ" in told
         with rocksdb_queues_in(str(root / ("consumequeue_rocksdb" if apart else "consumequeue"))) as queues:
             for queue in one.answers["queues"]:
-                if "combineCQPreferCQType" not in told and "rocksdbCQDoubleWriteEnable" in told:
-                    continue  # it answers from its files
                 name = (queue["topic"].encode(), queue["queueId"])
-                for answers, upper in (("offsetByTime", False), ("upperOffsetByTime", True)):
-                    for time, expected in zip(one.answers["times"], queue.get(answers) or (), strict=False):
-                        found = queues.offset_by_time(name, time, one.store.min_offset, upper=upper)
-                        if queue["maxOffset"] and not moved(queues.last_offset(name), queue):
-                            assert found == expected, (root, name, time, upper)
-                            asked += 1
-    assert asked or all(
-        "combineCQPreferCQType" not in told and "rocksdbCQDoubleWriteEnable" in told for _, told in copies
-    )
+                for time, expected in zip(one.answers["times"], queue["offsetByTime"], strict=True):
+                    found = queues.offset_by_time(name, time, one.store.min_offset, upper=False)
+                    assert found == expected, (root, name, time)
+                    asked += 1
+    assert asked > 100
 
 
-def moved(last: int | None, queue: Mapping[str, Any]) -> bool:
-    """Whether a message came to a queue after its broker was asked."""
-    return last is None or last + 1 != queue["maxOffset"]
-
-
-def served(opened: Opened) -> list[tuple[str, int, int, bool]]:
-    """Where the next message of each queue went, and whether it could be read back."""
+def put_at(opened: Opened) -> dict[tuple[str, int], int]:
+    """The queue offset that the next message of each queue got. (Whether it can be read back at once says nothing: a
+    database gets it a moment later.)
+    """
     assert opened.puts
-    return [(put["topic"], put["queueId"], put["queueOffset"], put["served"]) for put in opened.puts]
+    return {(put["topic"], put["queueId"]): put["queueOffset"] for put in opened.puts}
 
 
 def messages(opened: Opened) -> dict[tuple[str, int], tuple[Any, ...]]:

@@ -132,3 +132,11 @@ def test_batch_queues_are_not_kept_twice() -> None:
     opened = opening.open_store(options_for(golden.unpack(store), Path("out"), store.settings))
     with pytest.raises(Refused, match="BatchCQ"):
         with_queue_store(opened, "both")
+
+
+def test_light_queues_are_not_kept_twice() -> None:
+    (store,) = golden.stores("lmq-5.5.0")
+    opened = opening.open_store(options_for(golden.unpack(store), Path("out"), store.settings))
+    with pytest.raises(Refused, match="light queues"):
+        with_queue_store(opened, "both")
+    assert with_queue_store(opened, "rocksdb").queues_in.in_rocksdb
