@@ -40,8 +40,8 @@ def assert_nothing_failed(tally: Tally) -> None:
     assert tally.counts["misled"] * 1_000_000 < tally.counts["alive"]
 
 
-def test_thirty_thousand_damages() -> None:
-    count = 3_000 if FAST else 500
+@pytest.mark.parametrize("count", [1_000 if FAST else 100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_damages(count: int) -> None:
     tally = run_in_processes([Trials(100 + number, count, (CHECKED, PLAIN)[number % 2]) for number in range(10)])
     assert tally.trials >= 10 * count
     assert_nothing_failed(tally)
@@ -50,7 +50,7 @@ def test_thirty_thousand_damages() -> None:
 
 def test_no_survivor_moves_where_one_field_is_damaged() -> None:
     """Queue id, topic, queue offset, flags, times, prepared offset or properties; nothing checks them."""
-    count = 500 if FAST else 100
+    count = 200 if FAST else 40
     tally = run_in_processes([Trials(300 + number, count, PLAIN, one_field=True) for number in range(10)])
     assert tally.trials == 10 * count
     assert tally.counts["shifted"] == 0, tally.examples
@@ -66,7 +66,7 @@ def test_no_survivor_moves_in_a_hundred_thousand_logs_with_one_damaged_field() -
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_damages_through_the_driver(shape: Shape) -> None:
-    tally = run_trials(7, 1_000 if FAST else 200, shape)
+    tally = run_trials(7, 400 if FAST else 100, shape)
     assert_nothing_failed(tally)
     assert tally.counts["gone"] > tally.trials
 
@@ -111,7 +111,7 @@ def test_the_outcome_does_not_depend_on_the_splits() -> None:
     older, log = (damaging.draw_log(draw, Shape(embedded=True), clock=clock) for clock in (1_600_000_000_000, 1 << 40))
     trials = [Trial(log, older, Shape(), split_size) for split_size in (100, 777, 4096, 1 << 20)]
     damaged = 0
-    for _ in range(60 if FAST else 15):
+    for _ in range(25 if FAST else 15):
         changed = damaging.draw_damage(draw, log, older)
         first, *others = [outcome(trial.read(changed)) for trial in trials]
         assert others == [first] * len(others)

@@ -200,8 +200,8 @@ def run(directory: Path, seeds: range) -> Counter[str]:
 
 
 def test_some(tmp_path: Path) -> None:
-    tally = run(tmp_path, range(300))
-    assert min(tally["healthy"], tally["lossy"], tally["harmless"]) > 20, tally
+    tally = run(tmp_path, range(100))
+    assert min(tally["healthy"], tally["lossy"], tally["harmless"]) > 5, tally
 
 
 @pytest.mark.slow
