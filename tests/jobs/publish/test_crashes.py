@@ -52,12 +52,17 @@ def recover_to_old(case: Case) -> None:
             case.restore()
 
 
+EVERY = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+"""A kill before each third change of the disk, in the slow run before each."""
+
+
+@EVERY
 def test_a_publish_killed_anywhere_ends_old_or_new(
-    killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
+    step: int, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
 ) -> None:
     out = snapshot(original.out)
     everything = contents(original.root, original.out)
-    for number in range(1000):
+    for number in range(0, 1000, step):
         case = original.copy(tmp_path / "case")
         if not killed_publish(killer, case, number):
             break
@@ -77,18 +82,19 @@ def test_a_publish_killed_anywhere_ends_old_or_new(
     assert number > 40
 
 
+@EVERY
 def test_a_restore_killed_anywhere_ends_old_or_new(
-    killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
+    step: int, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
 ) -> None:
     everything = contents(original.root, original.out)
     published = original.copy(tmp_path / "published")
     published.publish()
-    for number in range(1000):
+    for number in range(0, 1000, step):
         case = published.copy(tmp_path / "case")
         if not killed_restore(killer, case, number):
             break
         finished = snapshot(case.root) == old and not unfinished(case)
-        if number % 3 == 1:  # somebody publishes another rebuild instead
+        if number // step % 3 == 1:  # somebody publishes another rebuild instead
             again = Case(case.root, original.copy(tmp_path / "again").out)
             again.publish()
             assert (number, snapshot(case.root), unfinished(case)) == (number, new, False)
@@ -111,7 +117,7 @@ def states(case: Case) -> list[str]:
 def test_a_recovery_killed_too_ends_old_or_new(
     recovery: str, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
 ) -> None:
-    check_double_kills(recovery, killer, original, old, new, tmp_path, tries=40)
+    check_double_kills(recovery, killer, original, old, new, tmp_path, tries=15)
 
 
 @pytest.mark.slow
