@@ -60,7 +60,7 @@ def cut_ranges(begins: Int64s, ends: Int64s, every: int) -> tuple[Int64s, Int64s
     """Cuts ranges [begin, end), none of them empty, at the multiples of ``every``.
 
     Returns four columns with a row for each piece, in order: the row of its range, the number of the interval
-    [number * every, (number + 1) * every) that it lies in, its begin and its end.
+    [number * every, (number + 1) * every) that it lies in, its start and its end.
     """
     first, last = begins // every, (ends - 1) // every
     pieces = last - first + 1

@@ -33,7 +33,6 @@ ELSEWHERE = {
     "jobs/safety/log_tail.py": "tests/jobs/safety/rules/test_queues_and_log.py",
     "jobs/safety/reason.py": "tests/jobs/preflight/test_preflight.py",
     "jobs/safety/metrics.py": "tests/jobs/preflight/test_preflight.py",
-    "jobs/safety/rules/rocksdb_queues.py": "tests/realstore/test_rocksdb_store_judged.py",
     "jobs/safety/start_settings.py": "tests/jobs/safety/rules/test_retention.py",
     # Spark calls it, or it is Spark that is called.
     "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",

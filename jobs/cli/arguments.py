@@ -103,13 +103,13 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
     group.add_argument(
         "--keep-crc-failures",
         action="store_true",
-        help="with salvage: take a record all the same if nothing but the CRC of its body is wrong",
+        help="with salvage: keep a record if nothing but the CRC of its body is wrong",
     )
     group.add_argument(
         "--until-offset",
         type=natural,
         metavar="N",
-        help="leave out records that end after this commit-log offset",
+        help="ignore records that end after this commit-log offset",
     )
     group.add_argument(
         "--split-size", type=positive, metavar="BYTES", help="bytes a task reads; never changes the result"
@@ -123,7 +123,7 @@ def add_replica_argument(parser: Parser) -> None:
         type=path,
         action=Gather,
         metavar="ROOT",
-        help="a store with a copy of the log, as a slave's or a backup: what is damaged or missing is taken from there",
+        help="a store with a copy of the log, such as a slave: what is damaged or missing is taken from there",
     )
 
 
@@ -329,7 +329,7 @@ def _add_list_and_lag(listing: Parser, lag: Parser) -> None:
     listing.add_argument(
         "--waiting",
         action="store_true",
-        help="instead, messages of the topic under topics of the broker's own: delayed, timer, half, retried, dead",
+        help="instead, messages of the topic that the broker holds elsewhere: delayed, timer, half, retried, dead",
     )
     listing.add_argument("--not-consumed", action="store_true", help="from the committed offset of --group on")
     listing.add_argument("--group", metavar="G", help="the group of --not-consumed")
@@ -353,7 +353,7 @@ def add_load(parser: Parser) -> None:
     parser.add_argument("--cluster", type=name, required=True, metavar="C", help="value of the table's column cluster")
     parser.add_argument("--broker", type=name, required=True, metavar="B", help="value of the table's column broker")
     add_topic_argument(parser)
-    parser.add_argument("--time-zone", metavar="ZONE", help="whose midnight divides store_date (new table: UTC)")
+    parser.add_argument("--time-zone", metavar="ZONE", help="the time zone of store_date (new table: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
     parser.add_argument(
         "--allow-gap", action="store_true", help="continue where retention deleted records that were never loaded"

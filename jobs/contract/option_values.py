@@ -50,9 +50,9 @@ def milliseconds(text: str) -> int:
 def path(text: str) -> str:
     """Returns a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("an empty path names nothing")
+        raise argparse.ArgumentTypeError("the path is empty")
     if text.rstrip("/").endswith(":") and "://" in text and not text.startswith("file:"):
-        raise argparse.ArgumentTypeError(f"{text} names no place")
+        raise argparse.ArgumentTypeError(f"{text} is incomplete: it has a scheme and no path")
     if text.startswith("file:/") and not text.startswith("file://"):
         return "file://" + text.removeprefix("file:")
     return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
@@ -61,7 +61,7 @@ def path(text: str) -> str:
 def name(text: str) -> str:
     """Returns a name that is not empty."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("an empty name names nothing")
+        raise argparse.ArgumentTypeError("the name is empty")
     return text
 
 
@@ -108,5 +108,5 @@ def paths(text: str) -> tuple[str, ...]:
     """Returns the paths of a comma-separated list."""
     named = tuple(path(part.strip()) for part in text.split(",") if part.strip())
     if not named:
-        raise argparse.ArgumentTypeError("an empty path names nothing")
+        raise argparse.ArgumentTypeError("the path is empty")
     return named

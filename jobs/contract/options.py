@@ -47,7 +47,7 @@ class LogOptions(JobOptions):
     batch_topics: tuple[str, ...] = ()
     on_damage: DamagePolicy = "fail"
     keep_crc_failures: bool = False
-    """With ``salvage``: a record of which only the body is damaged counts all the same."""
+    """With ``salvage``: a record counts although its body is damaged, if nothing else is."""
     until_offset: int | None = None
     split_size: int | None = None
     replicas: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""What a broken chain means: the end of the log, bytes of an older log behind it, or damage; and what survived it.
+"""What a broken chain means: the end of the log, bytes of an older log after it, or damage; and what survived it.
 
-The chain of sizes proves records up to the first break of each segment. What lies behind a break is surveyed
+The chain of sizes proves records up to the first break of each segment. What follows a break is surveyed
 (``storeformat.salvage.survey``), one task a segment, with what the proven records on both sides say of queues and
 times.
 """
@@ -24,7 +24,7 @@ from udfs.survey import SurveyTask
 
 @dataclass(frozen=True)
 class Tail:
-    """Where the proven log ends, and the surveys of what lies behind (none where that is zeros).
+    """Where the proven log ends, and the surveys of what follows (none where that is zeros).
 
     ``damage`` is the break at the end if it is no end but damage; otherwise bytes of an older log reach up to
     ``garbage_end``.
@@ -39,11 +39,11 @@ class Tail:
 
 
 def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
-    """Returns where the log ends, judging what lies behind the last proven record.
+    """Returns where the log ends, judging what follows the last proven record.
 
-    Behind the end of a healthy log lie zeros, or bytes of an older log that a truncation left: its records are
+    After the end of a healthy log lie zeros, or bytes of an older log that a truncation left: its records are
     certified too, but older than the last one before them, or their place in a queue was used again. A record that is
-    neither shows that the log goes on behind damage.
+    neither shows that the log goes on after damage.
     """
     ends = [scan.report.end for scan in known.counted if scan.records]
     proven = max([*ends, *(begin for begin, _ in known.chain.blanks)], default=-1)
@@ -81,7 +81,7 @@ def _unfinished_record(known: ProvenLog, end: Break, surveys: Sequence[Survey]) 
 
 
 def _lost_a_message(end: Break, survey: Survey) -> bool:
-    """Returns whether the bytes at the end are a damaged message, when no survivor lies behind them."""
+    """Returns whether the bytes at the end are a damaged message, when no survivor follows them."""
     near = survey.broken.neighbours
     record = survey.gaps[0].record if survey.gaps else None
     if record is not None:
@@ -197,7 +197,7 @@ def salvage(
     *,
     keep_crc_failures: bool,
 ) -> Salvaged:
-    """Returns what survived behind the breaks of the chain, scanned as the rest of the log was."""
+    """Returns what survived after the breaks of the chain, scanned as the rest of the log was."""
     inner = [item for item in known.chain.breaks if item.offset < tail.offset]
     survey = SurveyTask(task.decode_rules, keep_crc_failures)
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))

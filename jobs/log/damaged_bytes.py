@@ -13,7 +13,7 @@ from storeformat.arrays import Bools, Int64s
 
 @dataclass(frozen=True)
 class DamagedBytes:
-    """Sorted damaged ranges [begin, end); ``held_records`` says of which it is certain that a record lay there."""
+    """Sorted damaged ranges [begin, end); ``held_records`` marks those that certainly held a record."""
 
     begins: Int64s
     ends: Int64s

@@ -66,7 +66,7 @@ class LogReading:
     kept: list[LogRange] = field(default_factory=list)
     """Records that count although their body does not have its CRC."""
     lost_records: list[RecordRef] = field(default_factory=list)
-    """Lost records of which the head is sound."""
+    """Lost records whose head is sound."""
     blanks: list[tuple[int, int]] = field(default_factory=list)
     """The bytes of BLANKs, up to the ends of their segments."""
     unfinished: LogRange | None = None
@@ -163,7 +163,7 @@ def scan_log(
 
     ``begin`` is where a record is known to begin: what lies before it is not read.
     With ``stop`` the log ends at the first damage, as the broker's recovery ends it; with ``salvage`` it goes on with
-    what survived behind each damaged range, and with ``keep_crc_failures`` records count whose body alone is damaged.
+    what survived after each damaged range, and with ``keep_crc_failures`` records count whose body alone is damaged.
     """
     if on_damage == "salvage":
         task = replace(task, with_units=True)  # what a queue misses tells which messages are lost
@@ -339,7 +339,7 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
             damaged.append(LogRange(gap.begin, gap.end, _reason(gap), certain))
         if gap.record is not None:
             lost.append(gap.record)
-    for ranges in (damaged, stale):  # segments of an older log, those behind breaks, and the tail come one by one
+    for ranges in (damaged, stale):  # segments of an older log, those after breaks, and the tail come one by one
         ranges.sort(key=lambda item: item.begin)
     reading = _reading(known, scans, blanks, damaged, stale, end, until)
     kept = [LogRange(scan.report.start or 0, scan.report.end, str(RecordDefect.BODY_CRC)) for scan in saved.kept]

@@ -56,7 +56,7 @@ class Losses:
 
     rows: list[Loss] = field(default_factory=list)
     unexplained: int = 0
-    """Damaged ranges that held at least one record each, of which no queue knows."""
+    """Damaged ranges that held at least one record each that no queue knows."""
     strays: list[StrayRecord] = field(default_factory=list)
 
     @property

@@ -57,7 +57,7 @@ class OpenedStore:
     healed: tuple[LogRange, ...] = ()
     """Ranges of its log that were taken from replicas."""
     missing_from: int | None = None
-    """From where on entries are lost of which the group's checkpoint says that they are committed."""
+    """From where on entries are lost that the group's checkpoint counts as committed."""
     queue_store: Mapping[str, str] = field(default_factory=dict)
     """The settings that were told about where queues are kept, under their broker.conf names."""
     queues_in: QueueStore = field(default_factory=QueueStore)

@@ -6,7 +6,7 @@ things tell them from this log's:
 ==============  ===================================================================================================
 their times     every one is older than the segment before; a clock that was set back may be the cause
 their queues    in a log that goes on, the queue offsets of two segments join at the border; few do so by chance
-what follows    the segment behind is of the time before again, or survivors of this log lie behind a broken chain
+what follows    the next segment is of the time before again, or survivors of this log lie after a broken chain
 ==============  ===================================================================================================
 """
 
@@ -34,9 +34,9 @@ def queues_must_tell(known: ProvenLog) -> bool:
 def without_older_segments(known: ProvenLog) -> ProvenLog:
     """Returns the proven log without segments that begin with an older log in this one's place; says where they lie.
 
-    Their records are certified and chained, but all older than the segment before, while the log behind goes on from
+    Their records are certified and chained, but all older than the segment before, while the log after it goes on from
     there; and their queues do not join those of the segments around them. Where their chain breaks off, it is a break
-    like any other: this log may go on behind a page that was never written.
+    like any other: this log may go on after a page that was never written.
     """
     written = _written(known)
     breaks = {item.segment.base: item for item in known.chain.breaks}
@@ -111,7 +111,7 @@ def _is_of_an_earlier_life(
     scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]], blanks: Collection[tuple[int, int]]
 ) -> bool:
     """Returns whether the first segment is long before the second, and its queues do not lead there, while those of the
-    second lead on. With none behind the second nothing tells which of the two is of this log.
+    second lead on. With none after the second nothing tells which of the two is of this log.
     """
     if not _is_long_before([scans, *later]):
         return False

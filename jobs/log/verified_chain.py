@@ -16,7 +16,7 @@ from udfs.scan import SplitScan
 @dataclass(frozen=True)
 class OlderRecords:
     """Records of an older log in this one's place, from the ``start`` of a segment to ``end``: to its end, or to where
-    their chain breaks and survivors of this log may lie behind.
+    their chain breaks and survivors of this log may follow.
     """
 
     start: Break
@@ -78,7 +78,7 @@ def queue_runs(
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
-    """Returns the time of the last records of these scans; ``after`` is the time behind them, if anything is."""
+    """Returns the time of the last records of these scans; ``after`` is the time after them, if anything is."""
     recent: list[int] = []
     for scan in scans[::-1]:
         recent = [*scan.recent_timestamps, *recent][-3:]

@@ -273,6 +273,6 @@ def _check_space(root: str, manifest: Manifest) -> None:
     free = files.free_space(root)
     if free is not None and free < manifest.disk_size:
         raise Refused(
-            "the rebuild is on another file system and does not fit on that of the store", path=root,
+            "the rebuild does not fit on the file system of the store, which is another one", path=root,
             found=f"{size_text(free)} free", expected=size_text(manifest.disk_size),
         )  # fmt: skip

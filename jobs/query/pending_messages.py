@@ -21,7 +21,7 @@ def split_waiting(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Returns the rows that lie under their topic, and those that wait for it elsewhere: these say for what.
 
-    A waiting message of which a later copy is among the rows says where that lies. ``ended`` has the offset of the op
+    A waiting message whose later copy is among the rows says where that lies. ``ended`` has the offset of the op
     message by queue id and queue offset of those half messages that have one, None where nobody has looked.
     """
     own = [row for row in rows if row["topic"] == topic]
@@ -70,7 +70,7 @@ def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str
 
 
 def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None) -> str:
-    """Returns what became of a half message of which there is no later copy."""
+    """Returns what became of a half message that has no later copy."""
     if ended is None:
         return ", waits for its producer to commit it, or was rolled back: --scan tells"
     offset = ended.get((row["queue_id"], row["queue_offset"]))

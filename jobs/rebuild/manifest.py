@@ -1,4 +1,5 @@
-"""The manifest of a rebuild, written and read: which files with which content, of which range of which log, made how.
+"""The manifest of a rebuild, written and read: its files and what they hold, the range of the log that they belong to,
+and how they were made.
 
 ``manifest.json`` is written last, so a directory that has one is a finished rebuild. ``publish`` puts in place what it
 names, after a check that all of it is there and nothing else.

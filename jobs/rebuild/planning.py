@@ -60,7 +60,7 @@ class QueuesPlan:
     offset_sum: int
     notes: list[QueueNote] = field(default_factory=list)
     created_anew: frozenset[tuple[str, int]] = frozenset()
-    """Queues of which only the last life is kept."""
+    """Queues that keep only their last life."""
     ext_files: list[PlannedExtFile] = field(default_factory=list)
     """Every consumequeue_ext file to make; none where the broker has that switched off."""
 

@@ -149,7 +149,7 @@ def transaction_names(what: BrokerRows, topics: Sequence[str]) -> list[str]:
 
 
 def _watched(what: BrokerRows) -> tuple[str, str]:
-    """Returns the transactions of which none may have come meanwhile: of this epoch, and of a repair's."""
+    """Returns the transactions that no other commit may have made meanwhile: of this epoch, and of a repair's."""
     prefix = application_prefix(what.cluster, what.broker)
     return f"{prefix}{what.epoch}", f"{prefix}{what.epoch + 1}"
 

@@ -162,7 +162,7 @@ class CommitLogSource(DataSource):
     def _log_options(self) -> LogOptions:
         given = self._given
         if "path" not in given:
-            raise UsageError('which store? .load("/path/to/store")')
+            raise UsageError('no store is named: .load("/path/to/store")')
         version = _choice(given, "brokerversion", VERSIONS) if "brokerversion" in given else None
         policies: tuple[DamagePolicy, ...] = ("fail", "stop", "salvage")
         return LogOptions(

@@ -16,7 +16,7 @@ _KEY = ("real_topic", "uniq_key", "reconsume_times")
 def shortest_delays(rows: DataFrame) -> dict[int, int]:
     """Returns, by delay level, the fewest milliseconds from the storing of a message to its delivery.
 
-    Only messages count of which there is one that waits and one that was delivered.
+    Only messages count that are there twice: once waiting, once delivered.
     """
     from pyspark.sql.functions import expr  # noqa: PLC0415  (for the type checker alone this module needs no Spark)
 
@@ -37,5 +37,5 @@ def shortest_delays(rows: DataFrame) -> dict[int, int]:
 
 
 def too_early(shortest: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
-    """Returns the levels of which a message came before it was due."""
+    """Returns the levels at which a message came before it was due."""
     return [level for level, delay in sorted(shortest.items()) if delay < sum(delay_millis[level - 1 : level])]

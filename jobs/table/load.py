@@ -130,7 +130,7 @@ class Load:
                 self._reporter.say(f"another load committed first, trying again ({overtaken})")
                 time.sleep(attempt * _PAUSE)
         raise Refused(
-            "other loads were faster again and again",
+            "other loads committed first, again and again",
             path=self._path,
             advice="if none is at work, one was killed as it made the table: remove the directory with its _delta_log",
         )

@@ -301,6 +301,9 @@ def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
     """Returns the table's time zone; raises Refused where another one was asked for."""
     if asked is not None and asked != table.time_zone:
         raise Refused(
-            "the table is divided by another time zone's dates", path=table.path, found=asked, expected=table.time_zone
+            "the dates of the table are those of another time zone",
+            path=table.path,
+            found=asked,
+            expected=table.time_zone,
         )
     return table.time_zone

@@ -27,7 +27,7 @@ REPAIR = "rebuild --only index, then publish"
 
 @dataclass(frozen=True)
 class _Head:
-    """What orders index files: the begin of their entries, by the median of three fields, so that one wrong one does
+    """What orders index files: the start of their entries, by the median of three fields, so that one wrong one does
     not matter; an empty file follows the one at whose end it begins.
     """
 

@@ -77,7 +77,7 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
 
 
 def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple[QueuesCompared, Iterable[TopicQueue]]]:
-    """Returns the comparison of each kind of queues, with the queues of which only the last life is kept."""
+    """Returns the comparison of each kind of queues, with the queues that keep only their last life."""
     if "consumequeue" not in options.only or not run.store.queues_in.in_files:
         return []
     store, reading = run.store, run.reading

@@ -128,7 +128,7 @@ def _judge_ends(run: Verification, name: str, ends: _Ends, queues: RocksDbQueues
 
 
 def _unknown(run: Verification, stored: StoredEnds) -> bool:
-    """Returns whether the last unit is of a record of which nothing is known, or none (0, 0)."""
+    """Returns whether nothing is known of the last unit's record, or it has none (0, 0)."""
     offset = stored.last[0] if stored.last else 0
     return offset == 0 or any(begin <= offset < end for begin, end in run.lost)
 

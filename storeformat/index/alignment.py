@@ -93,7 +93,7 @@ class Coverage:
 @dataclass(frozen=True)
 class Aligned:
     """The counterparts of a piece of the file's entries: rows of the log, which of them are there at all, and how many
-    entries at the begin are older than the log.
+    entries at the start are older than the log.
     """
 
     rows: Structs

@@ -104,7 +104,7 @@ def _count_entries(read: Read, slots: int, max_index_num: int, index_count: int)
 
 
 class _Times:
-    """What time differences are measured against: the header's begin, unless the log proves it wrong."""
+    """What time differences are measured against: the header's start, unless the log proves it wrong."""
 
     def __init__(self, begin: int, context: FileContext, rows: Rows) -> None:
         self.stored = begin
@@ -114,7 +114,7 @@ class _Times:
         self.proven: int | None = None
 
     def first_pair(self, timestamp: int) -> None:
-        """The file's first entry is known: its store time is the begin."""
+        """The file's first entry is known: its store time is the start."""
         self.proven = self.begin = timestamp
 
 
@@ -146,7 +146,7 @@ def _check_entries(
         diffs[0] = stored if allowed is None or stored in allowed else allowed[-1]
     late = paired & (diffs != entries["time_diff"])
     if times.proven is None and paired.any() and late.sum() * 2 > paired.sum():
-        # Most times disagree, so it is the begin that is wrong, and their own entry is not in the log any more.
+        # Most times disagree, so it is the start that is wrong, and their own entry is not in the log any more.
         begin = int(np.median(timestamps[paired] - entries["time_diff"][paired].astype(np.int64) * 1000))
         result.fault(0, "wrong_header", {"begin_timestamp": begin}, {"begin_timestamp": times.stored})
         times.proven = times.begin = begin

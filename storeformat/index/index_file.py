@@ -23,8 +23,8 @@ All big-endian. ``index_count`` is the number of the next entry and begins at 1,
 entries. Timestamps are milliseconds; those of the header are the store times of the first and the last entry.
 
 Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order. The
-one thing that crosses files: a new file starts with the end of the previous one as its begin *and* end, the first
-entry's ``time_diff`` is taken against that, and only then the begin becomes the first entry's own.
+one thing that crosses files: a new file starts with the end of the previous one as its start *and* end, the first
+entry's ``time_diff`` is taken against that, and only then the start becomes the first entry's own.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def select_phy_offsets(
 ) -> list[int]:
     """Returns the commit-log offsets of one file's entries with this key hash and a time in [begin, end], newest first.
 
-    At most ``max_num``. Times are whole seconds after the header's begin, so a message may fall out of tight bounds;
+    At most ``max_num``. Times are whole seconds after the header's start, so a message may fall out of tight bounds;
     other keys with the same hash are in (IndexFile#selectPhyOffset).
     """
     found: list[int] = []

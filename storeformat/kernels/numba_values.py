@@ -292,7 +292,7 @@ def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
 def _copy(buffer, starts, offsets, data):  # type: ignore[no-untyped-def]
     for row in range(len(starts)):
         start, begin, end = starts[row], offsets[row], offsets[row + 1]
-        # Words, the last of which reaches into the next value's place (or the eight bytes after all), written later.
+        # Words, the last of which reaches into the next value's place (or the eight bytes at the end), written later.
         while begin < end:
             store64(data, begin, load64(buffer, start))
             start += 8

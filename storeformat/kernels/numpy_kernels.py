@@ -240,7 +240,7 @@ def index_keys(
     hashes, owners = np.zeros(int(place[-1]), np.int32), np.zeros(int(place[-1]), np.int64)
     begin = place[:-1].copy()
     for (rows, spans), count, heads in zip(parts, counts, joined_topics[[0, 0, 1]], strict=False):
-        # Rows are ascending, so an entry's place is its row's begin plus its number within the row.
+        # Rows are ascending, so an entry's place is its row's start plus its number within the row.
         at = begin[rows] + np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
         key_hash, length = hash_spans(buffer, spans)
         hashes[at] = javacompat.concat_hashes(heads[topic_codes[rows]], key_hash, length)
@@ -288,7 +288,7 @@ def _link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32
 
 
 def _time_diffs(store_timestamps: Int64s, begin_timestamp: int) -> Int32s:
-    """Whole seconds from the begin to each store time, as IndexFile#putKey clamps them into [0, 2**31 - 1]."""
+    """Whole seconds from the start to each store time, as IndexFile#putKey clamps them into [0, 2**31 - 1]."""
     if begin_timestamp <= 0:
         return np.zeros(len(store_timestamps), dtype=np.int32)
     seconds = (store_timestamps - np.int64(begin_timestamp)) // 1000

@@ -58,7 +58,7 @@ def check_log_end(
 ) -> None:
     """Raises NotAStore, which says why, unless the log's records lead to ``end`` and go on from there no more.
 
-    With ``past_damage`` the chain may break and begin again at the next certified record, as in a salvage. Behind
+    With ``past_damage`` the chain may break and begin again at the next certified record, as in a salvage. After
     ``committed`` a group has not agreed on what follows, and a broker dispatches it only when it has.
     """
     if not segments[0].base <= end <= segments[-1].end:

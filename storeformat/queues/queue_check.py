@@ -72,7 +72,7 @@ class UnitsAfterEnd:
     count: int
     """All that point below the end of what was read of the log."""
     below_log: int
-    """Those of them that point below the log's begin."""
+    """Those of them that point below the log's start."""
     taken: int
     """Those of them that follow the queue's end without a hole."""
     beyond_log: int
@@ -107,7 +107,7 @@ class UnitComparison:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the log says about one file. Places count units from the file's begin: the queue's own units lie at
+    """What the log says about one file. Places count units from the file's start: the queue's own units lie at
     [begin, end), clipped to the file; ``fillers`` marks those whose message damage took.
 
     ``dispatched`` is the commit-log offset up to which units must be there (None: all); ``schedule`` says that tags

@@ -75,7 +75,7 @@ class UniqueKey:
     """What a client puts into a UNIQ_KEY.
 
     ``address`` is the client's address, of a gRPC client its MAC address (6 bytes). ``span`` is the time in the unit
-    and from the begin that the kind has: milliseconds since the month began in the client's time zone, or seconds
+    and from the start that the kind has: milliseconds since the month began in the client's time zone, or seconds
     since 2021-01-01 for gRPC. ``pid`` is its low 16 bits (4.6.0 and 4.6.1: the high ones); ``class_loader`` is 0 for
     gRPC.
     """

@@ -1,4 +1,4 @@
-"""What survived behind damage in a DLedger log; ``survey`` does the same for a log without entries.
+"""What survived after damage in a DLedger log; ``survey`` does the same for a log without entries.
 
 Entries are numbered without a gap and their terms never fall, so little is left to judge: the next certified entry
 whose number goes on from the last proven one is a survivor, one whose number does not is a leftover of an older log or
@@ -28,7 +28,7 @@ _WITHOUT_CRC = DecodeRules(check_crc=False)
 def survey_entries(
     window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False
 ) -> Survey:
-    """Returns what survived behind a break of a chain of entries."""
+    """Returns what survived after a break of a chain of entries."""
     return _EntrySurveyor(window, broken, rules, keep_crc_failures).run()
 
 
@@ -125,7 +125,7 @@ class _EntrySurveyor:
         return self._limit, ChainEnd.DEFECT
 
     def _closing_blank(self, begin: int, zeros: int) -> int | None:
-        """Returns where in [begin, zeros) a BLANK begins that closes the segment; behind its size there are zeros."""
+        """Returns where in [begin, zeros) a BLANK begins that closes the segment; after its size there are zeros."""
         for at in range(max(begin, zeros - m.BLANK_SIZE), min(zeros, self._limit - m.BLANK_SIZE + 1)):
             if self._magic_and_size(at) == (BLANK_MAGIC, self._segment.end - at):
                 return at

@@ -1,6 +1,6 @@
-"""Which certified record behind damage is a survivor, and which a leftover of an older log or a copy in a body.
+"""Which certified record after damage is a survivor, and which a leftover of an older log or a copy in a body.
 
-Behind a record whose length is lost, a reader can only look for the next certificate. What it finds may be the next
+After a record whose length is lost, a reader can only look for the next certificate. What it finds may be the next
 record; or a record of an older log that a truncation left there; or a copy that some producer put into a body. The
 neighbours tell them apart, because in each queue the queue offsets are dense and store timestamps hardly ever run
 backwards:
@@ -13,7 +13,7 @@ NONE          its queue offset was used before or is used later, its queue canno
               older than what is proven before it
 ============  ==============================================================================================
 
-If one record of a chain is real, so is every record behind it in that chain.
+If one record of a chain is real, so is every record after it in that chain.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Neighbours:
     """What is proven around a damaged place.
 
     ``ends`` holds the next free queue offset of each queue before it, ``firsts`` the first queue offset of each queue
-    behind it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
+    after it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
     bytes before this place (damaged ones, foreign records) may hold lost messages, ``room_behind`` bytes in
-    the segments behind; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
+    the segments after it; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
 
     Of a queue whose last record before the place, or first one after it, contradicts its neighbour though nothing is
     lost between the two, ``other_ends`` and ``other_firsts`` have what the neighbour says: either may be wrong.
@@ -69,7 +69,7 @@ class Neighbours:
 
 def latest_time(times: Sequence[int], after: int | None) -> int:
     """Returns the latest of a few store timestamps before a place, but none that a corrupt field made: none later than
-    ``after``, the time behind the place, or than a clock jumps.
+    ``after``, the time after the place, or than a clock jumps.
     """
     middle = sorted(times)[(len(times) - 1) // 2]
     bound = middle + CLOCK_SLACK if after is None else max(middle, after)
@@ -176,7 +176,7 @@ class SurvivorJudge:
         return min(before, after) - slack, max(before, after) + slack
 
     def _is_ahead(self, time: int, latest_behind: int | None) -> bool:
-        """Returns whether a time is of the future, where no record behind the chain bounds it: the chain itself goes
+        """Returns whether a time is of the future, where no record after the chain bounds it: the chain itself goes
         back from there by more than a clock jumps.
         """
         if self._after is not None or self._before is None or latest_behind is None:
@@ -251,12 +251,12 @@ class _Rows:
         self._queued = queued
 
     def latest_behind(self, row: int) -> int | None:
-        """Returns the latest store timestamp behind a row, None if it is the last."""
+        """Returns the latest store timestamp after a row, None if it is the last."""
         return self._latest[row + 1] if row + 1 < len(self._latest) else None
 
     def lowest_later(self, row: int, following: int | None, end: int) -> int | None:
-        """Returns the lowest queue offset that the queue of a row has behind it, up to where it begins again (then 0 if
-        that is next); ``following`` is what it has behind this block. A place below ``end`` is taken: a record that
+        """Returns the lowest queue offset that the queue of a row has after it, up to where it begins again (then 0 if
+        that is next); ``following`` is what it has after this block. A place below ``end`` is taken: a record that
         claims it has a corrupt queue offset, and tells nothing.
         """
         after = slice(row + 1, None)

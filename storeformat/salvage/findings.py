@@ -45,7 +45,7 @@ class DeadRange:
 @dataclass(frozen=True)
 class Broken:
     """Where to survey: the rest of ``segment`` from ``start``, where a record should begin and ``defect`` says why none
-    does; nothing is read behind ``limit``.
+    does; nothing is read after ``limit``.
     """
 
     segment: Segment

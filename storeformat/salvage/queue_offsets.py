@@ -6,8 +6,8 @@ In each queue the queue offsets are dense, so every claim is held against the on
 next place          a succession
 a later place       as many messages are missing
 place 0             the queue begins, or begins again: a succession only where nothing was known of it
-an earlier place    a contradiction, and so is every claim behind it, until the queue begins again
-a place taken       by what lies behind the block: a contradiction
+an earlier place    a contradiction, and so is every claim after it, until the queue begins again
+a place taken       by what lies after the block: a contradiction
 ==================  ==================================================================================
 """
 
@@ -75,7 +75,7 @@ def is_taken(claims: Claims, ends: Mapping[Queue, int]) -> Bools:
 
 
 def _last_places(claims: Claims, ends: Mapping[Queue, int]) -> Int64s:
-    """Returns the last place taken of each queue: behind the highest number of 64 bits there is none that is free."""
+    """Returns the last place taken of each queue: after the highest number of 64 bits there is none that is free."""
     return np.array([end - 1 for end in map(ends.get, claims.queues, repeat(0))], np.int64)
 
 
@@ -101,7 +101,7 @@ def compare(
     claims: Claims, ends: Mapping[Queue, int], firsts: Mapping[Queue, int], so_far: Comparison, *, whole: bool
 ) -> Comparison:
     """Returns how claims go on, together with those compared so far, from the next free places ``ends`` to the places
-    ``firsts`` that are taken behind the block. In a ``whole`` log a queue of which nothing is known begins at 0.
+    ``firsts`` that are taken after the block. In a ``whole`` log an unknown queue begins at 0.
     """
     queues, numbers, begins = claims.queues, claims.numbers, claims.begins
     following = np.fromiter(map(firsts.get, queues, repeat(0)), np.int64, len(queues))
@@ -132,7 +132,7 @@ def compare(
 
 
 def _and_what_follows(is_wrong: Bools, births: Bools, begins: Int64s, was_wrong: Bools) -> Bools:
-    """Returns which claims are wrong or, in their queue, behind a wrong one: until the queue begins again."""
+    """Returns which claims are wrong or, in their queue, after a wrong one: until the queue begins again."""
     decisive = births | is_wrong
     decisive[begins] = True
     is_wrong[begins] |= was_wrong & ~births[begins]

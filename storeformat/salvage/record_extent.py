@@ -27,7 +27,7 @@ from storeformat import message as m
 from storeformat.arrays import Bytes
 
 _MOST_GUESSES = 64
-_BODY_LENGTH_POSITIONS = (84, 96, 108)  # behind two short hosts, one long one, two
+_BODY_LENGTH_POSITIONS = (84, 96, 108)  # after two short hosts, one long one, two
 _MOST_BESIDE_BODY = m.MAX_HEAD_SIZE + 2 * (2 + (1 << 15))
 
 
@@ -90,7 +90,7 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
         return Frame(None, 0)
     known_magic = magic in (m.MAGIC_V1, m.MAGIC_V2)
     certified = known_magic and _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == offset
-    if magic == m.MAGIC_BLANK or (size == rest and not certified):  # no record leaves less than 8 bytes behind it
+    if magic == m.MAGIC_BLANK or (size == rest and not certified):  # no record leaves less than 8 bytes after it
         return Frame(None, 0, is_blank=True)
     crc = int.from_bytes(head[m.BODY_CRC_POSITION : m.BODY_CRC_POSITION + 4], "big")
     said = size if m.MIN_RECORD_SIZE <= size <= room else None
@@ -111,7 +111,7 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
     if certified and not crc and not length and total is not None and followed.get(total) == Follower.RECORD:
         return Frame(total, body_at, certified=True)
     certain = sorted(end for end, what in followed.items() if what == Follower.RECORD)
-    if body_end:  # behind it only a topic and properties lie, which hold no records: the nearer of two ends is the one
+    if body_end:  # after it only a topic and properties lie, which hold no records: the nearer of two ends is the one
         return Frame(certain[0] if certain else None, body_end, tuple(certain), certified)
     if said is not None and followed[said] and any(_body_fits(data, crc, said, width) for width in widths):
         return Frame(said, said, certified=certified)

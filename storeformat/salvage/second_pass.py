@@ -1,6 +1,6 @@
 """A second look at the chains that a survey rejected, when the survivors on both sides of them are known.
 
-A survey judges in log order, so it knows little of what lies behind, and believes each survivor before. But nothing
+A survey judges in log order, so it knows little of what follows, and believes each survivor before. But nothing
 checks a queue offset: one damaged claim contradicts sound records around it. Once the segment is read to its end, a
 record is a survivor that fits exactly where it lies:
 
@@ -213,7 +213,7 @@ class _Surroundings:
                 yield self._near.other_ends[queue] - 1, room
 
     def _numbers_after(self, queue: Queue) -> Iterator[tuple[int, int]]:
-        """Yields the queue offsets behind this place, and how many bytes are lost before them."""
+        """Yields the queue offsets after this place, and how many bytes are lost before them."""
         room, at = 0, self._end
         for item in self._right:
             room, at = room + item.begin - at + item.foreign, item.end

@@ -1,10 +1,10 @@
-"""Reading on behind damage: which bytes of the rest of a segment are survivors, and what the others are.
+"""Reading on after damage: which bytes of the rest of a segment are survivors, and what the others are.
 
 A survey begins where the chain of a segment broke off and reads to the segment's end, in one piece and in log order, so
 that its outcome does not depend on how the log was split. Where a record is damaged it asks, in this order:
 
 1. Do the record's own bytes prove how long it is (``record_extent``)? Then exactly this record is lost and the chain
-   goes on behind it, proven.
+   goes on after it, proven.
 2. Which is the next certified record that decodes without a defect, whose chain leads on to a proven place (the end of
    the segment, a BLANK, the log's unwritten tail, a record that damage hit) or through places that its queues keep
    for it, and that its neighbours do not contradict (``evidence``)? Bytes that the frame proves to be a body are not
@@ -38,11 +38,11 @@ SURVEY_BLOCK = 1 << 20
 """Bytes read at a time: many places are looked at, few bytes at each."""
 
 MANY_ZEROS = 16
-"""So many zeros behind a chain are taken for the unwritten rest of a segment or for lost pages."""
+"""So many zeros after a chain are taken for the unwritten rest of a segment or for lost pages."""
 
 
 def survey(window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False) -> Survey:
-    """Returns what survived behind a break of the chain."""
+    """Returns what survived after a break of the chain."""
     return _Surveyor(window, broken, rules, keep_crc_failures).run()
 
 
@@ -100,7 +100,7 @@ class _Surveyor:
         return (end, self._segment.end) if (walk.position, walk.ended) == (end, ChainEnd.BLANK) else None
 
     def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
-        """Returns the next piece of the log behind the damaged place; None if there is none up to the limit."""
+        """Returns the next piece of the log after the damaged place; None if there is none up to the limit."""
         if defect == RecordDefect.UNWRITTEN and self._window.is_zero(position, self._limit, SURVEY_BLOCK):
             self._lose(position, self._limit, Finding.ZEROS, defect)
             return None

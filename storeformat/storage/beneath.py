@@ -153,7 +153,7 @@ def refuse_other_names(status: os.stat_result, path: str) -> None:
     """Raises Refused for a file that has a second name somewhere, through which it can be changed."""
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         raise Refused(
-            "this file has other names, too (hard links)", path=path, found=status.st_nlink, expected=1,
+            "this file has other names (hard links)", path=path, found=status.st_nlink, expected=1,
             advice="make a copy that has files of its own (cp -a), and use that",
         )  # fmt: skip
 

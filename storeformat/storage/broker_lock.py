@@ -64,7 +64,9 @@ def _opened(path: str) -> int:
             handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, store.file_mode)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise Refused("the lock is a link", path=path, advice="a broker makes a file: remove the link") from error
+            raise Refused(
+                "the lock is a link", path=path, advice="brokers make a regular file here: remove the link"
+            ) from error
         raise
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid not in (0, os.geteuid(), store.user):

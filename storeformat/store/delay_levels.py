@@ -25,7 +25,7 @@ _UNITS_ASKED = 16
 
 
 def shown_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
-    """Returns the milliseconds of each delay level of which a queue's newest units and their records tell."""
+    """Returns the milliseconds of each delay level that a queue's newest units and their records show."""
     shown = {}
     for queue in files.list_directory(locations.join(root, CONSUME_QUEUE, SCHEDULE_TOPIC)) or []:
         if queue.is_directory and queue.name.isascii() and queue.name.isdigit():

@@ -99,7 +99,7 @@ class QueueStore:
 def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | None = None) -> QueueStore:
     """Returns where the broker of a store keeps its queues, or, for the ``kind`` that is asked for, where it would.
 
-    Raises WrongSettings for settings of which it is not known what the broker does.
+    Raises WrongSettings for settings whose effect on a broker is not known.
     """
     shown = rocksdb_queues(root, settings)
     if kind is None:

@@ -102,7 +102,7 @@ def _with_missing(segments: Sequence[Segment], size: int) -> Iterator[Segment]:
 
 
 def refuse_missing_bytes(segments: Sequence[Segment]) -> None:
-    """Raises NotAStore for the first segment of which bytes are missing."""
+    """Raises NotAStore for the first segment that lacks bytes."""
     held = [replace(item, size=item.size - item.missing) for item in segments if item.missing < item.size]
     _check_segments(held, max(item.size for item in segments))
 

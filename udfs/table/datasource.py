@@ -123,7 +123,7 @@ class LogReader(spark.DataSourceReader):
 
 
 def chain_reaches(window: BlockWindow, split: Split) -> int | None:
-    """Returns where the first record of a split begins, following the sizes from the segment's begin; None where the
+    """Returns where the first record of a split begins, following the sizes from the segment's start; None where the
     chain breaks off before: then that is the affair of the split where it does.
     """
     segment = split.segment

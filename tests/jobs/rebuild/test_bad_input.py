@@ -271,7 +271,7 @@ def test_a_path_is_no_topic(store: Path, capsys: pytest.CaptureFixture[str], top
 def test_a_scheme_alone_is_no_place(store: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
     code, said = refuse(capsys, store, "--output", place)
     assert code == 64
-    assert "names no place" in said
+    assert "it has a scheme and no path" in said
 
 
 def test_another_directory_is_no_commit_log(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
