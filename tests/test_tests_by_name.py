@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
     # What a part proves shows only in the whole: in a log that is damaged, a store that is compared, a page.
     "storeformat/salvage/dledger_survey.py": "tests/jobs/log/test_dledger_log.py",
+    "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
     "storeformat/salvage/queue_offsets.py": "tests/storeformat/salvage/test_evidence.py",
     "storeformat/salvage/record_extent.py": "tests/storeformat/salvage/test_survey.py",
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
@@ -36,10 +37,11 @@ ELSEWHERE = {
     "jobs/safety/start_settings.py": "tests/jobs/safety/rules/test_retention.py",
     # Spark calls it, or it is Spark that is called.
     "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",
+    "udfs/table/drafts.py": "tests/jobs/table/test_drafts.py",
+    "udfs/table/ordered_rows.py": "tests/jobs/table/test_datasource.py",
     "jobs/spark/runner.py": "tests/jobs/rebuild/test_lost_tasks.py",
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
     "jobs/table/messages_table.py": "tests/jobs/table/test_load.py",
-    "jobs/table/plain_table.py": "tests/jobs/table/test_load.py",
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",

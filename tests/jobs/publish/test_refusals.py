@@ -177,7 +177,7 @@ def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
     device_of = mounts.device_of
     monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
     monkeypatch.setattr(files, "free_space", lambda path: size - 1)
-    with pytest.raises(Refused, match="does not fit on that of the store") as caught:
+    with pytest.raises(Refused, match="does not fit on the file system of the store") as caught:
         case.publish()
     assert caught.value.exit_code == 2
     assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
