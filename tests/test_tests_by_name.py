@@ -13,6 +13,7 @@ ELSEWHERE = {
     "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
     "storeformat/salvage/queue_offsets.py": "tests/storeformat/salvage/test_evidence.py",
     "storeformat/salvage/record_extent.py": "tests/storeformat/salvage/test_survey.py",
+    "jobs/log/consumer_lag.py": "tests/jobs/query/test_lag.py",
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
     "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
     "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",

@@ -13,7 +13,7 @@ from storeformat.errors import WriteFailed
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from udfs.table.proven_ranges import ProvenRange, ReadRanges, proven_blocks, sorted_chunk
+from udfs.table.proven_ranges import ProvenRange, ReadRanges, proven_blocks
 from udfs.table.rows import RowRules
 
 RULES = RowRules(DispatchRules(()), columns=("topic", "queue_id", "commit_log_offset"))
@@ -52,8 +52,3 @@ def test_another_number_of_records_is_a_log_that_changed(ranges: tuple[ProvenRan
     assert sum(len(block.offsets) for block in proven_blocks(proven, DecodeRules())) == 6
     with pytest.raises(WriteFailed, match="changed while it was read"):
         list(proven_blocks(ProvenRange(proven.split, proven.records + 1), DecodeRules()))
-
-
-def test_a_chunk_without_queues_keeps_its_order() -> None:
-    batch = pa.record_batch({"topic": ["B", "A"]})
-    assert sorted_chunk([batch])["topic"].to_pylist() == ["B", "A"]
