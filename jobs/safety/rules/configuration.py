@@ -182,8 +182,8 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
         found = [*(["consume queues"] if has_database else []), *databases.configuration]
         yield Reason(
             "store_type",
-            f"{', '.join(found)} are in RocksDB, but storeType says files: the broker would see none of it, and new "
-            "messages would begin at queue offset 0",
+            f"{', '.join(found)} are in RocksDB, but storeType says files: the broker would see none of it, and make "
+            "queues from the last ten segments at most (5.4.0 and later; 5.3.2 and 5.3.3 from all, before not at all)",
             found=evidence.settings.text("storeType", "default"),
             expected="defaultRocksDB",
             cure="set storeType=defaultRocksDB in broker.conf; or, to change to files: rebuild and publish first",
