@@ -34,7 +34,6 @@ ELSEWHERE = {
     "jobs/safety/log_files.py": "tests/jobs/safety/rules/test_files_and_space.py",
     "jobs/safety/log_tail.py": "tests/jobs/safety/rules/test_queues_and_log.py",
     "jobs/safety/reason.py": "tests/jobs/preflight/test_preflight.py",
-    "jobs/safety/metrics.py": "tests/jobs/preflight/test_preflight.py",
     "jobs/safety/start_settings.py": "tests/jobs/safety/rules/test_retention.py",
     # Spark calls it, or it is Spark that is called.
     "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",

@@ -52,6 +52,7 @@ def add_output_arguments(parser: Parser) -> None:
     group.add_argument(
         "--report", type=path, dest="report_file", metavar="FILE", help="write the same object into FILE"
     )
+    group.add_argument("--metrics", type=path, metavar="FILE", help="write the outcome in Prometheus' text format, too")
     group.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
     group.add_argument("--debug", action="store_true", help="Spark's log, and Java and Python stack traces, on stderr")
 
@@ -233,7 +234,6 @@ def add_preflight(parser: Parser) -> None:
         metavar="ROOT",
         help="a store with a copy of the log, as a slave's: which is longer, and what is lost by starting this one",
     )
-    add_metrics_argument(parser)
 
 
 def add_verify(parser: Parser) -> None:
@@ -241,13 +241,6 @@ def add_verify(parser: Parser) -> None:
     add_replica_argument(parser)
     add_topic_argument(parser)
     add_only_argument(parser)
-    add_metrics_argument(parser)
-
-
-def add_metrics_argument(parser: Parser) -> None:
-    parser.add_argument(
-        "--metrics", type=path, metavar="FILE", help="write the outcome in Prometheus' text format, too"
-    )
 
 
 def add_query(parser: Parser) -> None:

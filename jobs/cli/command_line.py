@@ -18,13 +18,14 @@ from pathlib import Path
 
 from jobs.cli import arguments as job_arguments
 from jobs.cli.arguments import Parser
+from jobs.contract import metrics
 from jobs.contract import options as job_options
 from jobs.contract.report import Report, failure_report, printable
 from jobs.contract.reporter import Reporter
 from jobs.spark import launch
 from jobs.spark.signals import orderly_signals
 from storeformat import __version__
-from storeformat.errors import UsageError, WriteFailed
+from storeformat.errors import DependencyMissing, UsageError, WriteFailed
 
 PROGRAM = "spark-submit.sh"
 EXIT_CODES = """\
@@ -43,6 +44,8 @@ class Job:
     options: type[job_options.JobOptions]
     add_arguments: Callable[[Parser], None]
     needs_delta: bool = False
+    own_metrics: bool = False
+    """It writes them itself, with more than the numbers of its report."""
 
 
 JOBS = {
@@ -70,12 +73,14 @@ JOBS = {
         "say whether a broker may be started on a store, and what its start would lose",
         job_options.PreflightOptions,
         job_arguments.add_preflight,
+        own_metrics=True,
     ),
     "verify": Job(
         "jobs.verify.verify",
         "compare consume queues, index and checkpoint with the log",
         job_options.VerifyOptions,
         job_arguments.add_verify,
+        own_metrics=True,
     ),
     "query": Job(
         "jobs.query.query",
@@ -162,7 +167,8 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             for line in traceback.format_exc().splitlines():
                 print(printable(line), file=sys.stderr)  # noqa: T201
         report = failure_report(job_name, error)
-    return deliver(report, options)
+    written = "error" not in report and jobs[job_name].own_metrics
+    return deliver(report, replace(options, metrics=None) if written else options)
 
 
 def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
@@ -199,6 +205,14 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
     except WriteFailed as error:
         print(printable(f"error: the report {error}"), file=sys.stderr)  # noqa: T201
         code = code or WriteFailed.exit_code
+    try:
+        if options.metrics is not None:
+            metrics.write_report(
+                options.metrics, report, getattr(options, "store", "") or getattr(options, "table", "")
+            )
+    except (WriteFailed, DependencyMissing) as error:
+        print(printable(f"error: metrics: {error}"), file=sys.stderr)  # noqa: T201
+        code = code or error.exit_code
     try:
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Topics may be in any script, and the terminal's or the scheduler's locale is not ours.

@@ -29,6 +29,7 @@ class JobOptions:
 
     json: bool = False
     report_file: str | None = None
+    metrics: str | None = None
     quiet: bool = False
     debug: bool = False
 
@@ -107,7 +108,6 @@ class PreflightOptions(JobOptions):
     broker_conf: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
     broker_version: str | None = None
-    metrics: str | None = None
     replicas: tuple[str, ...] = ()
 
 
@@ -117,7 +117,6 @@ class VerifyOptions(LogOptions):
 
     topics: tuple[TopicFilter, ...] = ()
     only: tuple[Artefact, ...] = ARTEFACTS
-    metrics: str | None = None
 
 
 Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+from jobs.contract import metrics
 from jobs.contract.options import PreflightOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.safety import metrics
 from jobs.safety.answer import judge
 from jobs.safety.evidence import gather
 from jobs.safety.reason import Answer
