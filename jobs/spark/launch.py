@@ -53,6 +53,7 @@ SETTING_OF_OPTION = {
     "--master": "spark.master",
     "--deploy-mode": "spark.submit.deployMode",
     "--driver-memory": "spark.driver.memory",
+    "--archives": "spark.archives",
     "--packages": "spark.jars.packages",
     "--jars": "spark.jars",
 }
@@ -173,6 +174,8 @@ def prepare(
     defaults = read_properties(CONF / "spark-defaults.conf") if CONF.is_dir() else {"spark.master": "local[*]"}
     settings = {name: value for name, value in defaults.items() if name not in chosen}
     master = chosen.get("spark.master") or settings["spark.master"]
+    if master == "yarn":
+        require_yarn(chosen, job_arguments)
     extra: list[str] = []
     if delta or "io.delta" in " ".join(chosen.values()):
         extra += delta_options(chosen, settings)
@@ -215,6 +218,23 @@ def prepare(
         filter(None, (*jvm_flags(job, debug), os.environ.get("SPARK_SUBMIT_OPTS")))
     )
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*command, "pyspark-shell"])
+
+
+def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> None:
+    """Raises DependencyMissing for what YARN would miss after a minute, or in another machine's log."""
+    named = [os.environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if name in os.environ]
+    if not any(Path(directory, "yarn-site.xml").is_file() for directory in named):
+        where = " and ".join(named) or "HADOOP_CONF_DIR, which is not set,"
+        raise DependencyMissing(f"{where} has no yarn-site.xml: no YARN is known", advice="name Hadoop's configuration")
+    for archive in chosen.get("spark.archives", "").split(","):
+        path = archive.strip().partition("#")[0]
+        if path and ":" not in path and not Path(path).is_file():
+            raise DependencyMissing(
+                f"there is no {path} for executors", advice=f"`./spark-submit.sh --pack {path}` makes it"
+            )
+    if any(word.startswith("hdfs://") for word in job_arguments) and importlib.util.find_spec("hdfs_native") is None:
+        install = "python jobs/spark/environment.py --extra hdfs"
+        raise DependencyMissing("hdfs:// needs hdfs-native", advice=f"`{install}` in .venv/bin, then --pack anew")
 
 
 def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:

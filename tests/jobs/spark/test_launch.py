@@ -59,6 +59,7 @@ class TestLaunch:
             monkeypatch.setenv(name, "")
         for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_LAUNCHER_OPTS"):
             monkeypatch.setenv(name, "set by a test")
+        monkeypatch.setattr(launch, "require_yarn", lambda *unused: None)
 
     @staticmethod
     def submitted(*options: str, **settings: Any) -> list[str]:
@@ -200,3 +201,36 @@ class TestLaunch:
         with pytest.raises(errors.UsageError, match="holds a secret") as refused:
             launch.prepare(["--master", "yarn", "--deploy-mode", "cluster"], arguments)
         assert "SECRET" not in str(refused.value)
+
+
+class TestYarn:
+    """What is missing is said in one line before anything starts."""
+
+    @pytest.fixture
+    def hadoop(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        (tmp_path / "yarn-site.xml").write_text("<configuration/>")
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+        return tmp_path
+
+    def test_no_cluster_is_named(self, hadoop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        launch.require_yarn({}, ())
+        (hadoop / "yarn-site.xml").unlink()
+        with pytest.raises(errors.DependencyMissing, match=r"has no yarn-site\.xml"):
+            launch.require_yarn({}, ())
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+        with pytest.raises(errors.DependencyMissing, match="HADOOP_CONF_DIR, which is not set, has no"):
+            launch.prepare(["--master", "yarn"], ["verify", "--store", "/s"])
+
+    def test_the_archive_for_executors_is_not_there(self, hadoop: Path) -> None:
+        (hadoop / "python.tar.gz").touch()
+        launch.require_yarn({"spark.archives": f"{hadoop}/python.tar.gz#environment,hdfs://n/x.tgz"}, ())
+        with pytest.raises(errors.DependencyMissing, match=r"there is no absent\.tgz") as missing:
+            launch.require_yarn(launch.user_settings(["--archives", "absent.tgz#environment"]), ())
+        assert "--pack absent.tgz" in (missing.value.advice or "")
+
+    def test_a_client_of_hdfs_is_not_installed(self, hadoop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        launch.require_yarn({}, ["verify", "--store", "/nfs/store"])
+        with pytest.raises(errors.DependencyMissing, match="hdfs:// needs hdfs-native"):
+            launch.require_yarn({}, ["verify", "--store", "hdfs://n/store"])
