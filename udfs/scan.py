@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from storeformat import message as m
+from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect, WriteFailed
-from storeformat.kernels import active
+from storeformat.kernels import PlainStop, Tally, active
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
 from storeformat.log.chain import ChainReport
 from storeformat.log.chain_walk import ChainWalk
@@ -34,6 +35,7 @@ from storeformat.record.dispatch import (
     index_entries,
     queue_units,
 )
+from storeformat.record.plain_dispatch import PlainDispatch
 from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
 from udfs.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MOST_REFS = 1_000
+_RECENT = slice(Tally.THIRD_TIME, Tally.LAST_TIME + 1)
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,8 @@ def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None]
             return SplitScan(
                 ChainReport(split, None, split.start, ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC, rest_is_zero=zero)
             )
-        walk = ChainWalk(window, split, start, task.decode_rules, task.block_size)
         with _Dispatch(task, split) as writer:
+            walk = ChainWalk(window, split, start, task.decode_rules, task.block_size, writer.take)
             for block in walk:
                 writer.add(block)
                 if also is not None:
@@ -177,20 +180,26 @@ class _Dispatch:
     def __init__(self, task: ScanTask, split: Split) -> None:
         self._task = task
         name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
-        multi = task.dispatch_rules.multi_dispatch is not None
-        self._units = RunWriter(task.staging, name, with_times=task.with_times, mixed=multi)
+        self._units = RunWriter(task.staging, name, with_times=task.with_times)
         self._entries = EntryWriter(task.staging, name)
         self._batches = BatchRunWriter(task.staging, name)
         self._topics: dict[bytes, int] = {}
-        self._totals = {"records": 0, "record_bytes": 0}
+        self._tally = Tally.start()
         self._foreign: list[tuple[int, int]] = []
         self._foreign_refs: list[RecordRef] = []
         self._fillers: list[tuple[int, int]] = []
+        self._finds_real_queues = set(REAL_PROPERTIES) <= set(task.decode_rules.properties)
         self._real_queues: set[tuple[str, int]] = set()
-        self._last = {"last_record": -1, "last_unit": -1, "last_entry": -1}
-        self._times: tuple[int, int] | None = None
-        self._recent: tuple[int, ...] = ()
-        self._latest = 0
+        self._plain: PlainDispatch | None = None
+        if self._takes_plain():
+            self._plain = PlainDispatch(
+                task.decode_rules,
+                task.dispatch_rules,
+                self._code if task.with_units else lambda topic: 0,
+                is_filler,
+                with_units=task.with_units,
+                with_entries=task.with_entries,
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -198,31 +207,60 @@ class _Dispatch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             if kind is None:
+                if self._plain is not None:
+                    self._entries.add_rows(self._plain.entries(self._tally))
                 self._units.flush()
                 self._batches.flush()
         finally:
             for writer in (self._units, self._entries, self._batches):
                 writer.close(kind, error)
 
+    def _takes_plain(self) -> bool:
+        task = self._task
+        special = task.topics or task.mark_tag_entries or self._finds_real_queues
+        return not special and PlainDispatch.serves(task.dispatch_rules)
+
+    def _code(self, topic: bytes) -> int:
+        return self._topics.setdefault(topic, len(self._topics))
+
+    def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int) -> int:
+        """Takes plain records from the front, in one pass; returns how many."""
+        plain, units, taken = self._plain, self._units, 0
+        while plain is not None and taken < len(positions):
+            self._tally[Tally.UNITS] = units.waiting
+            taken += plain.take(buffer, positions[taken:], buffer_offset, units.room, self._tally)
+            units.waiting = int(self._tally[Tally.UNITS])
+            if self._tally[Tally.STOP] != PlainStop.FULL:
+                break
+            self._make_room()
+        return taken
+
+    def _make_room(self) -> None:
+        """Takes the index entries that wait, and writes the units if there is no room for more."""
+        if self._plain is not None:
+            self._entries.add_rows(self._plain.entries(self._tally))
+        self._units.make_room()
+
     def add(self, block: RecordBlock) -> None:
         """Takes the records of one block."""
-        totals, heads = self._totals, block.heads
+        tally, heads = self._tally, block.heads
         own = ~block.foreign
-        totals["records"] += int(own.sum())
-        totals["record_bytes"] += int(heads.total_size[own].sum(dtype=np.int64))
+        times = heads.store_timestamp[own]
+        if len(times):
+            if not tally[Tally.RECORDS]:
+                tally[Tally.FIRST_TIME] = times[0]
+            tally[_RECENT] = np.concatenate([tally[_RECENT], times[-3:]])[-3:]
+            tally[Tally.LATEST_TIME] = max(tally[Tally.LATEST_TIME], times.max())
+        tally[Tally.RECORDS] += len(times)
+        tally[Tally.RECORD_BYTES] += heads.total_size[own].sum(dtype=np.int64)
+        tally[Tally.LAST_RECORD] = block.offsets[-1]
         foreign = np.flatnonzero(block.foreign)
         self._foreign += [(int(block.offsets[row]), int(heads.total_size[row])) for row in foreign]
         room = _MOST_REFS - len(self._foreign_refs)
         self._foreign_refs += [record_ref(block, row) for row in foreign[:room].tolist()]
         self._fillers += _fillers(block)
-        if block.properties.keys() >= set(REAL_PROPERTIES):
+        if self._finds_real_queues:
             self._real_queues |= real_queues(block)
-        self._last["last_record"] = int(block.offsets[-1])
-        times = heads.store_timestamp[own]
-        if len(times):
-            self._times = (self._times[0] if self._times else int(times[0]), int(times[-1]))
-            self._recent = (*self._recent, *times[-3:].tolist())[-3:]
-            self._latest = max(self._latest, int(times.max()))
         if self._task.with_units:
             self._add_units(block)
         if self._task.with_entries:
@@ -233,38 +271,40 @@ class _Dispatch:
             self._add_batches(block)
         units = queue_units(block, self._task.dispatch_rules)
         if len(units.offsets):
-            self._last["last_unit"] = max(self._last["last_unit"], int(units.offsets[-1]))
+            self._tally[Tally.LAST_UNIT] = max(self._tally[Tally.LAST_UNIT], units.offsets[-1])
         if self._task.topics:
             keep = selected(self._task.topics, units.topics, units.topic_codes, units.queue_ids)
             units = select_units(units, keep)
-        codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in units.topics], np.int32)
+        codes = np.array([self._code(topic) for topic in units.topics], np.int32)
         self._units.add(replace(units, topic_codes=codes[units.topic_codes]))
 
     def _add_batches(self, block: RecordBlock) -> None:
         units = batch_units(block, self._task.dispatch_rules)
         if len(units.units):
-            self._last["last_unit"] = max(self._last["last_unit"], int(units.units["phy_offset"][-1]))
+            self._tally[Tally.LAST_UNIT] = max(self._tally[Tally.LAST_UNIT], units.units["phy_offset"][-1])
         if self._task.topics:
             keep = selected(self._task.topics, block.topics, units.topic_codes, units.queue_ids)
             units = BatchUnits(units.topic_codes[keep], units.queue_ids[keep], units.units[keep])
-        codes = np.array([self._topics.setdefault(topic, len(self._topics)) for topic in block.topics], np.int32)
+        codes = np.array([self._code(topic) for topic in block.topics], np.int32)
         self._batches.add(replace(units, topic_codes=codes[units.topic_codes]))
 
     def _add_entries(self, block: RecordBlock) -> None:
+        if self._plain is not None:
+            self._entries.add_rows(self._plain.entries(self._tally))
         entries = index_entries(block, self._task.dispatch_rules)
         if len(entries.offsets):
             tags = from_tags(block, entries) if self._task.mark_tag_entries else None
             self._entries.add(entries, tags)
-            self._last["last_entry"] = int(entries.offsets[-1])
+            self._tally[Tally.LAST_ENTRY] = entries.offsets[-1]
 
     def summary(self, report: ChainReport) -> SplitScan:
         """Returns what was written, with the report of its chain."""
-        totals = self._totals
-        first, last = self._times or (None, None)
+        sums = dict(zip(Tally, self._tally.tolist(), strict=True))
+        records = sums[Tally.RECORDS]
         return SplitScan(
             report=report,
-            records=totals["records"],
-            record_bytes=totals["record_bytes"],
+            records=records,
+            record_bytes=sums[Tally.RECORD_BYTES],
             foreign_records=tuple(self._foreign),
             foreign_refs=tuple(self._foreign_refs),
             fillers=tuple(self._fillers),
@@ -274,10 +314,13 @@ class _Dispatch:
             units=self._units.units,
             entries=self._entries.entries,
             offset_sums=(self._units.offset_sum, self._entries.offset_sum),
-            first_timestamp=first,
-            last_timestamp=last,
-            recent_timestamps=self._recent,
-            latest_timestamp=self._latest,
+            last_record=sums[Tally.LAST_RECORD],
+            last_unit=sums[Tally.LAST_UNIT],
+            last_entry=sums[Tally.LAST_ENTRY],
+            first_timestamp=sums[Tally.FIRST_TIME] if records else None,
+            last_timestamp=sums[Tally.LAST_TIME] if records else None,
+            recent_timestamps=tuple(self._tally[_RECENT].tolist()[-records:] if records else ()),
+            latest_timestamp=sums[Tally.LATEST_TIME],
             units_path=self._units.path,
             times_path=self._units.times_path,
             entries_path=self._entries.path,
@@ -286,7 +329,6 @@ class _Dispatch:
             batch_offset_sum=self._batches.offset_sum % (1 << 64),
             batches_path=self._batches.path,
             kernels=sys.intern(active().NAME),
-            **self._last,
         )
 
 

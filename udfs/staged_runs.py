@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Bools, Int32s, Int64s, stable_order, sum_of_offsets
+from storeformat.arrays import Bools, Int32s, Int64s, Structs, sum_of_offsets
 from storeformat.index.entries import ROW, TAG_MARK
-from storeformat.queues.consume_queue import pack_units
+from storeformat.kernels import UnitColumns, active
+from storeformat.queues.consume_queue import UNIT
 from storeformat.record.dispatch import IndexEntries, QueueUnits
 from udfs.staged_files import StagedFile
 
@@ -82,15 +83,16 @@ class Runs:
 class RunWriter:
     """Collects units of one split and writes them grouped into runs, to two files of a directory.
 
-    Without a ``directory`` runs are only summed up. ``mixed``: there may be light units, which are runs of their own.
+    Without a ``directory`` runs are only summed up. Light units are runs of their own.
     """
 
-    def __init__(self, directory: str, name: str, *, with_times: bool, mixed: bool) -> None:
+    def __init__(self, directory: str, name: str, *, with_times: bool) -> None:
         self._units_file = StagedFile(directory, f"{name}.units")
         self._times_file = StagedFile(directory if with_times else "", f"{name}.times")
-        self._mixed = mixed
-        self._waiting: list[QueueUnits] = []
-        self._waiting_units = 0
+        self.room = UnitColumns.of(_FLUSH_UNITS)
+        """Units that wait to be grouped; the first ``waiting`` rows are filled."""
+        self.waiting = 0
+        self._light = np.zeros(_FLUSH_UNITS, bool)
         self._runs: list[Runs] = []
         self.units = 0
         self.offset_sum = 0
@@ -108,50 +110,49 @@ class RunWriter:
 
     def add(self, units: QueueUnits) -> None:
         """Takes units whose topic codes are the scan's."""
-        self._waiting.append(units)
-        self._waiting_units += len(units.offsets)
-        if self._waiting_units >= _FLUSH_UNITS:
+        taken, count = 0, len(units.offsets)
+        while taken < count:
+            self.make_room()
+            step = min(count - taken, _FLUSH_UNITS - self.waiting)
+            here, there = slice(self.waiting, self.waiting + step), slice(taken, taken + step)
+            self.room.put(here, UnitColumns(*(getattr(units, name)[there] for name in UnitColumns._fields)))
+            self._light[here] = units.light[there]
+            taken += step
+            self.waiting += step
+
+    def make_room(self) -> None:
+        """Writes what is waiting if there is no room for one more."""
+        if self.waiting == _FLUSH_UNITS:
             self.flush()
 
     def flush(self) -> None:
         """Writes what is waiting."""
-        if not self._waiting_units:
+        count, self.waiting = self.waiting, 0
+        if not count:
             return
-        units = QueueUnits(
-            [], *(np.concatenate([getattr(part, name) for part in self._waiting]) for name in _UNIT_COLUMNS)
-        )
-        self._waiting, self._waiting_units = [], 0
-        order = _by_queue(units)
-        topic_codes, queue_ids = units.topic_codes[order], units.queue_ids[order]
-        queue_offsets, offsets = units.queue_offsets[order], units.offsets[order]
-        begins = np.ones(len(order), bool)
-        begins[1:] = (
-            (topic_codes[1:] != topic_codes[:-1])
-            | (queue_ids[1:] != queue_ids[:-1])
-            | (queue_offsets[1:] != queue_offsets[:-1] + 1)
-        )
-        light = units.light[order]
-        if self._mixed:
-            begins[1:] |= light[1:] != light[:-1]
+        units, light = self.room.head(count), self._light[:count]
+        packed = np.empty(count, UNIT)
+        order, begins = active().group_units(units, light, packed)
         first = np.flatnonzero(begins)
+        first_rows, last_rows = order[first], order[np.append(first[1:], count) - 1]
         self._runs.append(
             Runs(
-                topic_codes=topic_codes[first],
-                queue_ids=queue_ids[first],
-                first_queue_offsets=queue_offsets[first],
-                counts=np.diff(first, append=len(order)),
+                topic_codes=units.topic_codes[first_rows],
+                queue_ids=units.queue_ids[first_rows],
+                first_queue_offsets=units.queue_offsets[first_rows],
+                counts=np.diff(first, append=count),
                 begins=first + self.units,
-                first_offsets=offsets[first],
-                last_offsets=offsets[np.append(first[1:], len(order)) - 1],
-                light=light[first],
+                first_offsets=units.offsets[first_rows],
+                last_offsets=units.offsets[last_rows],
+                light=light[first_rows],
             )
         )
         if self._times_file.wanted:
             self._times_file.write(units.store_timestamps[order].astype(TIME))
         if self._units_file.wanted:
-            self._units_file.write(pack_units(offsets, units.sizes[order], units.tags_codes[order]))
-        self.units += len(order)
-        self.offset_sum = (self.offset_sum + sum_of_offsets(offsets)) % (1 << 64)
+            self._units_file.write(packed)
+        self.units += count
+        self.offset_sum = (self.offset_sum + sum_of_offsets(packed["phy_offset"])) % (1 << 64)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the files; after an exception they are removed."""
@@ -174,24 +175,21 @@ class EntryWriter(StagedFile):
 
     def add(self, entries: IndexEntries, tags: Bools | None) -> None:
         """Takes entries; those of ``tags`` get the mark, if they are given."""
-        if self.wanted:
-            rows = np.empty(len(entries.offsets), ROW)
-            rows["key_hash"], rows["offset"] = entries.key_hashes, entries.offsets
-            rows["store_timestamp"] = entries.store_timestamps
-            if tags is not None:
-                rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
+        rows = np.empty(len(entries.offsets), ROW)
+        rows["key_hash"], rows["offset"] = entries.key_hashes, entries.offsets
+        rows["store_timestamp"] = entries.store_timestamps
+        if tags is not None:
+            rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
+        self.add_rows(rows)
+
+    def add_rows(self, rows: Structs) -> None:
+        """Takes entries as rows of ``ROW``."""
+        if self.wanted and len(rows):
             self.write(rows)
-        self.entries += len(entries.offsets)
-        self.offset_sum = (self.offset_sum + sum_of_offsets(entries.offsets)) % (1 << 64)
+        self.entries += len(rows)
+        self.offset_sum = (self.offset_sum + sum_of_offsets(rows["offset"])) % (1 << 64)
 
 
 def select_units(units: QueueUnits, keep: Bools) -> QueueUnits:
     """Returns the units that are to be kept."""
     return QueueUnits(units.topics, *(getattr(units, name)[keep] for name in _UNIT_COLUMNS))
-
-
-def _by_queue(units: QueueUnits) -> Int64s:
-    """Returns the stable order by queue."""
-    width = int(units.queue_ids.max()) + 1
-    groups = units.topic_codes.astype(np.int64) * width + units.queue_ids
-    return stable_order(groups, (int(units.topic_codes.max()) + 1) * width)

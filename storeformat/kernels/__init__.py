@@ -13,9 +13,22 @@ from functools import lru_cache
 
 from storeformat.kernels import numpy_kernels
 from storeformat.kernels.columns import PADDING, Heads, Spans
+from storeformat.kernels.plain_pass import PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
 from storeformat.kernels.protocol import Kernels
 
-__all__ = ["PADDING", "Heads", "Kernels", "Spans", "active"]
+__all__ = [
+    "PADDING",
+    "Heads",
+    "Kernels",
+    "PlainRules",
+    "PlainStop",
+    "Spans",
+    "Tally",
+    "TopicKind",
+    "TopicTable",
+    "UnitColumns",
+    "active",
+]
 
 
 @lru_cache(maxsize=1)

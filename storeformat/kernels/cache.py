@@ -23,10 +23,19 @@ import storeformat
 from storeformat.kernels import columns
 
 _PACKAGE = columns.__name__.rpartition(".")[0]
-COMPILED = ("machine_words", "numba_crc", "numba_records", "numba_values")
+COMPILED = ("machine_words", "numba_crc", "numba_records", "numba_values", "numba_dispatch")
 """The modules with compiled functions, each after those that it imports."""
 
-_USED = ("arrays", "errors", "javacompat", "message", "kernels.columns", "kernels.numpy_kernels", "kernels.cache")
+_USED = (
+    "arrays",
+    "errors",
+    "javacompat",
+    "message",
+    "kernels.columns",
+    "kernels.plain_pass",
+    "kernels.numpy_kernels",
+    "kernels.cache",
+)
 """Other modules of storeformat whose values went into the compiled code, or that load it."""
 
 

@@ -16,6 +16,7 @@ from storeformat.kernels.machine_words import (
     HAS_CARRYLESS_MULTIPLY,
     carryless_fold,
     exclusive_or,
+    load8,
     load32,
     load_pair,
     pair,
@@ -44,14 +45,19 @@ def _tables() -> npt.NDArray[np.uint32]:
 TABLES = _tables()
 
 
-@njit(inline="always")
+@njit(forceinline=True)
+def _entry(tables, row, byte):  # type: ignore[no-untyped-def]
+    return load32(tables, 1024 * row + 4 * np.int64(byte & 0xFF))
+
+
+@njit(forceinline=True)
 def _look_up(tables, row, word):  # type: ignore[no-untyped-def]
     """CRC of the four bytes of a word; the first lies row + 3 bytes before the end."""
     return (
-        tables[row + 3, word & 0xFF]
-        ^ tables[row + 2, (word >> 8) & 0xFF]
-        ^ tables[row + 1, (word >> 16) & 0xFF]
-        ^ tables[row, (word >> 24) & 0xFF]
+        _entry(tables, row + 3, word)
+        ^ _entry(tables, row + 2, word >> 8)
+        ^ _entry(tables, row + 1, word >> 16)
+        ^ _entry(tables, row, word >> 24)
     )
 
 
@@ -68,7 +74,7 @@ def _by_tables(tables, buffer, at, end, crc):  # type: ignore[no-untyped-def]
         )
         at += 16
     while at < end:
-        crc = np.uint32(crc >> 8) ^ tables[0, (crc ^ buffer[at]) & 0xFF]
+        crc = np.uint32(crc >> 8) ^ _entry(tables, 0, crc ^ load8(buffer, at))
         at += 1
     return crc
 
@@ -104,8 +110,8 @@ def _folded(tables, buffer, at, end):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True)
 def crc32(tables, buffer, at, end, fold):  # type: ignore[no-untyped-def]
-    """CRC-32 of the bytes [at, end); ``messages_table`` is ``TABLES``. ``fold`` allows carry-less products where they
-    exist.
+    """CRC-32 of the bytes [at, end); ``tables`` is the memory of ``TABLES``. ``fold`` allows carry-less products where
+    they exist.
     """
     state = np.uint32(0xFFFFFFFF)
     if HAS_CARRYLESS_MULTIPLY and fold and end - at >= _FOLDED_FROM:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from storeformat.kernels.cache import import_compiled
 
 import_compiled()
+from storeformat.kernels.numba_dispatch import dispatch_plain, group_units  # noqa: E402
 from storeformat.kernels.numba_records import (  # noqa: E402
     crc32_spans,
     decode_heads,
@@ -35,7 +36,9 @@ __all__ = [
     "crc32_spans",
     "decode_heads",
     "dictionary",
+    "dispatch_plain",
     "gather_spans",
+    "group_units",
     "hash_spans",
     "index_keys",
     "property_pieces",

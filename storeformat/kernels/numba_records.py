@@ -21,8 +21,10 @@ from storeformat.kernels.machine_words import (
     INT64S,
     WORDS,
     column,
+    load8,
     load32,
     load64,
+    memory,
     next_byte,
     result,
     swap32,
@@ -36,12 +38,14 @@ WIDE_ROWS, NARROW_ROWS = result(types.int64, 2), result(types.int32, 2)
 
 
 @njit(forceinline=True)
-def _int32(buffer, at):  # type: ignore[no-untyped-def]
+def int32_at(buffer, at):  # type: ignore[no-untyped-def]
+    """The big-endian int32 at a position."""
     return np.int32(swap32(load32(buffer, at)))
 
 
 @njit(forceinline=True)
-def _int64(buffer, at):  # type: ignore[no-untyped-def]
+def int64_at(buffer, at):  # type: ignore[no-untyped-def]
+    """The big-endian int64 at a position."""
     return np.int64(swap64(load64(buffer, at)))
 
 
@@ -50,63 +54,63 @@ def _int64(buffer, at):  # type: ignore[no-untyped-def]
 
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
     """See ``Kernels.walk_sizes``."""
-    positions: Int64s
-    positions, reached = _walk(buffer, start, min(stop, limit - 3), limit)
-    return positions, reached
+    positions = np.empty(max(stop - start, 0) // m.BLANK_SIZE + 1, np.int64)
+    count, reached = _walk(buffer, start, min(stop, limit - 3), limit, positions)
+    return positions[:count], reached
 
 
-@njit(tuple_of(result(types.int64), types.int64)(BYTES, types.int64, types.int64, types.int64), cache=True)
-def _walk(buffer, position, stop, limit):  # type: ignore[no-untyped-def]
-    positions = np.empty(1 << 10, np.int64)
+@njit(tuple_of(types.int64, types.int64)(BYTES, types.int64, types.int64, types.int64, result(types.int64)), cache=True)
+def _walk(buffer_bytes, position, stop, limit, positions):  # type: ignore[no-untyped-def]
+    buffer = memory(buffer_bytes)
     count = 0
     while position < stop:
         size = np.int64(np.int32(swap32(load32(buffer, position))))
         if size < m.BLANK_SIZE or position + size > limit:
             break
-        if count == len(positions):
-            positions = np.concatenate((positions, np.empty_like(positions)))
         positions[count] = position
         count += 1
         position += size
-    return positions[:count], position
+    return count, position
 
 
 def walk_entries(
     buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
 ) -> tuple[Int64s, int]:
     """See ``Kernels.walk_entries``."""
-    positions: Int64s
+    positions = np.empty(max(stop - start, 0) // ENTRY_HEAD.size + 1, np.int64)
     stop = min(stop, limit - ENTRY_HEAD.size + 1)
-    positions, reached = _walk_entries(buffer, start, stop, limit, buffer_offset, index, term, committed)
-    return positions, reached
+    count, reached = _walk_entries(buffer, start, stop, limit, buffer_offset, index, term, committed, positions)
+    return positions[:count], reached
 
 
 _ENTRY_HEAD_SIZE = ENTRY_HEAD.size - 4
 
 
-@njit(tuple_of(result(types.int64), types.int64)(BYTES, *[types.int64] * 7), cache=True)
-def _walk_entries(buffer, position, stop, limit, buffer_offset, index, term, committed):  # type: ignore[no-untyped-def]
-    positions = np.empty(1 << 10, np.int64)
+@njit(tuple_of(types.int64, types.int64)(BYTES, *[types.int64] * 7, result(types.int64)), cache=True)
+def _walk_entries(  # type: ignore[no-untyped-def]
+    buffer_bytes, position, stop, limit, buffer_offset, index, term, committed, positions
+):
+    buffer = memory(buffer_bytes)
     count = 0
     while position < stop:
-        size = np.int64(_int32(buffer, position + 4))
-        if _int32(buffer, position) != ENTRY_MAGIC or size < _ENTRY_HEAD_SIZE + m.MIN_RECORD_SIZE:
+        size = np.int64(int32_at(buffer, position + 4))
+        if int32_at(buffer, position) != ENTRY_MAGIC or size < _ENTRY_HEAD_SIZE + m.MIN_RECORD_SIZE:
             break
-        body_length = np.int64(_int32(buffer, position + 44))
+        body_length = np.int64(int32_at(buffer, position + 44))
         if position + size > limit or body_length != size - _ENTRY_HEAD_SIZE:
             break
-        if _int64(buffer, position + 24) != buffer_offset + position or _int32(buffer, position + 48) != body_length:
+        if int64_at(buffer, position + 24) != buffer_offset + position:
             break
-        own_index, own_term = _int64(buffer, position + 8), _int64(buffer, position + 16)
+        if int32_at(buffer, position + 48) != body_length:
+            break
+        own_index, own_term = int64_at(buffer, position + 8), int64_at(buffer, position + 16)
         if own_index < 0 or (own_term < term and own_index > committed) or (index >= 0 and own_index != index + 1):
             break
-        if count == len(positions):
-            positions = np.concatenate((positions, np.empty_like(positions)))
         positions[count] = position
         count += 1
         index, term = own_index, own_term
         position += size
-    return positions[:count], position
+    return count, position
 
 
 # --- heads ------------------------------------------------------------------------------------------------------
@@ -134,18 +138,18 @@ _FOREIGN_OFFSET = int(RecordDefect.FOREIGN_OFFSET)
 
 @njit(forceinline=True)
 def _int16(buffer, at):  # type: ignore[no-untyped-def]
-    return np.int64(np.int8(buffer[at])) * 256 + buffer[at + 1]
+    return np.int64(np.int8(load8(buffer, at))) * 256 + load8(buffer, at + 1)
 
 
 @njit(forceinline=True)
-def _lengths(buffer, body_at, record_end, long_topic):  # type: ignore[no-untyped-def]
+def part_lengths(buffer, body_at, record_end, long_topic):  # type: ignore[no-untyped-def]
     """Returns whether the three lengths of a record add up, where topic and properties begin, and their lengths.
 
     ``body_at`` is the body's first byte; as in the reference, what cannot be reached is read at position 0.
     """
     fits = body_at + long_topic + 3 <= record_end
     topic_at = body_at if fits else 0
-    topic_length = _int16(buffer, topic_at) if long_topic else np.int64(np.int8(buffer[topic_at]))
+    topic_length = _int16(buffer, topic_at) if long_topic else np.int64(np.int8(load8(buffer, topic_at)))
     topic_start = topic_at + 1 + long_topic
     fits = fits and topic_length >= 0 and topic_start + topic_length + 2 <= record_end
     properties_at = topic_start + topic_length if fits else 0
@@ -158,15 +162,16 @@ def _lengths(buffer, body_at, record_end, long_topic):  # type: ignore[no-untype
     types.void(BYTES, INT64S, types.int64, WIDE_ROWS, NARROW_ROWS, result(types.uint32), result(types.uint8)),
     cache=True,
 )
-def _decode(buffer, positions, buffer_offset, wide, narrow, crc, defect):  # type: ignore[no-untyped-def]
+def _decode(buffer_bytes, positions, buffer_offset, wide, narrow, crc, defect):  # type: ignore[no-untyped-def]
+    buffer = memory(buffer_bytes)
     for row in range(len(positions)):
         p = positions[row]
-        sys_flag = _int32(buffer, p + 36)
+        sys_flag = int32_at(buffer, p + 36)
         store_at = p + 56 + (12 if sys_flag & m.BORN_HOST_V6 else 0)
         tail = store_at + 16 + (12 if sys_flag & m.STORE_HOST_V6 else 0)
-        magic, total_size = _int32(buffer, p + 4), _int32(buffer, p)
-        physical_offset = _int64(buffer, p + 28)
-        body_length = max(_int32(buffer, tail + 12), 0)
+        magic, total_size = int32_at(buffer, p + 4), int32_at(buffer, p)
+        physical_offset = int64_at(buffer, p + 28)
+        body_length = max(int32_at(buffer, tail + 12), 0)
         body_start, record_end = tail + 16, p + total_size
         long_topic = 1 if magic == m.MAGIC_V2 else 0
         code = _OK
@@ -175,7 +180,7 @@ def _decode(buffer, positions, buffer_offset, wide, narrow, crc, defect):  # typ
         elif body_start + long_topic + 3 > record_end:
             code = _SIZE_TOO_SMALL
         topic_at = body_start + body_length if code == _OK else record_end
-        fits, topic_start, topic_length, properties_start, properties_length = _lengths(
+        fits, topic_start, topic_length, properties_start, properties_length = part_lengths(
             buffer, topic_at, record_end, long_topic
         )
         if code == _OK and not fits:
@@ -183,11 +188,11 @@ def _decode(buffer, positions, buffer_offset, wide, narrow, crc, defect):  # typ
         if code == _OK and physical_offset != p + buffer_offset:
             code = _FOREIGN_OFFSET
         defect[row], crc[row] = code, swap32(load32(buffer, p + 8))
-        wide[0, row], wide[1, row], wide[2, row] = _int64(buffer, p + 20), physical_offset, _int64(buffer, p + 40)
-        wide[3, row], wide[4, row] = _int64(buffer, store_at), _int64(buffer, tail + 4)
+        wide[0, row], wide[1, row], wide[2, row] = int64_at(buffer, p + 20), physical_offset, int64_at(buffer, p + 40)
+        wide[3, row], wide[4, row] = int64_at(buffer, store_at), int64_at(buffer, tail + 4)
         wide[5, row], wide[6, row], wide[7, row] = body_start, topic_start, properties_start
-        narrow[0, row], narrow[1, row], narrow[2, row] = total_size, magic, _int32(buffer, p + 12)
-        narrow[3, row], narrow[4, row], narrow[5, row] = _int32(buffer, p + 16), sys_flag, _int32(buffer, tail)
+        narrow[0, row], narrow[1, row], narrow[2, row] = total_size, magic, int32_at(buffer, p + 12)
+        narrow[3, row], narrow[4, row], narrow[5, row] = int32_at(buffer, p + 16), sys_flag, int32_at(buffer, tail)
         narrow[6, row], narrow[7, row], narrow[8, row] = body_length, topic_length, properties_length
 
 
@@ -199,7 +204,9 @@ def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[n
 
 
 @njit(types.void(column(types.uint32, 2), BYTES, INT64S, INT32S, result(types.uint32)), cache=True)
-def _crc(tables, buffer, starts, lengths, result):  # type: ignore[no-untyped-def]
+def _crc(table_words, buffer_bytes, starts, lengths, result):  # type: ignore[no-untyped-def]
+    buffer = memory(buffer_bytes)
+    tables = memory(table_words)
     for row in range(len(starts)):
         result[row] = crc32(tables, buffer, starts[row], starts[row] + lengths[row], True) & m.CRC_MASK
 
@@ -229,7 +236,7 @@ def _name_words(names: tuple[bytes, ...]) -> tuple[Bytes, Int64s, npt.NDArray[np
 @njit(forceinline=True)
 def _is_name(buffer, at, slots, slot, length):  # type: ignore[no-untyped-def]
     for place in range(8, length):  # noqa: SIM110 - numba compiles loops, not generators
-        if buffer[at + place] != slots[slot + place]:
+        if load8(buffer, at + place) != load8(slots, slot + place):
             return False
     return True
 
@@ -238,7 +245,7 @@ _ABOVE_SEPARATORS = np.uint64(3) * EVERY_BYTE
 
 
 @njit(forceinline=True)
-def _next_separator(buffer, at, end):  # type: ignore[no-untyped-def]
+def next_separator(buffer, at, end):  # type: ignore[no-untyped-def]
     """Position of the next byte below 3 in [at, end), or end. Eight bytes at a time; the padding is read, not used."""
     while at < end:
         word = load64(buffer, at)
@@ -266,16 +273,16 @@ def _kept_value(begin, cut, end, cuts, last_other, split_parser):  # type: ignor
 
 
 @njit(forceinline=True)
-def _next_piece(buffer, begin, stop, split_parser):  # type: ignore[no-untyped-def]
+def next_piece(buffer, begin, stop, split_parser):  # type: ignore[no-untyped-def]
     """Where the name of the piece at ``begin`` ends, its value's length (-1: dropped), and where the piece ends."""
     at, cut, cuts, last_other = begin, begin, 0, begin
     while True:
-        seen = _next_separator(buffer, at, stop)
+        seen = next_separator(buffer, at, stop)
         if seen > at:
             last_other = seen
-        if seen >= stop or buffer[seen] == m.PROPERTY_SEPARATOR:
+        if seen >= stop or load8(buffer, seen) == m.PROPERTY_SEPARATOR:
             break
-        if buffer[seen] == m.NAME_VALUE_SEPARATOR:
+        if load8(buffer, seen) == m.NAME_VALUE_SEPARATOR:
             cut = cut if cuts else seen
             cuts += 1
         else:
@@ -286,14 +293,16 @@ def _next_piece(buffer, begin, stop, split_parser):  # type: ignore[no-untyped-d
 
 @njit(types.void(BYTES, INT64S, INT32S, BYTES, INT64S, WORDS, types.boolean, WIDE_ROWS, NARROW_ROWS), cache=True)
 def _properties(  # type: ignore[no-untyped-def]
-    buffer, starts, lengths, slots, name_lengths, words, split_parser, value_starts, value_lengths
+    buffer_bytes, starts, lengths, slot_bytes, name_lengths, words, split_parser, value_starts, value_lengths
 ):
+    buffer = memory(buffer_bytes)
+    slots = memory(slot_bytes)
     names = len(name_lengths)
-    slot_size = len(slots) // max(names, 1)
+    slot_size = len(slot_bytes) // max(names, 1)
     for row in range(len(starts)):
         begin, stop = starts[row], starts[row] + lengths[row]
         while begin < stop:
-            cut, value_length, end = _next_piece(buffer, begin, stop, split_parser)
+            cut, value_length, end = next_piece(buffer, begin, stop, split_parser)
             if value_length >= 0:
                 length = cut - begin
                 word = load64(buffer, begin)
@@ -311,57 +320,79 @@ def _properties(  # type: ignore[no-untyped-def]
 
 def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
     """See ``Kernels.property_pieces``."""
-    rows, names, name_lengths, values, value_lengths = _pieces(buffer, starts, lengths, split_parser)
+    columns, count, row = _room(8 * len(starts), "i8", "i8", "i4", "i8", "i4"), 0, 0
+    while row < len(starts):
+        columns = grown(columns, count, int(lengths[row]))
+        row, count = _pieces(buffer, starts, lengths, split_parser, row, count, *columns)
+    rows, names, name_lengths, values, value_lengths = (column[:count] for column in columns)
     return rows, Spans(names, name_lengths), Spans(values, value_lengths)
 
 
+def _room(rows: int, *kinds: str) -> tuple[Any, ...]:
+    return tuple(np.empty(rows, kind) for kind in kinds)
+
+
+def grown(columns: tuple[Any, ...], filled: int, more: int) -> tuple[Any, ...]:
+    """Returns the columns if there is room for ``more`` rows after those filled, else larger ones. A compiled loop that
+    made room itself would count references in every round.
+    """
+    if filled + more <= len(columns[0]):
+        return columns
+    return tuple(np.concatenate([column, np.empty(filled + more, column.dtype)]) for column in columns)
+
+
 _LONGS, _INTS = result(types.int64), result(types.int32)
+_TWO = tuple_of(types.int64, types.int64)
 
 
-@njit(tuple_of(_LONGS, _LONGS, _INTS, _LONGS, _INTS)(BYTES, INT64S, INT32S, types.boolean), cache=True)
-def _pieces(buffer, starts, lengths, split_parser):  # type: ignore[no-untyped-def]
-    room = 8 * len(starts) + 16
-    rows, names, values = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-    name_lengths, value_lengths = np.empty(room, np.int32), np.empty(room, np.int32)
-    count = 0
-    for row in range(len(starts)):
+@njit(
+    _TWO(BYTES, INT64S, INT32S, types.boolean, types.int64, types.int64, _LONGS, _LONGS, _INTS, _LONGS, _INTS),
+    cache=True,
+)
+def _pieces(  # type: ignore[no-untyped-def]
+    buffer_bytes, starts, lengths, split_parser, first, count, rows, names, name_lengths, values, value_lengths
+):
+    """Fills rows from row ``first`` on; returns the row for which there is no room, and how many are filled."""
+    buffer = memory(buffer_bytes)
+    for row in range(first, len(starts)):
+        if count + lengths[row] > len(rows):
+            return row, count
         begin, stop = starts[row], starts[row] + lengths[row]
         while begin < stop:
-            cut, value_length, end = _next_piece(buffer, begin, stop, split_parser)
+            cut, value_length, end = next_piece(buffer, begin, stop, split_parser)
             if value_length >= 0:
-                if count == len(rows):
-                    rows, names = np.concatenate((rows, rows)), np.concatenate((names, names))
-                    values = np.concatenate((values, values))
-                    name_lengths = np.concatenate((name_lengths, name_lengths))
-                    value_lengths = np.concatenate((value_lengths, value_lengths))
                 rows[count], names[count], values[count] = row, begin, cut + 1
                 name_lengths[count], value_lengths[count] = cut - begin, value_length
                 count += 1
             begin = end + 1
-    return rows[:count], names[:count], name_lengths[:count], values[:count], value_lengths[:count]
+    return len(starts), count
 
 
 def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Spans]:
     """See ``Kernels.split_spans``."""
-    rows, starts, lengths = _split(buffer, spans.starts, spans.lengths, separator)
+    columns, count, row = _room(2 * len(spans.starts), "i8", "i8", "i4"), 0, 0
+    while row < len(spans.starts):
+        columns = grown(columns, count, int(spans.lengths[row]))
+        row, count = _split(buffer, *spans, separator, row, count, *columns)
+    rows, starts, lengths = (column[:count] for column in columns)
     return rows, Spans(starts, lengths)
 
 
-@njit(tuple_of(_LONGS, _LONGS, _INTS)(BYTES, INT64S, INT32S, types.int64), cache=True)
-def _split(buffer, starts, lengths, separator):  # type: ignore[no-untyped-def]
-    room = 2 * len(starts) + 16
-    owners, begins, sizes = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
-    count = 0
+@njit(_TWO(BYTES, INT64S, INT32S, types.int64, types.int64, types.int64, _LONGS, _LONGS, _INTS), cache=True)
+def _split(  # type: ignore[no-untyped-def]
+    buffer_bytes, starts, lengths, separator, first, count, owners, begins, sizes
+):
+    """Fills rows from row ``first`` on; returns the row for which there is no room, and how many are filled."""
+    buffer = memory(buffer_bytes)
     pattern = np.uint64(separator) * EVERY_BYTE
-    for row in range(len(starts)):
+    for row in range(first, len(starts)):
+        if count + lengths[row] > len(owners):
+            return row, count
         begin, stop = starts[row], starts[row] + lengths[row]
         while begin < stop:
             end = next_byte(buffer, begin, stop, pattern)
             if end > begin:
-                if count == len(owners):
-                    owners, begins = np.concatenate((owners, owners)), np.concatenate((begins, begins))
-                    sizes = np.concatenate((sizes, sizes))
                 owners[count], begins[count], sizes[count] = row, begin, end - begin
                 count += 1
             begin = end + 1
-    return owners[:count], begins[:count], sizes[:count]
+    return len(starts), count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numba import njit, types
@@ -18,6 +20,7 @@ from storeformat.kernels.machine_words import (
     INT64S,
     column,
     load64,
+    memory,
     next_byte,
     prefetch,
     result,
@@ -25,6 +28,7 @@ from storeformat.kernels.machine_words import (
     swap32,
     tuple_of,
 )
+from storeformat.kernels.numba_records import grown
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
@@ -51,7 +55,7 @@ def _hash_word(word):  # type: ignore[no-untyped-def]
 
 
 @njit(forceinline=True)
-def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
+def hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
     """Returns the hash of a text with hash ``value`` and ``left`` bytes after it, and all the bytes ored."""
     seen = np.uint64(0)
     while left >= 8:
@@ -69,11 +73,12 @@ def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
 
 
 @njit(types.int64(BYTES, INT64S, INT32S, result(types.int32), result(types.int32)), cache=True)
-def _hash(buffer, starts, lengths, hashes, units):  # type: ignore[no-untyped-def]
+def _hash(buffer_bytes, starts, lengths, hashes, units):  # type: ignore[no-untyped-def]
     """Hashes the values of ASCII alone; of the others, which it counts, ``units`` becomes -1."""
+    buffer = memory(buffer_bytes)
     odd = 0
     for row in range(len(starts)):
-        value, seen = _hash_ascii(buffer, starts[row], lengths[row], np.uint32(0))
+        value, seen = hash_ascii(buffer, starts[row], lengths[row], np.uint32(0))
         hashes[row] = np.int32(value)
         if seen & HIGH_BITS:
             units[row] = -1
@@ -91,29 +96,49 @@ def index_keys(
 ) -> tuple[Int64s, Int32s]:
     """See ``Kernels.index_keys``."""
     uniq_keys, tags = whole[0], whole[-1]
-    owners, hashes, odd = _index_keys(
-        buffer, indexable, *uniq_keys, *keys, len(whole) > 1, *tags, topic_codes, joined_topics
-    )
+    columns: tuple[Any, ...] = (np.empty(4 * len(keys.starts), np.int64), np.empty(4 * len(keys.starts), np.int32))
+    row, count, odd = 0, 0, False
+    while row < len(keys.starts) and not odd:
+        columns = grown(columns, count, most_entries(int(keys.lengths[row])))
+        row, count, odd = _index_keys(
+            buffer,
+            indexable,
+            *uniq_keys,
+            *keys,
+            len(whole) > 1,
+            *tags,
+            topic_codes,
+            joined_topics,
+            row,
+            count,
+            *columns,
+        )
     if odd:
         return numpy_kernels.index_keys(buffer, indexable, whole, keys, topic_codes, joined_topics)
-    return owners, hashes
+    return columns[0][:count], columns[1][:count]
 
 
 @njit(forceinline=True)
-def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
+def most_entries(keys_size):  # type: ignore[no-untyped-def]
+    """Entries that a record can make: one of each second byte of its keys, and two more."""
+    return max(keys_size, 0) // 2 + 3
+
+
+@njit(forceinline=True)
+def key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
     """Returns the hash of a topic and a key, as an index file stores it, or -1 where the key is not ASCII."""
-    value, seen = _hash_ascii(buffer, at, length, np.uint32(head))
+    value, seen = hash_ascii(buffer, at, length, np.uint32(head))
     if seen & HIGH_BITS:
         return np.int32(-1)
     stored = abs(np.int64(np.int32(value)))
     return np.int32(0) if stored > 0x7FFFFFFF else np.int32(stored)
 
 
-_SPACES = np.uint64(ord(" ")) * EVERY_BYTE
+SPACES = np.uint64(ord(" ")) * EVERY_BYTE
 
 
 @njit(
-    tuple_of(result(types.int64), result(types.int32), types.boolean)(
+    tuple_of(types.int64, types.int64, types.boolean)(
         BYTES,
         column(types.boolean),
         *(INT64S, INT32S),
@@ -121,39 +146,43 @@ _SPACES = np.uint64(ord(" ")) * EVERY_BYTE
         *(types.boolean, INT64S, INT32S),
         INT32S,
         column(types.int32, 2),
+        *(types.int64, types.int64, result(types.int64), result(types.int32)),
     ),
     cache=True,
 )
 def _index_keys(  # type: ignore[no-untyped-def]
-    buffer, indexable, uniq_at, uniq_size, keys_at, keys_size, with_tags, tags_at, tags_size, topic_codes, joined
-):
-    owners, hashes = np.empty(4 * len(topic_codes) + 8, np.int64), np.empty(4 * len(topic_codes) + 8, np.int32)
-    count, odd = 0, False
-    for row in range(len(topic_codes)):
+    buffer_bytes, indexable, uniq_at, uniq_size, keys_at, keys_size, with_tags, tags_at, tags_size, topic_codes, joined,
+    first_row, count, owners, hashes,
+):  # fmt: skip
+    """Fills entries from row ``first_row`` on; returns the row for which there is no room, how many entries are filled,
+    and whether a key is not ASCII.
+    """
+    buffer = memory(buffer_bytes)
+    odd = False
+    for row in range(first_row, len(topic_codes)):
         if not indexable[row]:
             continue
-        # A row makes at most one entry for each second byte of its keys, and two more.
-        while count + max(keys_size[row], 0) // 2 + 3 > len(owners):
-            owners, hashes = np.concatenate((owners, owners)), np.concatenate((hashes, hashes))
+        if count + most_entries(keys_size[row]) > len(owners):
+            return row, count, odd
         head = joined[0, topic_codes[row]]
         first = count
         if uniq_size[row] >= 0:
-            hashes[count] = _key_hash(buffer, uniq_at[row], uniq_size[row], head)
+            hashes[count] = key_hash(buffer, uniq_at[row], uniq_size[row], head)
             count += 1
         begin, stop = keys_at[row], keys_at[row] + keys_size[row]
         while begin < stop:
-            end = next_byte(buffer, begin, stop, _SPACES)
+            end = next_byte(buffer, begin, stop, SPACES)
             if end > begin:
-                hashes[count] = _key_hash(buffer, begin, end - begin, head)
+                hashes[count] = key_hash(buffer, begin, end - begin, head)
                 count += 1
             begin = end + 1
         if with_tags and tags_size[row] > 0:
-            hashes[count] = _key_hash(buffer, tags_at[row], tags_size[row], joined[1, topic_codes[row]])
+            hashes[count] = key_hash(buffer, tags_at[row], tags_size[row], joined[1, topic_codes[row]])
             count += 1
         for entry in range(first, count):
             owners[entry] = row
             odd = odd or hashes[entry] < 0
-    return owners[:count], hashes[:count], odd
+    return len(topic_codes), count, odd
 
 
 _AHEAD = 24
@@ -205,14 +234,19 @@ def _put_entries(  # type: ignore[no-untyped-def]
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
     """See ``Kernels.dictionary``."""
     codes = np.empty(len(spans.starts), np.int32)
-    firsts = _encode(buffer, spans.starts, spans.lengths, codes)
-    begins = spans.starts[firsts]
-    ends = begins + spans.lengths[firsts]
+    columns: tuple[Any, ...] = (np.empty(128, np.int64), np.empty(128, np.uint64))
+    row, count = 0, 0
+    while row < len(codes):
+        columns = grown(columns, count, 1)
+        table = np.full(1 << (2 * len(columns[0]) - 1).bit_length(), -1, np.int64)
+        row, count = _encode(buffer, *spans, codes, row, count, table, *columns)
+    begins = spans.starts[columns[0][:count]]
+    ends = begins + spans.lengths[columns[0][:count]]
     return codes, [buffer[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
 @njit(forceinline=True)
-def _mix(buffer, at, length):  # type: ignore[no-untyped-def]
+def mix_bytes(buffer, at, length):  # type: ignore[no-untyped-def]
     """A hash of bytes for the table of ``_encode``."""
     mixed = np.uint64(length) * np.uint64(0x9E3779B97F4A7C15)
     while length > 0:
@@ -240,15 +274,29 @@ def _equal(buffer, one, other, length):  # type: ignore[no-untyped-def]
     return difference << np.uint64(8 * (8 - length)) == 0
 
 
-@njit(result(types.int64)(BYTES, INT64S, INT32S, result(types.int32)), cache=True)
-def _encode(buffer, starts, lengths, codes):  # type: ignore[no-untyped-def]
-    """Fills ``codes``, returns the row of each distinct value's first occurrence. The table is at most half full."""
-    table = np.full(256, -1, np.int64)
-    firsts, mixes = np.empty(128, np.int64), np.empty(128, np.uint64)
-    count = 0
-    for row in range(len(starts)):
-        mixed = _mix(buffer, starts[row], lengths[row])
-        place = mixed & np.uint64(len(table) - 1)
+@njit(
+    tuple_of(types.int64, types.int64)(
+        *(BYTES, INT64S, INT32S, result(types.int32), types.int64, types.int64),
+        *(result(types.int64), result(types.int64), result(types.uint64)),
+    ),
+    cache=True,
+)
+def _encode(  # type: ignore[no-untyped-def]
+    buffer_bytes, starts, lengths, codes, first_row, count, table, firsts, mixes
+):
+    """Fills ``codes`` from row ``first_row`` on, and the row of each distinct value's first occurrence. Returns the row
+    for which there is no room, and how many distinct values there are. The table, empty at first, is at most half full.
+    """
+    buffer = memory(buffer_bytes)
+    last = np.uint64(len(table) - 1)
+    for code in range(count):
+        place = mixes[code] & last
+        while table[place] >= 0:
+            place = (place + np.uint64(1)) & last
+        table[place] = code
+    for row in range(first_row, len(starts)):
+        mixed = mix_bytes(buffer, starts[row], lengths[row])
+        place = mixed & last
         while table[place] >= 0:
             code = table[place]
             first = firsts[code]
@@ -258,23 +306,14 @@ def _encode(buffer, starts, lengths, codes):  # type: ignore[no-untyped-def]
                 and _equal(buffer, starts[first], starts[row], lengths[row])
             ):
                 break
-            place = (place + np.uint64(1)) & np.uint64(len(table) - 1)
+            place = (place + np.uint64(1)) & last
         if table[place] < 0:
             if count == len(firsts):
-                firsts, mixes = np.concatenate((firsts, firsts)), np.concatenate((mixes, mixes))
-                table = np.full(2 * len(table), -1, np.int64)
-                for code in range(count):
-                    place = mixes[code] & np.uint64(len(table) - 1)
-                    while table[place] >= 0:
-                        place = (place + np.uint64(1)) & np.uint64(len(table) - 1)
-                    table[place] = code
-                place = mixed & np.uint64(len(table) - 1)
-                while table[place] >= 0:
-                    place = (place + np.uint64(1)) & np.uint64(len(table) - 1)
+                return row, count
             table[place], firsts[count], mixes[count] = count, row, mixed
             count += 1
         codes[row] = table[place]
-    return firsts[:count]
+    return len(starts), count
 
 
 def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
@@ -289,7 +328,9 @@ def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
 
 
 @njit(types.void(BYTES, INT64S, INT32S, result(types.uint8)), cache=True)
-def _copy(buffer, starts, offsets, data):  # type: ignore[no-untyped-def]
+def _copy(buffer_bytes, starts, offsets, data_bytes):  # type: ignore[no-untyped-def]
+    buffer = memory(buffer_bytes)
+    data = memory(data_bytes)
     for row in range(len(starts)):
         start, begin, end = starts[row], offsets[row], offsets[row + 1]
         # Words, the last of which reaches into the next value's place (or the eight bytes at the end), written later.

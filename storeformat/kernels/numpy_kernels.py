@@ -17,17 +17,20 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from storeformat import javacompat
 from storeformat import message as m
-from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs, stable_order
 from storeformat.errors import RecordDefect
 from storeformat.kernels.columns import Heads, Spans
 from storeformat.kernels.numpy_walks import walk_entries, walk_sizes
+from storeformat.kernels.plain_pass import PlainRules, PlainStop, Tally, TopicTable, UnitColumns
 
 __all__ = [
     "NAME",
     "crc32_spans",
     "decode_heads",
     "dictionary",
+    "dispatch_plain",
     "gather_spans",
+    "group_units",
     "hash_spans",
     "index_keys",
     "property_pieces",
@@ -293,6 +296,28 @@ def _time_diffs(store_timestamps: Int64s, begin_timestamp: int) -> Int32s:
         return np.zeros(len(store_timestamps), dtype=np.int32)
     seconds = (store_timestamps - np.int64(begin_timestamp)) // 1000
     return np.clip(seconds, 0, 0x7FFFFFFF, out=seconds).astype(np.int32)
+
+
+def dispatch_plain(
+    buffer: Bytes, positions: Int64s, buffer_offset: int, rules: PlainRules, topics: TopicTable, units: UnitColumns,
+    entries: Bytes, tally: Int64s,
+) -> int:  # fmt: skip
+    """Takes no record: in numpy the general functions are the fastest way. See ``Kernels.dispatch_plain``."""
+    tally[Tally.STOP] = PlainStop.ODD
+    return 0
+
+
+def group_units(units: UnitColumns, light: Bools, packed: Structs) -> tuple[Int64s, Bools]:
+    """See ``Kernels.group_units``."""
+    width = int(units.queue_ids.max(initial=0)) + 1
+    groups = units.topic_codes.astype(np.int64) * width + units.queue_ids
+    order = stable_order(groups, (int(units.topic_codes.max(initial=0)) + 1) * width)
+    packed["phy_offset"], packed["size"] = units.offsets[order], units.sizes[order]
+    packed["tags_code"] = units.tags_codes[order]
+    groups, queue_offsets, light = groups[order], units.queue_offsets[order], light[order]
+    begins = np.ones(len(order), bool)
+    begins[1:] = (groups[1:] != groups[:-1]) | (queue_offsets[1:] != queue_offsets[:-1] + 1) | (light[1:] != light[:-1])
+    return order, begins
 
 
 def put_entries(

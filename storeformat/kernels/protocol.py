@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs
 from storeformat.kernels.columns import Heads, Spans
+from storeformat.kernels.plain_pass import PlainRules, TopicTable, UnitColumns
 
 
 class Kernels(Protocol):
@@ -92,6 +93,28 @@ class Kernels(Protocol):
         empty, between spaces, and one of its value in ``whole[1]`` if that is given and not empty.
         ``joined_topics[k, c]`` is the hash of topic c with what stands between it and the keys (k = 0) or the value of
         ``whole[1]`` (k = 1).
+        """
+
+    def dispatch_plain(
+        self, buffer: Bytes, positions: Int64s, buffer_offset: int, rules: PlainRules, topics: TopicTable,
+        units: UnitColumns, entries: Bytes, tally: Int64s,
+    ) -> int:  # fmt: skip
+        """Checks records from the first position on and appends what they become to ``units`` and ``entries`` (rows of
+        ``index.entries.ROW``, as bytes); returns how many. ``tally`` (``Tally``) is kept up and says why it stopped.
+
+        Plain are records that the general functions (``decode``, ``queue_units``, ``index_entries``) find sound, that
+        go to no light or batch queue and have no property CRC, and whose topic, tags and keys are ASCII. An
+        implementation may stop at any record: what it takes is as the general functions have it.
+
+        Precondition: that of ``decode_heads``.
+        """
+
+    def group_units(self, units: UnitColumns, light: Bools, packed: Structs) -> tuple[Int64s, Bools]:
+        """Fills ``packed`` (of ``consume_queue.UNIT``) with units grouped by topic code and queue id, otherwise in
+        their order; returns the row that each comes from, and whether it begins a run: the first of its queue, one
+        whose queue offset does not follow, or one that differs in ``light`` from the one before.
+
+        Topic codes and queue ids are not negative.
         """
 
     def put_entries(

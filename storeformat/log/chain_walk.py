@@ -6,20 +6,26 @@ records lie in entries. Mirrors ``CommitLog#recoverNormally`` and ``DefaultMessa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from storeformat import message as m
+from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow
 from storeformat.log.framing import WRONG_BLANK, ChainEnd, EntryNumber, Verdict
 from storeformat.log.segments import Split
 from storeformat.record.decode import DecodeRules, Fault, RecordBlock, decode
 
+TakeRecords = Callable[[Bytes, Int64s, int], int]
+"""From a buffer, the positions of records in it and the offset of its first byte: how many records were taken."""
+
 
 class ChainWalk:
     """Iterates over the decoded blocks of a chain that begins at ``position`` and belongs to ``split``.
+
+    ``take`` may take sound records from the front of each block: what it took is not decoded and not in the blocks.
 
     When the iteration is over, ``position`` is where the next link would begin, ``ended`` says why it stopped, and
     ``defect`` why the bytes there are no record if that was the reason; ``first`` and ``last`` are the numbers of the
@@ -27,12 +33,19 @@ class ChainWalk:
     """
 
     def __init__(
-        self, window: BlockWindow, split: Split, position: int, rules: DecodeRules, block_size: int = BLOCK_SIZE
+        self,
+        window: BlockWindow,
+        split: Split,
+        position: int,
+        rules: DecodeRules,
+        block_size: int = BLOCK_SIZE,
+        take: TakeRecords | None = None,
     ) -> None:
         self._window = window
         self._split = split
         self._rules = rules
         self._block_size = block_size
+        self._take = take
         self.position = position
         self.ended = ChainEnd.STOP
         self.defect = RecordDefect.OK
@@ -48,14 +61,19 @@ class ChainWalk:
             window.load(base, length)
             buffer = window.bytes
             links, reached = framing.walk(buffer, min(split.stop - base, length), length, base, self.last)
-            block, fault = decode(buffer, base, links + framing.head_size, self._rules)
-            foreign = self._damaged_foreign_record(block)
-            if foreign is not None:
-                block, fault = block.head(foreign), Fault(foreign, RecordDefect.FOREIGN_OFFSET)
-            if len(block):
-                self.first = self.first or framing.number_at(buffer, int(links[0]))
-                self.last = framing.number_at(buffer, int(links[len(block) - 1]))
-                yield block
+            foreign, fault = None, None
+            if self._take is not None:
+                taken = self._take(buffer, links + framing.head_size, base)
+                self._pass(buffer, links[:taken])
+                links = links[taken:]
+            if len(links):
+                block, fault = decode(buffer, base, links + framing.head_size, self._rules)
+                foreign = self._damaged_foreign_record(block)
+                if foreign is not None:
+                    block, fault = block.head(foreign), Fault(foreign, RecordDefect.FOREIGN_OFFSET)
+                self._pass(buffer, links[: len(block)])
+                if len(block):
+                    yield block
             self.position = base + (reached if fault is None else int(links[fault.row]))
             if self.position >= split.stop:
                 return
@@ -71,6 +89,13 @@ class ChainWalk:
             elif fault is not None:
                 self.ended, self.defect = ChainEnd.DEFECT, fault.defect
             return
+
+    def _pass(self, buffer: Bytes, links: Int64s) -> None:
+        """Notes that links hold records."""
+        if len(links):
+            framing = self._split.segment.framing
+            self.first = self.first or framing.number_at(buffer, int(links[0]))
+            self.last = framing.number_at(buffer, int(links[-1]))
 
     def finish(self) -> ChainWalk:
         """Walks to the end, for what is known then: the records are checked and dropped."""

@@ -198,7 +198,7 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
     properties = block.properties
     indexable = ~block.foreign & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
     joined_topics = np.array(
-        [[_joined_hash(topic, joint) for topic in block.topics] for joint in ("#", "#T#")], np.int32
+        [[joined_hash(topic, joint) for topic in block.topics] for joint in ("#", "#T#")], np.int32
     )
     owners, key_hashes = active().index_keys(
         block.buffer,
@@ -225,7 +225,8 @@ def from_tags(block: RecordBlock, entries: IndexEntries) -> Bools:
 
 
 @lru_cache(maxsize=1 << 12)
-def _joined_hash(topic: bytes, joint: str) -> int:
+def joined_hash(topic: bytes, joint: str) -> int:
+    """Returns Java's hash of a topic and what stands between it and a key."""
     return javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint)
 
 

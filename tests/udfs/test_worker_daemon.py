@@ -117,7 +117,8 @@ class TestEarly:
         while not (place / "place" / "early").exists():
             assert early.process.poll() is None
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(place / "place" / "early"))
+            while connection.connect_ex(str(place / "place" / "early")):  # the file is there before anybody listens
+                assert early.process.poll() is None
             socket.send_fds(connection, [b" "], [0, 1, 2])
         early.process.wait(timeout=30)
         early.end()

@@ -15,7 +15,15 @@ pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
 ROOT = Path(__file__).parents[3]
 CHECKED = [
     str(Path(__file__).with_name(f"test_{name}.py"))
-    for name in ("numba_records", "numba_values", "numpy_kernels", "numpy_walks", "numba_crc", "machine_words")
+    for name in (
+        "numba_records",
+        "numba_values",
+        "numba_dispatch",
+        "numpy_kernels",
+        "numpy_walks",
+        "numba_crc",
+        "machine_words",
+    )
 ]
 
 
@@ -27,7 +35,7 @@ def test_a_kernel_that_reads_outside_is_caught_by_bounds_checks(examples: str) -
 
         assert machine_words.CHECKED
         with pytest.raises(IndexError, match="outside"):
-            machine_words.load64(np.zeros(16, np.uint8), 9)
+            machine_words.load64(machine_words.memory(np.zeros(16, np.uint8)), 9)
         return
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {"NUMBA_BOUNDSCHECK": "1", "ROCKETMQ_STORE_SPARK_KERNELS": "numba"}

@@ -12,8 +12,9 @@ pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
 
 @pytest.mark.parametrize("carryless", [True, False])
 def test_crc_is_zlibs_at_every_length(carryless: bool) -> None:
+    from storeformat.kernels.machine_words import memory
     from storeformat.kernels.numba_crc import TABLES, crc32
 
     data = np.random.default_rng(6).integers(0, 256, 5000, np.uint8)
     for length in (*range(300), 4096, 4999):
-        assert crc32(TABLES, data, 1, 1 + length, carryless) == zlib.crc32(data[1 : 1 + length]), length
+        assert crc32(memory(TABLES), memory(data), 1, 1 + length, carryless) == zlib.crc32(data[1 : 1 + length]), length
