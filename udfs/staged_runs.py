@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Bools, Int32s, Int64s, Structs, sum_of_offsets
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s, sum_of_offsets
 from storeformat.index.entries import ROW, TAG_MARK
 from storeformat.kernels import UnitColumns, active
 from storeformat.queues.consume_queue import UNIT
@@ -180,10 +180,11 @@ class EntryWriter(StagedFile):
         rows["store_timestamp"] = entries.store_timestamps
         if tags is not None:
             rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
-        self.add_rows(rows)
+        self.add_rows(rows.view(np.uint8))
 
-    def add_rows(self, rows: Structs) -> None:
-        """Takes entries as rows of ``ROW``."""
+    def add_rows(self, content: Bytes) -> None:
+        """Takes entries as the bytes of rows of ``ROW``."""
+        rows = content.view(ROW)
         if self.wanted and len(rows):
             self.write(rows)
         self.entries += len(rows)

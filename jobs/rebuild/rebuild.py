@@ -28,7 +28,7 @@ from jobs.rebuild.staging import claimed, staging_for
 from jobs.safety.rules.retention import retention_notes
 from jobs.safety.start_settings import read_settings
 from jobs.spark import launch, session
-from jobs.spark.runner import MeteringRunner
+from jobs.spark.runner import MeteringRunner, SparkRunner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.storage import files, locations, outputs
@@ -61,7 +61,8 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         staging_for(output, one_machine=launch.on_one_machine()) as staging,
         session.spark_runner("rebuild", reporter, store.log_size) as runner,
     ):
-        runner.stages["start of Spark"] = reporter.seconds
+        if isinstance(runner, SparkRunner):
+            runner.stages["start of Spark"] = reporter.seconds
         whole = restored(store, options, runner, locations.join(staging, "log"))
         make = export if options.only == ROCKSDB else rebuild
         built: Built | Exported = make(options, whole.store, staging, runner, made=None if renamed else output)

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.spark.session to show all that Spark says
 ONE_MACHINE = "ROCKETMQ_STORE_SPARK_ONE_MACHINE"
+OPTIONAL = "ROCKETMQ_STORE_SPARK_OPTIONAL"  # the user said nothing of Spark, so that a small job may do without it
 WORKER_ENVIRONMENT = "ROCKETMQ_STORE_SPARK_WORKER_ENVIRONMENT"  # JSON; there where workers can be started early
 WORKER_DAEMON = "udfs.worker_daemon"
 WORKER_ROWS = "ROCKETMQ_STORE_SPARK_ROWS"  # 1 where workers import what rows need, before they are forked
@@ -209,6 +210,7 @@ def prepare(
     if job in WITH_WORKERS and settings.get("spark.python.daemon.module") == WORKER_DAEMON:
         os.environ[WORKER_ENVIRONMENT] = json.dumps(worker_environment(settings | chosen))
     os.environ[ONE_MACHINE] = "1" if master.startswith("local") else "0"
+    os.environ[OPTIONAL] = "0" if chosen or options or not is_local(master) else "1"
     command = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")] + [*options, *extra]
     if chosen.get("spark.submit.deployMode") == "cluster":
         become_spark_submit(command, job_arguments)
@@ -252,6 +254,11 @@ def is_local(master: str) -> bool:
 def on_one_machine() -> bool:
     """Returns whether all tasks run on the driver's machine, as far as ``prepare`` saw."""
     return os.environ.get(ONE_MACHINE) == "1"
+
+
+def spark_is_optional() -> bool:
+    """Returns whether the command line leaves it to the job where it runs, as far as ``prepare`` saw."""
+    return os.environ.get(OPTIONAL) == "1"
 
 
 def spark_home() -> Path:

@@ -8,6 +8,7 @@ files cleans them up *outside* of the block, when no task can write any more.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
-from jobs.spark import isolation, jvm
-from jobs.spark.runner import SparkRunner
+from jobs.spark import isolation, jvm, launch
+from jobs.spark.runner import LocalRunner, MeteringRunner, SparkRunner
 from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
 from storeformat.errors import DependencyMissing
@@ -25,6 +26,15 @@ from storeformat.errors import DependencyMissing
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+
+SMALL_LOG = 1 << 30
+"""Bytes of a log that one process has read before Spark is up."""
+
+
+def _has_context() -> bool:
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
 
 
 @contextmanager
@@ -114,8 +124,14 @@ def spark_session(job: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def spark_runner(job: str, reporter: Reporter, total: int) -> Iterator[SparkRunner]:
-    """Yields a runner on a SparkContext for one job, whose progress on ``total`` bytes is shown."""
+def spark_runner(job: str, reporter: Reporter, total: int) -> Iterator[MeteringRunner]:
+    """Yields a runner for one job, whose progress on ``total`` bytes is shown: on a SparkContext, or in this process
+    where there is none yet, the log is small and the user said nothing of Spark.
+    """
+    if total <= SMALL_LOG and launch.spark_is_optional() and not _has_context():
+        with reporter.progress(job, total):
+            yield LocalRunner()
+        return
     with spark_context(job) as context, watched(context, reporter, job, total) as runner:
         yield runner
 

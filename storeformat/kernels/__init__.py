@@ -13,10 +13,11 @@ from functools import lru_cache
 
 from storeformat.kernels import numpy_kernels
 from storeformat.kernels.columns import PADDING, Heads, Spans
-from storeformat.kernels.plain_pass import PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
+from storeformat.kernels.plain_pass import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
 from storeformat.kernels.protocol import Kernels
 
 __all__ = [
+    "ENTRY_SIZE",
     "PADDING",
     "Heads",
     "Kernels",

@@ -31,7 +31,7 @@ from storeformat.kernels.machine_words import (
 from storeformat.kernels.numba_crc import TABLES, crc32
 from storeformat.kernels.numba_records import int32_at, int64_at, next_piece, next_separator, part_lengths
 from storeformat.kernels.numba_values import SPACES, hash_ascii, key_hash, mix_bytes, most_entries
-from storeformat.kernels.plain_pass import PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
+from storeformat.kernels.plain_pass import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
 
 
 def _word(name: bytes) -> np.uint64:
@@ -45,7 +45,6 @@ _INNER_NUM, _INNER_BASE, _PROPERTY_CRC = _word(m.INNER_NUM), _word(m.INNER_BASE)
 _KEYS_CUT, _TAGS_CUT = _word(m.KEYS + b"\x01"), _word(m.TAGS + b"\x01")
 _FIVE_BYTES = np.uint64((1 << 40) - 1)
 _MOST_DIGITS = 9
-_ENTRY_SIZE = 20
 
 _DONE, _NEW_TOPIC, _FULL, _ODD = (int(stop) for stop in PlainStop)
 _SCHEDULE, _ODD_TOPIC = int(TopicKind.SCHEDULE), int(TopicKind.ODD)
@@ -184,7 +183,7 @@ def _tags_code(buffer, at, size, delay_at, delay_size, store_timestamp, delay_mi
 @njit(forceinline=True)
 def _put_entry(entries, number, stored_hash, offset, store_timestamp):  # type: ignore[no-untyped-def]
     """Writes one row of ``index.entries.ROW``. The first store reaches into the offset, which comes after it."""
-    at = number * _ENTRY_SIZE
+    at = number * ENTRY_SIZE
     store64(entries, at, np.uint64(stored_hash))
     store64(entries, at + 4, np.uint64(offset))
     store64(entries, at + 12, np.uint64(store_timestamp))
@@ -243,7 +242,7 @@ def _dispatch(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0912, PLR0915 -
     slots, mixes, names = memory(topic_slots), memory(topic_mixes), memory(name_bytes)
     starts, lengths = memory(topic_starts), memory(topic_lengths)
     unit, entry = tally[_UNITS], tally[_ENTRIES]
-    unit_room, entry_room = len(offsets), len(entry_bytes) // _ENTRY_SIZE
+    unit_room, entry_room = len(offsets), len(entry_bytes) // ENTRY_SIZE
     records, record_bytes, last_record = np.int64(0), np.int64(0), tally[_LAST_RECORD]
     third, second, last, latest = tally[_THIRD_TIME], tally[_SECOND_TIME], tally[_LAST_TIME], tally[_LATEST_TIME]
     stop = _DONE

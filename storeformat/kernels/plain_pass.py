@@ -11,6 +11,9 @@ import numpy.typing as npt
 from storeformat.arrays import Bytes, Int32s, Int64s
 from storeformat.kernels.columns import PADDING
 
+ENTRY_SIZE = 20
+"""Bytes of an index entry as a pass writes it: key hash (int32), offset and store timestamp (int64)."""
+
 
 class UnitColumns(NamedTuple):
     """Room for consume-queue units, one a row, that a pass fills from the front; ``topic_codes`` are the scan's."""

@@ -11,9 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from storeformat import message as m
-from storeformat.arrays import Bytes, Int64s, Structs
-from storeformat.index.entries import ROW
-from storeformat.kernels import PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns, active
+from storeformat.arrays import Bytes, Int64s
+from storeformat.kernels import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns, active
 from storeformat.record.decode import DecodeRules, is_directory_name
 from storeformat.record.dispatch import DispatchRules, joined_hash
 
@@ -49,7 +48,7 @@ class PlainDispatch:
         )
         self._code_of, self._is_odd = code_of, is_odd
         self._topics = TopicTable.of(_MOST_TOPICS, _NAME_BYTES)
-        self._entries = np.empty(_ENTRY_ROOM, ROW)
+        self._entries = np.empty(ENTRY_SIZE * _ENTRY_ROOM, np.uint8)
 
     @staticmethod
     def serves(rules: DispatchRules) -> bool:
@@ -61,21 +60,22 @@ class PlainDispatch:
         or until there is no room in ``units`` or for entries. ``tally`` is kept up.
         """
         taken = 0
-        entry_bytes = self._entries.view(np.uint8)
         while taken < len(positions):
             taken += active().dispatch_plain(
-                buffer, positions[taken:], buffer_offset, self._rules, self._topics, units, entry_bytes, tally
+                buffer, positions[taken:], buffer_offset, self._rules, self._topics, units, self._entries, tally
             )
             if tally[Tally.STOP] != PlainStop.NEW_TOPIC:
                 break
             self._fill_in(int(tally[Tally.TOPICS]) - 1)
         return taken
 
-    def entries(self, tally: Int64s) -> Structs:
-        """Returns the index entries since it was asked last, until the next call of ``take``."""
+    def entries(self, tally: Int64s) -> Bytes:
+        """Returns the index entries since it was asked last, rows of ``index.entries.ROW``; valid until the next call
+        of ``take``.
+        """
         count = int(tally[Tally.ENTRIES])
         tally[Tally.ENTRIES] = 0
-        return self._entries[:count]
+        return self._entries[: ENTRY_SIZE * count]
 
     def _fill_in(self, row: int) -> None:
         topics, name = self._topics, self._topics.name(row)
