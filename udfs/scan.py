@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -195,7 +196,7 @@ class _Dispatch:
             self._plain = PlainDispatch(
                 task.decode_rules,
                 task.dispatch_rules,
-                self._code if task.with_units else lambda topic: 0,
+                partial(_code, self._topics) if task.with_units else _no_code,
                 is_filler,
                 with_units=task.with_units,
                 with_entries=task.with_entries,
@@ -219,9 +220,6 @@ class _Dispatch:
         task = self._task
         special = task.topics or task.mark_tag_entries or self._finds_real_queues
         return not special and PlainDispatch.serves(task.dispatch_rules)
-
-    def _code(self, topic: bytes) -> int:
-        return self._topics.setdefault(topic, len(self._topics))
 
     def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int) -> int:
         """Takes plain records from the front, in one pass; returns how many."""
@@ -275,7 +273,7 @@ class _Dispatch:
         if self._task.topics:
             keep = selected(self._task.topics, units.topics, units.topic_codes, units.queue_ids)
             units = select_units(units, keep)
-        codes = np.array([self._code(topic) for topic in units.topics], np.int32)
+        codes = np.array([_code(self._topics, topic) for topic in units.topics], np.int32)
         self._units.add(replace(units, topic_codes=codes[units.topic_codes]))
 
     def _add_batches(self, block: RecordBlock) -> None:
@@ -285,7 +283,7 @@ class _Dispatch:
         if self._task.topics:
             keep = selected(self._task.topics, block.topics, units.topic_codes, units.queue_ids)
             units = BatchUnits(units.topic_codes[keep], units.queue_ids[keep], units.units[keep])
-        codes = np.array([self._code(topic) for topic in block.topics], np.int32)
+        codes = np.array([_code(self._topics, topic) for topic in block.topics], np.int32)
         self._batches.add(replace(units, topic_codes=codes[units.topic_codes]))
 
     def _add_entries(self, block: RecordBlock) -> None:
@@ -330,6 +328,14 @@ class _Dispatch:
             batches_path=self._batches.path,
             kernels=sys.intern(active().NAME),
         )
+
+
+def _code(topics: dict[bytes, int], topic: bytes) -> int:
+    return topics.setdefault(topic, len(topics))
+
+
+def _no_code(topic: bytes) -> int:
+    return 0
 
 
 def _fillers(block: RecordBlock) -> list[tuple[int, int]]:
