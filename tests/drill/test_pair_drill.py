@@ -30,7 +30,7 @@ from support.drilling import (
 )
 from support.real_broker import RELEASES, BrokerPair
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 KINDS = ("normal", "large", "tagged", "batch")
 
