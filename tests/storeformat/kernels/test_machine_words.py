@@ -24,7 +24,7 @@ CHECKED = [
         "numba_crc",
         "machine_words",
     )
-]
+] + [str(Path(__file__).parents[1] / "record" / "test_plain_dispatch.py")]
 
 
 @pytest.mark.parametrize("examples", ["few", pytest.param("patient", marks=pytest.mark.slow)])
