@@ -38,7 +38,6 @@ ELSEWHERE = {
     "jobs/safety/start_settings.py": "tests/jobs/safety/rules/test_retention.py",
     # Spark calls it, or it is Spark that is called.
     "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",
-    "udfs/table/drafts.py": "tests/jobs/table/test_drafts.py",
     "udfs/table/ordered_rows.py": "tests/jobs/table/test_datasource.py",
     "jobs/spark/runner.py": "tests/jobs/rebuild/test_lost_tasks.py",
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",

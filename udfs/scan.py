@@ -131,7 +131,10 @@ class SplitScan:
 
 
 def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None] | None = None) -> SplitScan:
-    """Returns the summary of one split and leaves its runs in the staging directory; ``also`` gets each block, too."""
+    """Returns the summary of one split and leaves its runs in the staging directory; ``also`` gets each block, too.
+
+    With ``also`` all records are decoded: those of a pass over plain records are in no block.
+    """
     with files.RangeReader(split.segment.path) as reader:
         window = BlockWindow(reader, split.segment)
         start, zero = split.first_record, True
@@ -143,7 +146,8 @@ def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None]
                 ChainReport(split, None, split.start, ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC, rest_is_zero=zero)
             )
         with _Dispatch(task, split) as writer:
-            walk = ChainWalk(window, split, start, task.decode_rules, task.block_size, writer.take)
+            take = writer.take if also is None else None
+            walk = ChainWalk(window, split, start, task.decode_rules, task.block_size, take)
             for block in walk:
                 writer.add(block)
                 if also is not None:

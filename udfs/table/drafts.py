@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from storeformat.errors import TotalsDisagree
 from storeformat.log.segments import Split
 from udfs.scan import ScanTask, SplitScan, scan_split
 from udfs.table.parquet_files import WriteFiles, WrittenFile
@@ -38,4 +39,9 @@ class DraftTask:
                 rows = self.write.files_of(split.number, streams)
                 scan = scan_split(split, self.scan, rows.add)
                 drafted = DraftedSplit(scan, tuple(rows.finish()))
+                if rows.seen != scan.records:
+                    raise TotalsDisagree(
+                        "a scan counts other records than became rows", path=split.segment.path, found=rows.seen,
+                        expected=scan.records,
+                    )  # fmt: skip
             yield drafted

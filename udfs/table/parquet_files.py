@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storeformat.errors import TotalsDisagree
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock
 from storeformat.storage import files, locations
@@ -100,16 +101,23 @@ class RangeFiles:
         self._rows = OrderedRows(rules.read.rules)
         self._done: list[WrittenFile] = []
         self._parts: dict[int | None, _Part] = {}
+        self.seen = 0
+        """Records that came in blocks, foreign ones aside, wanted or not."""
+        self._wanted = self._written = 0
 
     def add(self, block: RecordBlock) -> None:
         """Takes the records of a block, of which those become rows that are wanted."""
-        self._rows.add(self._rules.read.selected(block))
+        wanted = self._rules.read.selected(block)
+        self.seen += int(np.count_nonzero(~block.foreign))
+        self._wanted += int(np.count_nonzero(~wanted.foreign))
+        self._rows.add(wanted)
         if self._rows.is_full:
             self.write(self._rows.chunk())
 
     def write(self, chunk: pa.Table) -> None:
         """Takes rows in order: a row group of each date."""
         for day, rows in by_date(chunk):
+            self._written += len(rows)
             if day not in self._parts:
                 if len(self._parts) == _MOST_OPEN:
                     self._close()
@@ -118,10 +126,12 @@ class RangeFiles:
             self._parts[day].write(rows)
 
     def finish(self) -> list[WrittenFile]:
-        """Returns the finished files."""
+        """Returns the finished files; raises TotalsDisagree where they lack a record that came in a block."""
         if self._rows.rows:
             self.write(self._rows.chunk())
         self._close()
+        if self._wanted and self._wanted != self._written:
+            raise TotalsDisagree("files of rows lack records", found=self._written, expected=self._wanted)
         return self._done
 
     def _close(self) -> None:
