@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Bytes
+from storeformat.kernels import PADDING
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
@@ -76,7 +77,7 @@ def _wrong_copy(offset: int, one: Bytes, other: Bytes) -> int | None:
     Damage of the last bytes of a record takes away the property CRC that would show it. Two masters after a split write
     other heads, too: so where heads and bodies are the same and one copy alone has that CRC, it is right.
     """
-    head = decode(one, offset, _FIRST, _UNCHECKED)[0]
+    head = decode(_padded(one), offset, _FIRST, _UNCHECKED)[0]
     if not len(head) or head.heads.total_size[0] != len(one):
         return None
     reach = int(head.heads.body_start[0] + head.heads.body_length[0])
@@ -87,8 +88,12 @@ def _wrong_copy(offset: int, one: Bytes, other: Bytes) -> int | None:
 
 
 def _has_property_crc(record: Bytes, offset: int) -> bool:
-    block, fault = decode(record, offset, _FIRST, DecodeRules())
+    block, fault = decode(_padded(record), offset, _FIRST, DecodeRules())
     return fault is None and rows_with_property_crc(block).size > 0
+
+
+def _padded(record: Bytes) -> Bytes:
+    return np.concatenate([record, np.zeros(PADDING, np.uint8)])
 
 
 def _read(reader: files.RangeReader, position: int, length: int) -> Bytes:
