@@ -41,7 +41,9 @@ def test_every_second_has_a_name(store: Path, tmp_path: Path) -> None:
         assert busy == pytest.approx(cost["seconds"], rel=0.1)
         assert cost["peak_memory"] < 1 << 30
     scan, build = found.stages.values()
-    assert {"read the log", "chain", "heads", "body CRC", "properties", "index keys", "write staged runs"} <= set(scan)
+    assert {"read the log", "chain", "check and dispatch plain records", "group units", "write staged runs"} <= set(
+        scan
+    )
     assert {"read staged runs", "link entries", "write files", "read back", "digest (SHA-256)"} <= set(build)
     assert not (tmp_path / "work" / "built").exists()
 

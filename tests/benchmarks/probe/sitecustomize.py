@@ -28,6 +28,8 @@ TRACE = "WHERE_THE_TIME_GOES"
 KERNELS = {
     "walk_sizes": "chain", "decode_heads": "heads", "crc32_spans": "body CRC", "dictionary": "topics",
     "property_spans": "properties", "hash_spans": "tags", "index_keys": "index keys", "put_entries": "link entries",
+    "dispatch_plain": "check and dispatch plain records",
+    "group_units": "group units",
 }  # fmt: skip
 
 
@@ -158,7 +160,7 @@ def into_worker(probe: Probe) -> None:
         probe.part(files.FileWriter, attribute, what_is_written)
     probe.part(outputs, "settle", "open and close files")
     probe.part(staged_runs.RunWriter, "flush", "group and pack units")
-    probe.part(staged_runs.EntryWriter, "add", "pack entries")
+    probe.part(staged_runs.EntryWriter, "add_rows", "pack entries")
     probe.part(chain_walk, "decode", "checks of what was decoded")
     probe.part(scan, "queue_units", "dispatch to queues")
     probe.part(scan, "index_entries", "dispatch to the index")
