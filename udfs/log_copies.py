@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Bytes
-from storeformat.kernels import PADDING
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
@@ -54,10 +53,8 @@ def difference(shared: SharedRange) -> Difference:
                 if offset < judged:
                     continue
                 begin, end = next((item for item in records if item[1] > offset), (offset, offset))
-                size = end - begin
-                which = _wrong_copy(
-                    begin, _read(one, begin - shared.one.base, size), _read(other, begin - shared.other.base, size)
-                )
+                sides = ((one, shared.one), (other, shared.other))
+                which = _wrong_copy(begin, end - begin, *(_record(*side, begin, end - begin) for side in sides))
                 if which is None:
                     return Difference(offset, tuple(wrong[0]), tuple(wrong[1]))
                 wrong[which].append((begin, end))
@@ -71,14 +68,14 @@ def _records(reader: files.RangeReader, shared: SharedRange) -> Iterator[tuple[i
         yield from zip(block.offsets.tolist(), (block.offsets + block.heads.total_size).tolist(), strict=True)
 
 
-def _wrong_copy(offset: int, one: Bytes, other: Bytes) -> int | None:
+def _wrong_copy(offset: int, size: int, one: Bytes, other: Bytes) -> int | None:
     """Returns which of two copies of a record is wrong, None where nothing shows it.
 
     Damage of the last bytes of a record takes away the property CRC that would show it. Two masters after a split write
     other heads, too: so where heads and bodies are the same and one copy alone has that CRC, it is right.
     """
-    head = decode(_padded(one), offset, _FIRST, _UNCHECKED)[0]
-    if not len(head) or head.heads.total_size[0] != len(one):
+    head = decode(one, offset, _FIRST, _UNCHECKED)[0]
+    if not len(head) or head.heads.total_size[0] != size:
         return None
     reach = int(head.heads.body_start[0] + head.heads.body_length[0])
     if not np.array_equal(one[:reach], other[:reach]):
@@ -88,12 +85,15 @@ def _wrong_copy(offset: int, one: Bytes, other: Bytes) -> int | None:
 
 
 def _has_property_crc(record: Bytes, offset: int) -> bool:
-    block, fault = decode(_padded(record), offset, _FIRST, DecodeRules())
+    block, fault = decode(record, offset, _FIRST, DecodeRules())
     return fault is None and rows_with_property_crc(block).size > 0
 
 
-def _padded(record: Bytes) -> Bytes:
-    return np.concatenate([record, np.zeros(PADDING, np.uint8)])
+def _record(reader: files.RangeReader, segment: Segment, offset: int, size: int) -> Bytes:
+    """Returns the bytes of a record and the padding that kernels need."""
+    window = BlockWindow(reader, segment)
+    window.load(offset, size)
+    return window.bytes
 
 
 def _read(reader: files.RangeReader, position: int, length: int) -> Bytes:

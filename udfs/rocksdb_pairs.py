@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storeformat.arrays import sum_of_offsets
+from storeformat.arrays import Int64s, Structs, sum_of_offsets
 from storeformat.queues import consume_queue, rocksdb_pairs
+from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME
 from udfs.file_rows import FileRow, batch_of
 from udfs.output_files import OutputDirectory, Tally
 from udfs.staged_files import Readers
@@ -62,7 +63,7 @@ class WritePairs:
     def __call__(self, planned: Iterator[PlannedPairsFile]) -> Iterator[pa.RecordBatch]:
         with Readers() as readers:
             for file in planned:
-                parts = [_unit_pairs(part, readers) for part in file.slices]
+                parts = [table for part in file.slices for table in _unit_pairs(part, readers)]
                 yield batch_of([self.write(file.path, pa.concat_tables(parts))])
 
     def write(self, path: str, table: pa.Table) -> FileRow:
@@ -77,22 +78,29 @@ def _tally(stored: memoryview) -> Tally:
     return Tally(read_back.num_rows, sum_of_offsets(read_back.column(0).drop_null().to_numpy()))
 
 
-def _unit_pairs(part: UnitSlice, readers: Readers) -> pa.Table:
-    units = readers.rows(part.units_path, consume_queue.UNIT, part.begin, part.count)
-    times = readers.rows(part.times_path, TIME, part.begin, part.count)
-    offsets = np.arange(part.queue_offset, part.queue_offset + part.count, dtype=np.int64)
-    keys = rocksdb_pairs.unit_keys(part.topic.encode(), part.queue_id, offsets)
-    values = rocksdb_pairs.unit_values(units, times)
-    columns = {
-        "family": pa.repeat(rocksdb_pairs.DEFAULT_FAMILY, part.count),
-        "topic": pa.repeat(part.topic, part.count),
-        "queue_id": np.full(part.count, part.queue_id, np.int32),
-        "queue_offset": offsets,
-        "key": _rows_of_bytes(keys.tobytes(), keys.shape[1]),
-        "value": _rows_of_bytes(values.tobytes(), values.itemsize),
-        **{name: values[name].astype(values[name].dtype.newbyteorder("=")) for name in values.dtype.names or ()},
-    }
-    return pa.table(columns, SCHEMA)
+def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, Structs]]:
+    """Yields queue offsets and values of a slice's units, some at a time."""
+    for begin in range(0, part.count, PAIRS_AT_A_TIME):
+        count = min(PAIRS_AT_A_TIME, part.count - begin)
+        units = readers.rows(part.units_path, consume_queue.UNIT, part.begin + begin, count)
+        times = readers.rows(part.times_path, TIME, part.begin + begin, count)
+        first = part.queue_offset + begin
+        yield np.arange(first, first + count, dtype=np.int64), rocksdb_pairs.unit_values(units, times)
+
+
+def _unit_pairs(part: UnitSlice, readers: Readers) -> Iterator[pa.Table]:
+    for offsets, values in staged_values(part, readers):
+        keys = rocksdb_pairs.unit_keys(part.topic.encode(), part.queue_id, offsets)
+        columns = {
+            "family": pa.repeat(rocksdb_pairs.DEFAULT_FAMILY, len(offsets)),
+            "topic": pa.repeat(part.topic, len(offsets)),
+            "queue_id": np.full(len(offsets), part.queue_id, np.int32),
+            "queue_offset": offsets,
+            "key": _rows_of_bytes(keys.tobytes(), keys.shape[1]),
+            "value": _rows_of_bytes(values.tobytes(), values.itemsize),
+            **{name: values[name].astype(values[name].dtype.newbyteorder("=")) for name in values.dtype.names or ()},
+        }
+        yield pa.table(columns, SCHEMA)
 
 
 def _rows_of_bytes(content: bytes, width: int) -> pa.Array:
@@ -109,24 +117,23 @@ class QueueEnds:
     first: tuple[int, int]
     last: tuple[int, int]
 
+    def pairs(self) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
+        """Yields key and value of both, and what they are made of."""
+        for name, end in ((rocksdb_pairs.MAX, self.last), (rocksdb_pairs.MIN, self.first)):
+            queue_offset, phy_offset = end
+            key = rocksdb_pairs.end_key(self.topic.encode(), self.queue_id, name)
+            yield key, rocksdb_pairs.end_value(phy_offset, queue_offset), end
+
 
 def end_pairs(ends: Sequence[QueueEnds], dispatched: int) -> pa.Table:
     """Returns the pairs of the family ``offset``; ``dispatched`` is the end of the last record in a queue."""
-    rows: list[dict[str, object]] = []
-    for queue in ends:
-        for name, (queue_offset, phy_offset) in (("max", queue.last), ("min", queue.first)):
-            rows.append(
-                _end_row(
-                    queue.topic,
-                    queue.queue_id,
-                    rocksdb_pairs.end_key(queue.topic.encode(), queue.queue_id, name),
-                    rocksdb_pairs.end_value(phy_offset, queue_offset),
-                )
-                | {"queue_offset": queue_offset, "phy_offset": phy_offset}
-            )
-    topic = rocksdb_pairs.CHECKPOINT_TOPIC
-    value = dispatched.to_bytes(8, "big")
-    rows.append(_end_row(topic.decode(), 0, rocksdb_pairs.end_key(topic, 0, "max"), value))
+    rows = [
+        _end_row(queue.topic, queue.queue_id, key, value) | {"queue_offset": queue_offset, "phy_offset": phy_offset}
+        for queue in ends
+        for key, value, (queue_offset, phy_offset) in queue.pairs()
+    ]
+    topic, value = rocksdb_pairs.CHECKPOINT_TOPIC.decode(), rocksdb_pairs.checkpoint_value(dispatched)
+    rows.append(_end_row(topic, 0, rocksdb_pairs.checkpoint_key(), value))
     return pa.Table.from_pylist(rows, SCHEMA)
 
 

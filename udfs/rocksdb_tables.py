@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Int64s, Structs, sum_of_offsets
-from storeformat.queues import consume_queue, rocksdb_pairs
+from storeformat.queues import rocksdb_pairs
 from storeformat.queues.rocksdb_check import Limits, PairsComparison, compare_pairs
 from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.storage import locations, outputs, rocksdb
-from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, RocksDbQueues, rocksdb_queues_in
-from udfs.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice
+from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
+from udfs.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice, staged_values
 from udfs.staged_files import Readers
-from udfs.staged_runs import TIME
 
 
 @dataclass(frozen=True)
@@ -55,23 +54,10 @@ def _rows(content: bytes, width: int) -> Iterator[bytes]:
     return (content[at : at + width] for at in range(0, len(content), width))
 
 
-def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, Structs]]:
-    """Yields queue offsets and values of a slice's units, some at a time."""
-    for begin in range(0, part.count, PAIRS_AT_A_TIME):
-        count = min(PAIRS_AT_A_TIME, part.count - begin)
-        units = readers.rows(part.units_path, consume_queue.UNIT, part.begin + begin, count)
-        times = readers.rows(part.times_path, TIME, part.begin + begin, count)
-        first = part.queue_offset + begin
-        yield np.arange(first, first + count, dtype=np.int64), rocksdb_pairs.unit_values(units, times)
-
-
 def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
     """Writes the sorted file of the family ``offset``; ``dispatched`` is the end of the last record in a queue."""
-    pairs = {rocksdb_pairs.checkpoint_key(): rocksdb_pairs.checkpoint_value(dispatched)}
-    for queue in ends:
-        for name, (queue_offset, phy_offset) in ((rocksdb_pairs.MAX, queue.last), (rocksdb_pairs.MIN, queue.first)):
-            key = rocksdb_pairs.end_key(queue.topic.encode(), queue.queue_id, name)
-            pairs[key] = rocksdb_pairs.end_value(phy_offset, queue_offset)
+    pairs = {key: value for queue in ends for key, value, _ in queue.pairs()}
+    pairs[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(dispatched)
     rocksdb.write_sorted_file(path, rocksdb_pairs.FAMILIES[1], sorted(pairs.items()))
 
 

@@ -131,9 +131,9 @@ class SplitScan:
 
 
 def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None] | None = None) -> SplitScan:
-    """Returns the summary of one split and leaves its runs in the staging directory; ``also`` gets each block, too.
+    """Returns the summary of one split and leaves its runs in the staging directory.
 
-    With ``also`` all records are decoded: those of a pass over plain records are in no block.
+    ``also`` gets all its records, decoded, block by block.
     """
     with files.RangeReader(split.segment.path) as reader:
         window = BlockWindow(reader, split.segment)
@@ -145,9 +145,8 @@ def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None]
             return SplitScan(
                 ChainReport(split, None, split.start, ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC, rest_is_zero=zero)
             )
-        with _Dispatch(task, split) as writer:
-            take = writer.take if also is None else None
-            walk = ChainWalk(window, split, start, task.decode_rules, task.block_size, take)
+        with _Dispatch(task, split, takes_plain=also is None) as writer:
+            walk = ChainWalk(window, split, start, task.decode_rules, task.block_size, writer.take)
             for block in walk:
                 writer.add(block)
                 if also is not None:
@@ -180,9 +179,12 @@ def _report(split: Split, start: int, walk: ChainWalk, window: BlockWindow, task
 
 
 class _Dispatch:
-    """Dispatches blocks to the writers of the staging files, and adds up; a context manager over those files."""
+    """Dispatches blocks to the writers of the staging files, and adds up; a context manager over those files.
 
-    def __init__(self, task: ScanTask, split: Split) -> None:
+    With ``takes_plain`` a pass may take plain records, so that they are in no block.
+    """
+
+    def __init__(self, task: ScanTask, split: Split, *, takes_plain: bool) -> None:
         self._task = task
         name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
         self._units = RunWriter(task.staging, name, with_times=task.with_times)
@@ -196,7 +198,8 @@ class _Dispatch:
         self._finds_real_queues = set(REAL_PROPERTIES) <= set(task.decode_rules.properties)
         self._real_queues: set[tuple[str, int]] = set()
         self._plain: PlainDispatch | None = None
-        if self._takes_plain():
+        special = task.topics or task.mark_tag_entries or self._finds_real_queues
+        if takes_plain and not special and PlainDispatch.serves(task.dispatch_rules):
             self._plain = PlainDispatch(
                 task.decode_rules,
                 task.dispatch_rules,
@@ -212,18 +215,12 @@ class _Dispatch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             if kind is None:
-                if self._plain is not None:
-                    self._entries.add_rows(self._plain.entries(self._tally))
+                self._take_entries()
                 self._units.flush()
                 self._batches.flush()
         finally:
             for writer in (self._units, self._entries, self._batches):
                 writer.close(kind, error)
-
-    def _takes_plain(self) -> bool:
-        task = self._task
-        special = task.topics or task.mark_tag_entries or self._finds_real_queues
-        return not special and PlainDispatch.serves(task.dispatch_rules)
 
     def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int) -> int:
         """Takes plain records from the front, in one pass; returns how many."""
@@ -234,14 +231,14 @@ class _Dispatch:
             units.waiting = int(self._tally[Tally.UNITS])
             if self._tally[Tally.STOP] != PlainStop.FULL:
                 break
-            self._make_room()
+            self._take_entries()
+            units.make_room()
         return taken
 
-    def _make_room(self) -> None:
-        """Takes the index entries that wait, and writes the units if there is no room for more."""
+    def _take_entries(self) -> None:
+        """Takes the index entries that wait in the pass: before others, and before there is no room for more."""
         if self._plain is not None:
             self._entries.add_rows(self._plain.entries(self._tally))
-        self._units.make_room()
 
     def add(self, block: RecordBlock) -> None:
         """Takes the records of one block."""
@@ -291,8 +288,7 @@ class _Dispatch:
         self._batches.add(replace(units, topic_codes=codes[units.topic_codes]))
 
     def _add_entries(self, block: RecordBlock) -> None:
-        if self._plain is not None:
-            self._entries.add_rows(self._plain.entries(self._tally))
+        self._take_entries()
         entries = index_entries(block, self._task.dispatch_rules)
         if len(entries.offsets):
             tags = from_tags(block, entries) if self._task.mark_tag_entries else None

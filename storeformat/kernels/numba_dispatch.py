@@ -30,7 +30,7 @@ from storeformat.kernels.machine_words import (
 )
 from storeformat.kernels.numba_crc import TABLES, crc32
 from storeformat.kernels.numba_records import int32_at, int64_at, next_piece, next_separator, part_lengths
-from storeformat.kernels.numba_values import SPACES, hash_ascii, key_hash, mix_bytes, most_entries
+from storeformat.kernels.numba_values import SPACES, hash_ascii, key_hash, mix_bytes, most_entries, same_bytes
 from storeformat.kernels.plain_pass import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
 
 
@@ -67,20 +67,6 @@ def dispatch_plain(
 
 
 @njit(forceinline=True)
-def _same(one, at, other, start, length):  # type: ignore[no-untyped-def]
-    """Whether two buffers have the same bytes at these places; their paddings are read, not used."""
-    while length >= 8:
-        if load64(one, at) != load64(other, start):
-            return False
-        at += 8
-        start += 8
-        length -= 8
-    if length == 0:
-        return True
-    return (load64(one, at) ^ load64(other, start)) << np.uint64(8 * (8 - length)) == 0
-
-
-@njit(forceinline=True)
 def _find_topic(slots, mixes, names, starts, lengths, buffer, at, length):  # type: ignore[no-untyped-def]
     """Row of a topic in the table (-1 where it is not in it), what it is found by, and its slot."""
     last = np.uint64((slots[1] >> 3) - 1)
@@ -91,7 +77,7 @@ def _find_topic(slots, mixes, names, starts, lengths, buffer, at, length):  # ty
         if row < 0 or (
             load64(mixes, row << 3) == mixed
             and np.int32(load32(lengths, row << 2)) == length
-            and _same(buffer, at, names, np.int64(load64(starts, row << 3)), length)
+            and same_bytes(buffer, at, names, np.int64(load64(starts, row << 3)), length)
         ):
             return row, mixed, place
         place = (place + np.uint64(1)) & last

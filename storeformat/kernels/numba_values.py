@@ -261,17 +261,17 @@ def mix_bytes(buffer, at, length):  # type: ignore[no-untyped-def]
 
 
 @njit(forceinline=True)
-def _equal(buffer, one, other, length):  # type: ignore[no-untyped-def]
+def same_bytes(one, at, other, start, length):  # type: ignore[no-untyped-def]
+    """Whether two buffers have the same bytes at these places; their paddings are read, not used."""
     while length >= 8:
-        if load64(buffer, one) != load64(buffer, other):
+        if load64(one, at) != load64(other, start):
             return False
-        one += 8
-        other += 8
+        at += 8
+        start += 8
         length -= 8
     if length == 0:
         return True
-    difference = load64(buffer, one) ^ load64(buffer, other)
-    return difference << np.uint64(8 * (8 - length)) == 0
+    return (load64(one, at) ^ load64(other, start)) << np.uint64(8 * (8 - length)) == 0
 
 
 @njit(
@@ -303,7 +303,7 @@ def _encode(  # type: ignore[no-untyped-def]
             if (
                 mixes[code] == mixed
                 and lengths[first] == lengths[row]
-                and _equal(buffer, starts[first], starts[row], lengths[row])
+                and same_bytes(buffer, starts[first], buffer, starts[row], lengths[row])
             ):
                 break
             place = (place + np.uint64(1)) & last
