@@ -24,6 +24,8 @@ venv=${ROCKETMQ_STORE_SPARK_VENV:-$root/.venv}
 stamp=$venv/ready
 main=$root/jobs/__main__.py
 export PYTHONSAFEPATH=1
+# Columns of a block come and go: as conf/spark-defaults.conf says for executors, their memory is kept for the next ones.
+export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-134217728}" MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_:-33554432}"
 
 if [ -n "${JAVA_HOME:-}" ]; then
     java=$JAVA_HOME/bin/java

@@ -54,9 +54,16 @@ def serve() -> None:
 
 
 def _prepared() -> Callable[[], None]:
-    import gc  # noqa: PLC0415  (this module must cost nothing to one that only hands over)
+    from pyspark import daemon  # noqa: PLC0415  (this module must cost nothing to one that only hands over)
 
-    from pyspark import daemon  # noqa: PLC0415
+    import_tasks()
+    vars(daemon)["traceback"] = SimpleNamespace(print_exc=print_trace, format_exc=traceback.format_exc)
+    return daemon.manager
+
+
+def import_tasks() -> None:
+    """Imports what tasks need, before processes for them are forked from this one."""
+    import gc  # noqa: PLC0415
 
     from storeformat.kernels import active  # noqa: PLC0415
     from udfs import build, scan  # noqa: F401, PLC0415  (for the workers)
@@ -68,9 +75,7 @@ def _prepared() -> Callable[[], None]:
 
         pa.array([None])  # the first one imports pandas, to see whether its values are from there
     active()
-    vars(daemon)["traceback"] = SimpleNamespace(print_exc=print_trace, format_exc=traceback.format_exc)
     gc.freeze()  # what is here now stays: collections in the workers need not touch (and so copy) its pages
-    return daemon.manager
 
 
 def print_trace() -> None:

@@ -42,7 +42,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
     else:
         with (
             tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-inspect-") as work,
-            session.spark_runner("inspect", reporter, store.log_size) as runner,
+            session.spark_runner("inspect", reporter, store.log_size, *store.places, *options.replicas) as runner,
         ):
             whole = restored(store, options, runner, work, refuses=False)
             reading = read_log(whole.store, options, runner)
@@ -110,7 +110,7 @@ def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) ->
         rows = list(islice(records_from(store, options), limit))
         return {"records": rows, "messages": len(rows)}
     except NoPlainEnd:
-        with session.spark_runner("inspect", reporter, store.log_size) as runner:
+        with session.spark_runner("inspect", reporter, store.log_size, *store.places) as runner:
             reading = read_log(store, options, runner)
     rows = list(islice(proven_records(store, options, reading), limit))
     return {**reading.facts(), "records": rows, "messages": len(rows)}

@@ -53,7 +53,10 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
     offline = _offline(store, options)
     if options.scan or options.explain:
-        with session.spark_runner("query", reporter, store.log_size) as runner, filled(store, reporter) as whole:
+        with (
+            session.spark_runner("query", reporter, store.log_size, *store.places) as runner,
+            filled(store, reporter) as whole,
+        ):
             answer = _ANSWERS[options.kind](options, _offline(whole, options), runner)
     else:
         answer = _ANSWERS[options.kind](options, offline, None)

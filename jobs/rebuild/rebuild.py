@@ -59,7 +59,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     with (
         nullcontext() if renamed or options.dry_run else claimed(output),
         staging_for(output, one_machine=launch.on_one_machine()) as staging,
-        session.spark_runner("rebuild", reporter, store.log_size) as runner,
+        session.spark_runner("rebuild", reporter, store.log_size, *store.places, *options.replicas, output) as runner,
     ):
         if isinstance(runner, SparkRunner):
             runner.stages["start of Spark"] = reporter.seconds

@@ -1,12 +1,22 @@
-"""Where tasks run: in Spark, or here and now. A plan does not know which."""
+"""Where tasks run: in Spark, in processes of this machine, or here and now. A plan does not know which."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from storeformat.errors import WriteFailed
 from udfs.task_metrics import Metered, TaskCost
+from udfs.worker_daemon import import_tasks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -27,13 +37,18 @@ class Runner(Protocol):
 
 class MeteringRunner:
     """A runner that knows what it ran: ``stages`` holds the seconds of each by its name, ``task_metrics`` what its
-    tasks cost
-    where they ran.
+    tasks cost where they ran. ``parallelism`` is how many of them run side by side.
     """
+
+    parallelism = 1
 
     def __init__(self) -> None:
         self.stages: dict[str, float] = {}
         self.costs: dict[str, TaskCost] = {}
+
+    def setting(self, name: str, default: str) -> str:
+        """Returns a setting of Spark's."""
+        return default
 
     def map(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
         if not items:
@@ -56,6 +71,84 @@ class LocalRunner(MeteringRunner):
         return list(task(iter(items)))
 
 
+class ProcessRunner(MeteringRunner):
+    """Runs items in processes that are forked from this one, as many side by side as it may use cores.
+
+    They have what was imported here, compiled kernels too, and end with their stage. ``progress`` gets the share of
+    items that are done. Not for files of object stores, whose clients do not survive a fork.
+    """
+
+    def __init__(self, progress: Callable[[float], None]) -> None:
+        super().__init__()
+        self._progress = progress
+        self.parallelism = usable_cores()
+
+    def _run(self, what: str, task: Metered[Item, Row], items: Sequence[Item]) -> list[Row | TaskCost]:
+        processes = min(self.parallelism, len(items))
+        if processes < 2:
+            return list(task(iter(items)))
+        import_tasks()
+        length = -(-len(items) // (_MOST_PARTS * processes))
+        parts = [items[at : at + length] for at in range(0, len(items), length)]
+        rows: list[Row | TaskCost] = []
+        with _forked(processes, task) as pool:
+            for done, made in enumerate(pool.map(_work, parts), start=1):
+                rows += made
+                self._progress(done / len(parts))
+        return rows
+
+
+_MOST_PARTS = 100
+"""Parts of a stage for each process: to hand over one costs some 0.1 ms."""
+
+_task: Any = None
+"""In a worker of a ProcessRunner: what it runs."""
+
+
+def usable_cores() -> int:
+    """Returns how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _forked(processes: int, task: object) -> Iterator[ProcessPoolExecutor]:
+    """Yields workers, which are gone when the block ends, at once if it fails; raises WriteFailed if one was killed."""
+    context = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(processes, context, _start_worker, (task, os.getpid()))
+    try:
+        with warnings.catch_warnings():  # of a fork beside threads: none of ours holds what a task needs
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield pool
+    except BaseException as error:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        if isinstance(error, BrokenProcessPool):
+            advice = "short of memory? fewer cores need less: taskset -c 0 ./spark-submit.sh ..."
+            raise WriteFailed("a process that worked on the log was killed", advice=advice) from None
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(task: object, driver: int) -> None:
+    """Makes a forked process a worker. Signals are for the driver, which ends its workers; they end when it is gone."""
+    global _task  # noqa: PLW0603
+    _task = task
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
+
+
+def _end_with(driver: int) -> None:
+    while os.getppid() == driver:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _work(items: Sequence[Any]) -> list[Any]:
+    return list(_task(iter(items)))
+
+
 class SparkRunner(MeteringRunner):
     """Runs items as tasks of a Spark job. RDDs, not DataFrames: the first RDD stage costs 1.5 s, the first SQL query
     4.
@@ -64,6 +157,10 @@ class SparkRunner(MeteringRunner):
     def __init__(self, context: SparkContext) -> None:
         super().__init__()
         self._context = context
+        self.parallelism = context.defaultParallelism
+
+    def setting(self, name: str, default: str) -> str:
+        return str(self._context.getConf().get(name, default))
 
     def _run(self, what: str, task: Metered[Item, Row], items: Sequence[Item]) -> list[Row | TaskCost]:
         steps: Any = task

@@ -18,18 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
 from jobs.spark import isolation, jvm, launch
-from jobs.spark.runner import LocalRunner, MeteringRunner, SparkRunner
+from jobs.spark.runner import LocalRunner, MeteringRunner, ProcessRunner, SparkRunner
 from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
 from storeformat.errors import DependencyMissing
+from storeformat.storage import locations
 
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
-SMALL_LOG = 1 << 30
+TINY = 64 << 20
+"""Bytes of a log that are read before a process for them is forked."""
+SMALL = 1 << 30
 """Bytes of a log that one process has read before Spark is up."""
+ONE_MACHINE = 1 << 36
+"""Bytes of a local log that processes of this machine read: for a larger one the 3 s of Spark's start are nothing, and
+one wants to watch in its UI.
+"""
 
 
 def _has_context() -> bool:
@@ -123,17 +130,37 @@ def spark_session(job: str) -> Iterator[SparkSession]:
         yield spark.session
 
 
-@contextmanager
-def spark_runner(job: str, reporter: Reporter, total: int) -> Iterator[MeteringRunner]:
-    """Yields a runner for one job, whose progress on ``total`` bytes is shown: on a SparkContext, or in this process
-    where there is none yet, the log is small and the user said nothing of Spark.
+def does_without_spark(total: int, *places: str) -> bool:
+    """Returns whether tasks that read ``total`` bytes run on this machine alone: the user said nothing of Spark, none
+    has started, and all ``places`` are local.
     """
-    if total <= SMALL_LOG and launch.spark_is_optional() and not _has_context():
-        with reporter.progress(job, total):
+    limit = ONE_MACHINE if sys.platform == "linux" and all(map(locations.is_local, places)) else SMALL
+    return total <= limit and launch.spark_is_optional() and not _has_context()
+
+
+@contextmanager
+def local_runner(reporter: Reporter, what: str, total: int, *places: str) -> Iterator[MeteringRunner]:
+    """Yields a runner of tasks that read ``total`` bytes: in processes of this machine, or in this one where there is
+    little to read, or where a forked process could not read it.
+    """
+    with reporter.progress(what, total) as progress:
+        if total <= TINY or not all(map(locations.is_local, places)) or sys.platform != "linux":
             yield LocalRunner()
-        return
-    with spark_context(job) as context, watched(context, reporter, job, total) as runner:
-        yield runner
+        else:
+            yield ProcessRunner(lambda share: progress.update(int(share * total)))
+
+
+@contextmanager
+def spark_runner(job: str, reporter: Reporter, total: int, *places: str) -> Iterator[MeteringRunner]:
+    """Yields a runner for one job, whose progress on ``total`` bytes is shown: on a SparkContext, or without one where
+    it can do without. ``places`` are the directories that tasks read and write.
+    """
+    if does_without_spark(total, *places):
+        with local_runner(reporter, job, total, *places) as runner:
+            yield runner
+    else:
+        with spark_context(job) as context, watched(context, reporter, job, total) as spark:
+            yield spark
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 import uuid
 import zoneinfo
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +25,7 @@ from jobs.log.opening import OpenedStore, open_store
 from jobs.log.replicas.restored_log import filled
 from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
-from jobs.spark.runner import LocalRunner, Runner
+from jobs.spark.runner import LocalRunner, MeteringRunner, Runner
 from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table
 from jobs.table.consumer_offsets import add_snapshot
@@ -225,16 +227,26 @@ class Load:
                 with self._reporter.progress("scan", size):
                     self._reading = read_log(self._store, options, LocalRunner(), split_size=split_size, begin=begin)
                 return self._reading
-            context = self._spark.context
-            split_size = split_size_for(size, context.defaultParallelism)
-            with session.watched(context, self._reporter, "scan", size) as spark_runner:
-                runner: Runner = spark_runner
-                if table is not None and not options.dry_run and not window.repair and table.takes_files():
+            files = table is not None and not window.repair and table.takes_files()
+            with self._runner("scan", size, files=files or options.dry_run) as tasks:
+                split_size = split_size_for(size, tasks.parallelism)
+                runner: Runner = tasks
+                if table is not None and files and not options.dry_run:
                     read = row_reader(self._store, options, None, window.rows_from, zone)
-                    write = transforms.file_writer(context.getConf().get, table.path, read)
-                    runner = self._drafts = Drafts(runner, write)
+                    runner = self._drafts = Drafts(runner, transforms.file_writer(tasks.setting, table.path, read))
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
+
+    @contextmanager
+    def _runner(self, what: str, size: int, *, files: bool) -> Iterator[MeteringRunner]:
+        """Yields a runner: without Spark only where tasks make ``files`` of a table, for nothing else will need it."""
+        places = (*self._store.places, self._path)
+        if files and session.does_without_spark(size, *places):
+            with session.local_runner(self._reporter, what, size, *places) as local:
+                yield local
+        else:
+            with session.watched(self._spark.context, self._reporter, what, size) as spark:
+                yield spark
 
     def _check_topics(self, state: commits.BrokerState | None) -> None:
         """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
@@ -282,17 +294,15 @@ class Load:
             epoch=window.epoch,
             metadata=self._metadata(window, reading),
         )
-        size = reading.end - window.rows_from
-        context = self._spark.context
-        with session.watched(context, self._reporter, "load", size) as runner:
-            if not window.repair and table.takes_files():
+        files = not window.repair and table.takes_files()
+        if not files and self._topics:
+            raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
+        with self._runner("load", reading.end - window.rows_from, files=files) as runner:
+            if files:
                 held, missing = self._drafts.take(read.ranges, read.from_offset) if self._drafts else ([], read.ranges)
-                write = transforms.file_writer(context.getConf().get, table.path, read)
-                written = held + runner.map("write rows", write, missing)
-                return table.append(written, what, state, self._topics)
-            if self._topics:
-                raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
-            context.setJobDescription("write rows")
+                write = transforms.file_writer(runner.setting, table.path, read)
+                return table.append(held + runner.map("write rows", write, missing), what, state, self._topics)
+            self._spark.context.setJobDescription("write rows")
             return table.replace(transforms.message_rows(self._spark.session, read), what, bodies=options.with_bodies)
 
     def _metadata(self, window: Window, reading: LogReading) -> dict[str, Any]:

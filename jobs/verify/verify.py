@@ -37,7 +37,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
     with (
         staging_beside(work) as staging,
-        session.spark_runner("verify", reporter, store.log_size) as runner,
+        session.spark_runner("verify", reporter, store.log_size, *store.places, *options.replicas) as runner,
     ):
         whole = restored(store, options, runner, locations.join(staging, "log"), refuses=False)
         verified = compare_store(options, whole.store, staging, runner)

@@ -1,0 +1,166 @@
+"""Runners give the same rows in the same order, and no forked worker outlives its task or its driver."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.publishing import snapshot
+from support.rebuilding import rebuild_here
+
+from jobs.rebuild import build_store
+from jobs.spark import session
+from jobs.spark.runner import LocalRunner, ProcessRunner
+from storeformat.errors import Refused, WriteFailed
+
+ROOT = Path(__file__).resolve().parents[3]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+
+
+def two_processes(progress: Any = lambda share: None) -> ProcessRunner:
+    runner = ProcessRunner(progress)
+    runner.parallelism = 2
+    return runner
+
+
+def squares(items: Iterator[int]) -> Iterable[tuple[int, bool]]:
+    for item in items:
+        yield item * item, os.getpid() == DRIVER
+
+
+DRIVER = os.getpid()
+
+
+@linux
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 1000])
+def test_rows_come_in_the_order_of_the_items(count: int) -> None:
+    runner, shares = two_processes(), []
+    runner._progress = shares.append
+    rows = runner.map("squares", squares, range(count))
+    assert [square for square, _ in rows] == [number * number for number in range(count)]
+    assert {here for _, here in rows} == ({True} if count == 1 else {False} if count else set())
+    assert shares == sorted(shares)
+    if count > 1:
+        assert shares[-1] == 1
+        assert runner.costs["squares"].tasks == min(count, 200)
+    assert multiprocessing.active_children() == []
+
+
+@linux
+def test_what_a_task_raises_arrives_whole_and_the_others_end() -> None:
+    def task(items: Iterator[int]) -> Iterable[int]:
+        for item in items:
+            if item == 1:
+                raise Refused("no", path="/a", advice="do that")
+            time.sleep(60)
+            yield item
+
+    begun = time.monotonic()
+    with pytest.raises(Refused) as ended:
+        two_processes().map("refuses", task, [1, 0])
+    assert (ended.value.path, ended.value.advice) == ("/a", "do that")
+    assert time.monotonic() - begun < 30
+    assert multiprocessing.active_children() == []
+
+
+@linux
+def test_a_killed_worker_is_an_error_of_one_line() -> None:
+    def task(items: Iterator[int]) -> Iterable[int]:
+        for item in items:
+            if item == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield item
+
+    with pytest.raises(WriteFailed, match="was killed") as ended:
+        two_processes().map("dies", task, range(10))
+    assert ended.value.exit_code == 74
+    assert multiprocessing.active_children() == []
+
+
+@linux
+def test_an_interruption_ends_workers_at_once() -> None:
+    def task(items: Iterator[int]) -> Iterable[int]:
+        for item in items:
+            if item:
+                time.sleep(60)
+            yield item
+
+    def interrupted(share: float) -> None:
+        raise KeyboardInterrupt
+
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        two_processes(interrupted).map("sleeps", task, [0, 1, 2, 3])
+    assert time.monotonic() - begun < 30
+    assert multiprocessing.active_children() == []
+
+
+DRIVER_PROGRAM = """
+import os, sys, time
+from jobs.spark.runner import ProcessRunner
+
+def task(items):
+    for item in items:
+        os.write(1, b"%d\\n" % os.getpid())
+        time.sleep(60)
+        yield item
+
+runner = ProcessRunner(lambda share: None)
+runner.parallelism = 2
+runner.map("sleeps", task, [1, 2])
+"""
+
+
+@linux
+def test_workers_end_when_their_driver_is_killed() -> None:
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER_PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    try:
+        workers = [int(driver.stdout.readline()) for _ in range(2)]
+    finally:
+        driver.kill()
+        driver.communicate()
+    deadline = time.monotonic() + 30
+    while any(Path("/proc", str(worker)).exists() for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlives its driver"
+        time.sleep(0.1)
+
+
+@linux
+@pytest.mark.golden
+def test_the_same_files_as_in_one_process(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-larger-5.3.3")
+    root = golden.unpack(store)
+    made: list[build_store.Built] = [
+        rebuild_here(root, tmp_path / type(runner).__name__, store.settings, split_size=64 << 10, runner=runner)
+        for runner in (LocalRunner(), two_processes())
+    ]
+    assert snapshot(Path(made[0].directory)) == snapshot(Path(made[1].directory))
+
+
+@pytest.mark.parametrize(
+    ("total", "places", "said", "without"),
+    [
+        (session.ONE_MACHINE, ["/store", "file:///out"], "1", sys.platform == "linux"),
+        (session.ONE_MACHINE + 1, ["/store"], "1", False),
+        (session.SMALL, ["s3://bucket/store", "/out"], "1", True),
+        (session.SMALL + 1, ["/store", "s3://bucket/out"], "1", False),
+        (1, ["/store"], "0", False),
+    ],
+    ids=["local", "too large", "a small remote one", "a large remote one", "an option of Spark"],
+)
+def test_what_does_without_spark(
+    total: int, places: list[str], said: str, without: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_STORE_SPARK_OPTIONAL", said)
+    monkeypatch.setattr(session, "_has_context", lambda: False)
+    assert session.does_without_spark(total, *places) is without
