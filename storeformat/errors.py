@@ -73,7 +73,7 @@ class NotAStore(StoreFormatError):
 
 
 class WrongSettings(StoreFormatError):
-    """A setting is no valid value, or contradicts what the store shows."""
+    """A setting is not a valid value, or contradicts what the store shows."""
 
     exit_code = 65
 
@@ -121,8 +121,8 @@ class TotalsDisagree(StoreFormatError):
 class RecordDefect(IntEnum):
     """Why the bytes at a position of the chain are not a record, in words. The order is the order of the checks.
 
-    FOREIGN_OFFSET is no fault of the chain: the record is stepped over, never dispatched. OLDER_LOG goes by older times
-    and by places in queues that the segments around it take.
+    FOREIGN_OFFSET is not a fault of the chain: the record is stepped over, never dispatched. OLDER_LOG goes by older
+    times and by places in queues that the segments around it take.
     """
 
     words: str

@@ -1,7 +1,7 @@
 """Units of BatchCQ topics of one split, staged for those that build files of ``batchconsumequeue/``.
 
 The scan leaves them in one more staging file a split, ``*.batches``: packed units as on disk, grouped by queue. A run
-is the units of one queue from one flush, cut before every unit that begins its queue anew (base 0).
+is the units of one queue from one flush, cut before every unit that starts its queue over (base 0).
 """
 
 from __future__ import annotations

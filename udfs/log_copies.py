@@ -31,7 +31,7 @@ class SharedRange:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two copies differ in bytes that are sound in both: the log offset of the first byte of which nobody can say
+    """Where two copies differ in bytes that are sound in both: the log offset of the first byte where nothing shows
     which is right, and the records that are wrong in the one or in the other.
     """
 
@@ -113,7 +113,7 @@ class CompareCopies:
 @dataclass(frozen=True)
 class MadeSegment:
     """A segment to be made: all of ``own`` that its file holds, with some ranges taken from the same segment of other
-    copies; zeros where nobody has bytes.
+    copies; zeros where none has bytes.
     """
 
     own: Segment

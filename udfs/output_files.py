@@ -19,7 +19,7 @@ from udfs.file_rows import FileRow
 @dataclass(frozen=True)
 class Tally:
     """What the bytes of a file hold: units or entries, the sum of their commit-log offsets modulo 2**64, and the time
-    of last change (milliseconds) that the file shall have, None where that does not matter.
+    of last change (milliseconds) that the file is to have, None where that does not matter.
     """
 
     count: int

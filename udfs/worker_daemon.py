@@ -1,7 +1,7 @@
 """The process that Spark forks its Python workers from, with everything already imported that our tasks need.
 
 Spark starts ``pyspark.daemon``, which imports next to nothing, and every worker then imports numpy, pyarrow and the
-compiled kernels anew. Here it happens once, and workers share the memory. Set by ``spark.python.daemon.module``; only
+compiled kernels again. Here it happens once, and workers share the memory. Set by ``spark.python.daemon.module``; only
 where this package can be imported when Spark starts it.
 
 It happens early, too. The imports take as long as the start of the JVM, so the driver starts this module beside the JVM

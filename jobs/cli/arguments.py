@@ -1,6 +1,7 @@
-"""The arguments that each job takes: groups that several share, and the jobs' own. ``values`` has their values.
+"""The arguments that each job takes: groups that several share, and the jobs' own.
 
-An option that was not given is no attribute of what is parsed: the defaults are those of the dataclasses in ``config``.
+How texts become values is in ``jobs.contract.option_values``. An option that was not given is not an attribute of what
+is parsed: the defaults are those of the dataclasses in ``jobs.contract.options``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def add_output_arguments(parser: Parser) -> None:
     group.add_argument(
         "--report", type=path, dest="report_file", metavar="FILE", help="write the same object into FILE"
     )
-    group.add_argument("--metrics", type=path, metavar="FILE", help="write the outcome in Prometheus' text format, too")
+    group.add_argument("--metrics", type=path, metavar="FILE", help="also write the outcome in Prometheus' text format")
     group.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
     group.add_argument("--debug", action="store_true", help="Spark's log, and Java and Python stack traces, on stderr")
 
@@ -74,14 +75,14 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
         type=setting,
         action=Gather,
         metavar="NAME=VALUE",
-        help="a setting under its broker.conf name, before that of the file; repeatable",
+        help="a setting under its broker.conf name; overrides the file; repeatable",
     )
     group.add_argument(
         "--broker-version",
         choices=VERSIONS,
-        help="whose rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to 5.1.0),"
-        " 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows, and the report"
-        " says which and why",
+        help="which release's rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to"
+        " 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows; the"
+        " report says which and why",
     )
     group.add_argument(
         "--batch-topic",
@@ -164,8 +165,8 @@ def add_rebuild(parser: Parser) -> None:
         "--repair-log",
         type=path,
         metavar="DIR2",
-        help="with salvage or --replica: write copies of the damaged segments that a broker reads to the end: healed,"
-        " and with records that it skips in place of what is lost",
+        help="with salvage or --replica: write repaired copies of the damaged segments, which a broker reads to the"
+        " end; records that it skips take the place of what is lost",
     )
     add_topic_argument(parser)
     parser.add_argument(
@@ -178,19 +179,19 @@ def add_rebuild(parser: Parser) -> None:
     parser.add_argument(
         "--queue-store",
         choices=("file", "rocksdb", "both"),
-        help="where the consume queues go: files, or a database as brokers with storeType=defaultRocksDB have it (needs"
-        " the extra rocksdb); default: as broker.conf and the store say",
+        help="where the consume queues go: files, or the database of brokers with storeType=defaultRocksDB (needs the"
+        " extra rocksdb); default: as broker.conf and the store say",
     )
     parser.add_argument(
         "--topics-json",
         action="store_true",
-        help="make config/topics.json, too: what the store still has of it, and for every other topic as many queues as"
-        " the log shows; `publish` carries it into the store",
+        help="also make config/topics.json: what the store still has of it, and every other topic with as many queues"
+        " as the log shows; `publish` puts it into the store",
     )
     parser.add_argument(
         "--ignore-free-space",
         action="store_true",
-        help="write although less is free on the disk of DIR than the output will take",
+        help="write even if DIR's disk has less free space than the output will take",
     )
     add_dry_run_argument(parser)
 
@@ -221,7 +222,12 @@ def add_preflight(parser: Parser) -> None:
         "--broker-conf", type=path, metavar="FILE", help="the broker.conf with which the broker will be started"
     )
     parser.add_argument(
-        "--set", dest="settings", type=setting, action=Gather, metavar="NAME=VALUE", help="a setting, before the file's"
+        "--set",
+        dest="settings",
+        type=setting,
+        action=Gather,
+        metavar="NAME=VALUE",
+        help="a setting; overrides the file",
     )
     parser.add_argument(
         "--broker-version", choices=VERSIONS, help="the release that will be started (default: what the store shows)"
@@ -232,7 +238,8 @@ def add_preflight(parser: Parser) -> None:
         type=path,
         action=Gather,
         metavar="ROOT",
-        help="a store with a copy of the log, as a slave's: which is longer, and what is lost by starting this one",
+        help="a store with a copy of the log, such as a slave: says which is longer, and what is lost by starting this"
+        " one",
     )
 
 
@@ -260,7 +267,7 @@ def add_query(parser: Parser) -> None:
         ("offset", "one message by its place in a queue (queryMsgByOffset)"),
         ("time", "the queue offset at a time (searchOffset)"),
         ("list", "the messages of a topic in the order of its queues, or a file of them"),
-        ("lag", "how far groups lag the ends of their queues"),
+        ("lag", "how far groups lag behind the ends of their queues"),
     ):
         one = parser_of[kind] = kinds.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
         if kind != "lag":
@@ -293,7 +300,7 @@ def add_query(parser: Parser) -> None:
         "--max", dest="max_messages", type=positive, metavar="N", help="at most N (default 64)"
     )
     parser_of["key"].add_argument(
-        "--explain", action="store_true", help="look into the log, too, and say why the index does not find a message"
+        "--explain", action="store_true", help="also look into the log, and say why the index does not find a message"
     )
     _add_list_and_lag(parser_of["list"], parser_of["lag"])
     parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID", help="an offsetMsgId, or with --topic a UNIQ_KEY")
@@ -322,7 +329,7 @@ def _add_list_and_lag(listing: Parser, lag: Parser) -> None:
     listing.add_argument(
         "--waiting",
         action="store_true",
-        help="instead, messages of the topic that the broker holds elsewhere: delayed, timer, half, retried, dead",
+        help="show instead the topic's messages that the broker keeps elsewhere: delayed, timer, half, retried, dead",
     )
     listing.add_argument("--not-consumed", action="store_true", help="from the committed offset of --group on")
     listing.add_argument("--group", metavar="G", help="the group of --not-consumed")
@@ -359,9 +366,11 @@ def add_load(parser: Parser) -> None:
 
 def add_report(parser: Parser) -> None:
     parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
-    parser.add_argument("--by", choices=("topic", "queue", "tag", "host", "hour", "date"), help="default topic")
     parser.add_argument(
-        "--checks", action="store_true", help="retries, duplicates, transactions, delays, gaps and clocks, too"
+        "--by", choices=("topic", "queue", "tag", "host", "hour", "date"), help="what to group by (default: topic)"
+    )
+    parser.add_argument(
+        "--checks", action="store_true", help="also check retries, duplicates, transactions, delays, gaps and clocks"
     )
     parser.add_argument(
         "--html", type=path, metavar="FILE", help="write one self-contained page with plots and all checks"

@@ -1,7 +1,7 @@
 """The one command line: which jobs there are, and how a run of one begins and ends.
 
-A job is a module of this package with ``run(options, reporter) -> Report``; it is imported only when it runs, so that
-``--help`` and a wrong command line answer at once and without Spark.
+A job is a module with ``run(options, reporter) -> Report``; it is imported only when it runs, so that ``--help`` and a
+wrong command line answer at once and without Spark.
 """
 
 from __future__ import annotations

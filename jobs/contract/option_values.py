@@ -42,7 +42,7 @@ def milliseconds(text: str) -> int:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither milliseconds since 1970 nor a time with its zone, as 2026-01-31T23:59:59.123Z"
+            f"{text!r} is neither milliseconds since 1970 nor a time with its zone, such as 2026-01-31T23:59:59.123Z"
         )
     return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
 

@@ -70,7 +70,7 @@ class RebuildOptions(LogOptions):
     topics: tuple[TopicFilter, ...] = ()
     only: tuple[Artefact, ...] = ARTEFACTS
     queue_store: QueueStoreKind | None = None
-    """Where queues shall be kept; without it where the broker's settings, or the store, say."""
+    """Where queues are to be kept; without it where the broker's settings, or the store, say."""
     topics_json: bool = False
     """Whether to make ``config/topics.json``, too."""
     repair_log: str | None = None

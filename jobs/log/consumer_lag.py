@@ -23,7 +23,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
     """
     root = store.root
     if not locations.is_local(root):
-        raise NotAStore("committed offsets are read from a local disk; this is none", path=root)
+        raise NotAStore("committed offsets can only be read from a local disk", path=root)
     found, database = read_config(root, OFFSETS), locations.join(root, _DATABASE)
     if holds_pairs(database) and (found.value is None or not store.queues_in.in_files):
         return offsets_in_database(database)
@@ -31,7 +31,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
         path = locations.join(root, "config", OFFSETS)
         torn = Content.TORN in (found.main.content, found.backup.content)
         what = "consumerOffset.json is torn, and its backup is no help" if torn else "there are no committed offsets"
-        raise MissingInput(what, path=path, advice="the backup of a replica or of the day before may have them")
+        raise MissingInput(what, path=path, advice="a replica, or a backup, may have them")
     return dict(found.value)
 
 

@@ -26,7 +26,7 @@ from udfs.survey import SurveyTask
 class Tail:
     """Where the proven log ends, and the surveys of what follows (none where that is zeros).
 
-    ``damage`` is the break at the end if it is no end but damage; otherwise bytes of an older log reach up to
+    ``damage`` is the break at the end if it is damage and not the end; otherwise bytes of an older log reach up to
     ``garbage_end``.
     """
 

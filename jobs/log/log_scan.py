@@ -123,7 +123,7 @@ class LogReading:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know about the log, though it is no damage."""
+        """What a person should know about the log, though it is not damage."""
         if self.unfinished is None:
             return []
         begin = self.unfinished.begin
@@ -302,7 +302,7 @@ def _refuse_stray_records(reading: LogReading, seen: LogReading) -> None:
         f"{stray.next_offset}",
         path=segment_with(reading.segments, stray.offset).path,
         offset=stray.offset,
-        advice="--on-damage salvage brings it home; stop appends it where it says, and the others move",
+        advice="--on-damage salvage puts it back there; stop appends it where it says, and the messages after it move",
     )
 
 

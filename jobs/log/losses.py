@@ -96,7 +96,7 @@ def account_for_queues(
 
     Where the log is salvaged, no survivor moves: stray records are brought home, and all gaps are filled. Otherwise
     only gaps that damaged bytes explain are, and the rest is appended as a broker does. A foreign record that takes
-    just the next place after its queue's end is no copy that a broker left, but a message with a damaged
+    just the next place after its queue's end is not a copy that a broker left, but a message with a damaged
     PHYSICALOFFSET. ``whole`` says that every queue begins at 0 in this log.
     """
     placed = place_strays(table, damaged, whole=whole)

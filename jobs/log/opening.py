@@ -188,7 +188,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
 
 
 def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:
-    """Returns the store with where its queues are kept, or shall be: the ``kind`` that is asked for, else as settings
+    """Returns the store with where its queues are or will be kept: the ``kind`` that is asked for, else as settings
     and store say. Queues of BatchCQ topics in RocksDB are plain ones. Raises DependencyMissing without the library.
     """
     kept = queue_store(store.root, store.queue_store, kind)
@@ -201,8 +201,8 @@ def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> 
         )  # fmt: skip
     if kept.kind == "both" and store.layout.enable_multi_dispatch:
         raise Refused(
-            "light queues that lie in files and in RocksDB are neither made nor judged: with gaps in their offsets the "
-            "two places differ, and a broker begins one of them anew", path=store.root,
+            "light queues that lie both in files and in RocksDB are neither rebuilt nor checked: if their offsets have "
+            "gaps, the two differ, and a broker starts one of them anew", path=store.root,
             found="enableMultiDispatch=true", advice="--queue-store file or rocksdb",
         )  # fmt: skip
     topics = store.batch_topics if kept.in_files else frozenset()

@@ -22,7 +22,7 @@ class QueueRuns:
     are the topics by number, ``topics`` the same as their records have them.
 
     ``after_loss`` marks runs with lost messages before them, ``begins_anew`` those of them whose lost messages are the
-    first of a topic that was created anew. ``left_out`` records are in no row: nothing shows which queue they are of.
+    first of a topic that was created again. ``left_out`` records are in no row: nothing shows which queue they are of.
     """
 
     names: list[str]

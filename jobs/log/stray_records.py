@@ -187,7 +187,7 @@ class _Search:
         self._suspects.append(_Suspect(key, number, place, row, unit, following, is_stray, right_number))
 
     def _is_created_anew(self, block: int) -> bool:
-        """Returns whether another queue of the topic begins anew, too, as all do when a topic is deleted."""
+        """Returns whether another queue of the topic starts over, too, as all do when a topic is deleted."""
         blocks = self._blocks
         others = (blocks.keys >> 32 == blocks.keys[block] >> 32) & (blocks.keys != blocks.keys[block])
         begins_anew = np.append(False, blocks.keys[1:] == blocks.keys[:-1]) & (blocks.firsts == 0)

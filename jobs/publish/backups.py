@@ -35,8 +35,8 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
 
 
 def _refuse_what_is_no_store(root: str, *, log_elsewhere: bool) -> None:
-    """Raises where a directory shows that it is no store's root: a lock file made there would be a stray file, which in
-    ``commitlog/`` keeps a broker from starting.
+    """Raises where a directory shows that it is not a store's root: a lock file made there would be a stray file, which
+    in ``commitlog/`` keeps a broker from starting.
     """
     names = [entry.name for entry in files.list_directory(root) or []]
     advice = "--store must be the broker's storePathRootDir"

@@ -175,7 +175,7 @@ def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
     if shown and kind == "file" and (manifest.topics or not manifest.queue_store_asked_for):
         raise Refused(
             f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {shown}", path=root,
-            advice="rebuild again; --queue-store file, of all topics, if the broker shall have files from now on",
+            advice="rebuild again; --queue-store file, of all topics, if the broker is to have files from now on",
         )  # fmt: skip
     if kind == "rocksdb" and not shown:
         notes.append("these queues are a RocksDB database: broker.conf must say storeType=defaultRocksDB")

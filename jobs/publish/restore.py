@@ -91,7 +91,7 @@ def _places(chosen: Swap) -> tuple[SwapPath, ...]:
 
 
 def _notes(done: Swap) -> list[str]:
-    """Returns what whoever starts the broker next should know."""
+    """Returns what to know before the broker is started next."""
     notes = []
     root, places = done.root, {place.path: place for place in done.journal.places}
     abort = places.get(ABORT)

@@ -92,7 +92,7 @@ def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
 
 
 def utc_text(milliseconds: int) -> str:
-    """Returns a store time as UTC text, or the number where it is no time of this calendar."""
+    """Returns a store time as UTC text, or the number where it is not a time of this calendar."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

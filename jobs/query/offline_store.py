@@ -35,7 +35,7 @@ SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("c
 
 
 def row_rules(store: OpenedStore, *, bodies: bool) -> RowRules:
-    """Returns how records of a store are shown: every column that is no constant, bodies if asked for."""
+    """Returns how records of a store are shown: every column that is not constant, bodies if asked for."""
     columns = (*SHOWN_COLUMNS, schemas.BODY) if bodies else SHOWN_COLUMNS
     return RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=columns)
 
@@ -135,7 +135,7 @@ class OfflineStore:
         for entry in entries:
             if entry.size not in (expected, -1):
                 raise NotAStore(
-                    "a queue file has the wrong length: no broker answers from this queue", path=entry.path,
+                    "a queue file has the wrong length: a broker answers nothing from this queue", path=entry.path,
                     found=entry.size, expected=expected, advice="rebuild it; --scan reads the log",
                 )  # fmt: skip
         return entries
@@ -247,5 +247,5 @@ def has_key(row: dict[str, Any], key: str) -> bool:
 
 
 def stored_at(row: dict[str, Any]) -> int:
-    """Returns the store time of a row in milliseconds; 0 where it is no time."""
+    """Returns the store time of a row in milliseconds; 0 where it is not a time."""
     return int(row["store_timestamp_ms"] or 0)

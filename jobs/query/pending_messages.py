@@ -22,7 +22,7 @@ def split_waiting(
     """Returns the rows that lie under their topic, and those that wait for it elsewhere: these say for what.
 
     A waiting message whose later copy is among the rows says where that lies. ``ended`` has the offset of the op
-    message by queue id and queue offset of those half messages that have one, None where nobody has looked.
+    message by queue id and queue offset of those half messages that have one, None where that was not looked up.
     """
     own = [row for row in rows if row["topic"] == topic]
     waiting = []
@@ -98,7 +98,7 @@ def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
 
 
 def time_text(milliseconds: int | None) -> str:
-    """Returns a time as UTC text, or the number where it is no time of this calendar."""
+    """Returns a time as UTC text, or the number where it is not a time of this calendar."""
     try:
         moment = datetime.fromtimestamp((milliseconds or 0) / 1000, timezone.utc)
     except (ValueError, OverflowError, OSError):

@@ -16,7 +16,7 @@ from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queue
 
 @dataclass(frozen=True)
 class RocksDbStore(OfflineStore):
-    """Queues are looked up in the database; each call opens it anew, and sees what a broker has flushed by then."""
+    """Queues are looked up in the database; each call opens it again, and sees what a broker has flushed by then."""
 
     def queues(self) -> AbstractContextManager[RocksDbQueues]:
         """Returns a context with the queues in the database."""

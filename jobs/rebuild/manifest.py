@@ -109,7 +109,7 @@ class Manifest:
     queue_store: str = "file"
     """Where its queues are kept: ``file``, ``rocksdb`` or ``both``."""
     queue_store_asked_for: bool = False
-    """Whether that was said, and is no conclusion from settings and store."""
+    """Whether that was said, and is not concluded from settings and store."""
 
     @property
     def whole(self) -> bool:

@@ -3,7 +3,7 @@
 A file takes blocks for what it holds, not for its length: a file system leaves the rest a hole. Fillers are data like
 any unit, though, so a short log whose messages have high queue offsets can ask for much more than its own length: the
 first file of each queue is filled up to its first message, and lost messages between two that survive get one unit
-each. Whether that is a broker's history or somebody's mischief, no log tells; the room on the disk does.
+each. A log does not tell whether that is a broker's history or an attack; the free space decides.
 """
 
 from __future__ import annotations

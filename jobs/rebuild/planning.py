@@ -181,7 +181,7 @@ class BatchQueuesPlan:
 def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQueuesPlan:
     """Returns the batch-queue files that the batch runs of these scans (in log order) make.
 
-    Units lie one after the other from position 0 on; a queue that was created anew keeps its last life.
+    Units lie one after the other from position 0 on; a queue that was created again keeps its last life.
     """
     per_file = check_file_size(layout.mapper_file_size_batch_consume_queue) // BATCH_UNIT_SIZE
     queues: dict[tuple[str, int], list[tuple[str, int, int]]] = {}

@@ -77,7 +77,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
 
 
 def _with_queue_store(options: RebuildOptions, store: OpenedStore) -> OpenedStore:
-    """Returns the store with where its queues shall be kept; raises where a database cannot be made."""
+    """Returns the store with where its queues are to be kept; raises where a database cannot be made."""
     if "consumequeue" not in options.only:
         if options.queue_store is not None:
             raise UsageError("--queue-store is about consume queues, which --only leaves out")

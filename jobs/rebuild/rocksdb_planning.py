@@ -1,7 +1,7 @@
 """Which units a database of RocksDB queues holds, and in which files: pure functions on small tables, in the driver.
 
 A unit lies under its own queue offset, so nothing shifts. Of several with one queue offset the last one stays, and of a
-queue that was created anew its last life.
+queue that was created again its last life.
 """
 
 from __future__ import annotations

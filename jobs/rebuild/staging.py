@@ -69,7 +69,7 @@ def claimed(output: str) -> Iterator[None]:
 
 def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str]:
     """Returns a context with a new directory for what lives no longer than the job: beside the output, or, where that
-    is no file system but all tasks run on this machine, in its directory for temporary files.
+    is not a file system but all tasks run on this machine, in its directory for temporary files.
     """
     if not locations.is_local(output) and one_machine:
         return staging_beside(locations.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))

@@ -85,7 +85,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
     """Returns the evidence of a store; raises MissingInput and NotAStore where there is none."""
     root = locations.absolute(root)
     if not locations.is_local(root):
-        raise NotAStore("a broker starts on a local disk; this is none", path=root)
+        raise NotAStore("a broker starts on a local disk only", path=root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
     log = read_log_files(root, settings)

@@ -54,7 +54,7 @@ def check_hashes(progress: Progress) -> None:
     if found := re.search(r"^ +(\S.*):\n(?:.*\n)*? +Got +(\w+)", said, re.MULTILINE):
         raise NotPublished(
             f"a package is not the published one: {found[1]} has SHA-256 {found[2]} (see {progress.log})",
-            "somebody changed it on its way, or built it anew: look at where it came from",
+            "it was changed on its way, or built again: check where it came from",
         )
 
 
@@ -85,7 +85,7 @@ def _wheels(venv: Path, work: Path, requirements: str) -> None:
     if not progress.run([*pip, "-r", str(work / "requirements.txt")]):
         check_hashes(progress)
         reason = progress.errors("ERROR").removeprefix("ERROR:").strip() or "pip failed"
-        raise SetupError(f"the packages could not be had: {reason}", f"all that pip said: {progress.log}")
+        raise SetupError(f"the packages could not be fetched: {reason}", f"all that pip said: {progress.log}")
 
 
 @contextlib.contextmanager
@@ -118,10 +118,10 @@ def _unpack(archive: tarfile.TarFile, directory: Path, file: Path) -> None:
     for name, expected in described["files"].items():
         part, _, base = name.partition("/")
         if part not in PARTS or base in ("", ".", "..") or "/" in base or "\\" in base:
-            raise SetupError(f"{file} holds {name!r}, which is no place of a bundle")
+            raise SetupError(f"{file} holds {name!r}, which does not belong in a bundle")
         source = archive.extractfile(name)
         if source is None:
-            raise SetupError(f"{file}: {name} is no file")
+            raise SetupError(f"{file}: {name} is not a file")
         with (directory / part / base).open("wb") as copy:
             shutil.copyfileobj(source, copy, 1 << 20)
         if (found := delta_jars.sha256_of(directory / part / base)) != expected:

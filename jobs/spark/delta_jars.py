@@ -58,7 +58,7 @@ def check(directory: Path) -> None:
         if found != expected:
             raise SetupError(
                 f"{name} is not the published one: SHA-256 found {found}, expected {expected} ({directory})",
-                "somebody changed it on its way, or it is of another version: look at where it came from",
+                "it was changed on its way, or is of another version: check where it came from",
             )
 
 

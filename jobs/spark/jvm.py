@@ -90,7 +90,7 @@ def end_early_daemon(early: subprocess.Popen[bytes] | None) -> None:
 
 
 def forward(source: BinaryIO, ending: threading.Event) -> None:
-    """Copies lines to stderr until the last writer has gone: all of them with ``--debug``, else only what is no noise.
+    """Copies lines to stderr until the last writer has gone: all of them with ``--debug``, else only what is not noise.
 
     What is said after ``ending`` is noise: workers complain that the JVM they talk to has gone.
     """

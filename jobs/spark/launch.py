@@ -114,7 +114,7 @@ def user_settings(options: Sequence[str]) -> dict[str, str]:
     files = [Path(path) for path in named]
     for path in files:
         if not path.is_file():
-            raise MissingInput("there is no such file of Spark's properties", path=str(path))
+            raise MissingInput("there is no such properties file", path=str(path))
     if conf_dir and (not named or "--load-spark-defaults" in options):
         files.insert(0, Path(conf_dir, "spark-defaults.conf"))
     for path in files:
@@ -236,7 +236,7 @@ def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> Non
             )
     if any(word.startswith("hdfs://") for word in job_arguments) and importlib.util.find_spec("hdfs_native") is None:
         install = "python jobs/spark/environment.py --extra hdfs"
-        raise DependencyMissing("hdfs:// needs hdfs-native", advice=f"`{install}` in .venv/bin, then --pack anew")
+        raise DependencyMissing("hdfs:// needs hdfs-native", advice=f"`{install}` in .venv/bin, then --pack again")
 
 
 def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:
@@ -312,7 +312,7 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]
 
 
 def application_zip() -> Path:
-    """Returns the zip of our packages for executors, made anew when a source is newer than it."""
+    """Returns the zip of our packages for executors, made again when a source is newer than it."""
     sources = sorted(
         path
         for package in PACKAGES

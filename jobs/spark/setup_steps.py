@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 INTERVAL = 30.0
-"""Seconds between two lines about steps that still run, where stderr is no terminal."""
+"""Seconds between two lines about steps that still run, where stderr is not a terminal."""
 
 
 def say(text: str) -> None:

@@ -213,7 +213,7 @@ def first_times(segments: Sequence[Segment]) -> dict[int, int]:
 
 
 def defects(reading: LogReading) -> pa.Table:
-    """Returns the ranges of a log that are no messages of its own, in log order."""
+    """Returns the ranges of a log that are not messages of its own, in log order."""
     rows = [
         (item.begin, item.end, kind, item.reason)
         for kind, ranges in (("damaged", reading.damaged), ("stale", reading.stale))

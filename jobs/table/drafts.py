@@ -42,7 +42,7 @@ class Drafts:
     def take(
         self, ranges: Sequence[ProvenRange], from_offset: int
     ) -> tuple[list[WrittenFile], tuple[ProvenRange, ...]]:
-        """Returns the files of proven ranges, which are no drafts any more, and the ranges that have none: a judgement
+        """Returns the files of proven ranges, which are no longer drafts, and the ranges that have none: a judgement
         changed them, or their rows were to begin elsewhere. All other drafts are removed.
         """
         held: list[WrittenFile] = []

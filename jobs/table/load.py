@@ -69,7 +69,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
 
 def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
     """Returns a note where the store's own queues show other delay levels than ``--set`` names; raises WrongSettings
-    where nobody named them: due times and tags_code would be wrong for good.
+    where they were not given: due times and tags_code would be wrong for good.
     """
     wrong = contradicted(shown, store.dispatch_rules().delay_millis)
     if not wrong:

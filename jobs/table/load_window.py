@@ -24,7 +24,7 @@ class Window:
     """What a load reads and replaces.
 
     The scan begins at ``scan_from``, the first byte of a segment, and rows count from ``rows_from`` on. ``last`` is the
-    newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are no more.
+    newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are gone.
     """
 
     scan_from: int
@@ -36,7 +36,7 @@ class Window:
 
     @property
     def replace_from(self) -> int:
-        """The offset from which on rows are replaced: of a repair also those whose bytes are no more."""
+        """The offset from which on rows are replaced: of a repair also those whose bytes are gone."""
         return self.gap[0] if self.repair and self.gap else self.rows_from
 
 

@@ -63,7 +63,7 @@ class MessagesTable:
         return self._session()
 
     def exists(self) -> bool:
-        """Returns whether Delta's log has a version here; its directory alone is no table yet."""
+        """Returns whether Delta's log has a version here; its directory alone is not a table yet."""
         return int(self._snapshot().version()) >= 0
 
     @property
@@ -174,7 +174,7 @@ class MessagesTable:
         for row in history.select("version", "userMetadata", "operationMetrics").collect():
             if row.userMetadata == wanted:
                 metrics = {name: int(row.operationMetrics.get(name, 0)) for name in ("numOutputRows", "numCopiedRows")}
-                # Rows of other brokers that shared a file with replaced ones are written anew, and counted.
+                # Rows of other brokers that shared a file with replaced ones are written again, and counted.
                 return Commit(int(row.version), metrics["numOutputRows"] - metrics["numCopiedRows"])
         return None
 

@@ -2,7 +2,7 @@
 
 An offset of the stream is an offset of the log, ``{"offset": 4096}``: the rows of a batch are those of the records that
 lie between two of them. So a query that starts again from its checkpoint reads the very bytes again that it had planned
-to, and gives each record once where its sink does. Each batch looks at the store anew: segments that were begun since
+to, and gives each record once where its sink does. Each batch looks at the store again: segments that were begun since
 belong to it, and those that retention deleted are no longer needed, or missed by name.
 
 What is read is what the file system holds. A broker that crashes may cut records off that it had not flushed yet: a

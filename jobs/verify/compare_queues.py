@@ -135,7 +135,7 @@ def _task(run: Verification, file_size: int) -> CompareQueueFiles:
 
 
 def _find_files(run: Verification, compared: QueuesCompared, topics: Sequence[TopicFilter]) -> None:
-    """Lists the queue files that are there, as far as they are asked for; what is no queue file is said at once."""
+    """Lists the queue files that are there, as far as they are asked for; what is not a queue file is said at once."""
     for queue in queue_directories(run.store.root, compared.artefact, {item.topic for item in topics}):
         if queue.queue_id is None or not selects(topics, queue.topic, queue.queue_id):
             continue

@@ -94,7 +94,7 @@ class _Sequence:
                 subject,
                 "index_gap",
                 f"messages from offset {begin} to {first} are not indexed: a broker lost this part of the index in a "
-                "crash and began again with a segment; queries by key do not find them",
+                "crash and began again at the start of a segment; queries by key do not find them",
                 advice=REPAIR,
                 entries=count,
             )

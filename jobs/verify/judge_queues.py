@@ -181,8 +181,8 @@ def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
         verdicts.warn(
             subject,
             "zero_file",
-            "the last file holds nothing: a broker takes its first unit for real, and the next message gets a queue "
-            "offset that is one too high; 5.0 to 5.4 may not start",
+            "the last file holds nothing: a broker takes its first unit for a message, and the next message "
+            "gets a queue offset that is one too high; 5.0 to 5.4 may not start",
             advice=_repair(queue),
         )
     elif last and units.last_is_pre_blank:

@@ -6,7 +6,7 @@
 12   store_timestamp      int64, of the record, in milliseconds
 ===  ===================  =============================================================================================
 
-This is no format of the broker's: scans stage it for those that build index files (``index_file``) or check them
+This is not a format of the broker's: scans stage it for those that build index files (``index_file``) or check them
 (``alignment``).
 """
 

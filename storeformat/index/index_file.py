@@ -178,7 +178,7 @@ def build_index_file(
         size = len(key_hashes)
         if count + size > capacity:
             raise TotalsDisagree(
-                "an index file gets too many entries", found=count + size, expected=f"at most {capacity}"
+                "too many entries for one index file", found=count + size, expected=f"at most {capacity}"
             )
         if not count:
             first_diff = time_diff(int(store_timestamps[0]), begin_timestamp)
@@ -240,7 +240,7 @@ def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
 
     The broker loads the files in order of name, whatever their headers say, and names new ones with the wall clock in
     its own time zone. So that those come last, wherever it runs, the time is written as the westmost zone (UTC-12)
-    shows it. Times that repeat, go backwards or are no times at all move to the next free millisecond.
+    shows it. Times that repeat, go backwards or are not times at all move to the next free millisecond.
     """
     names = []
     previous = -1

@@ -2,7 +2,7 @@
 
 numba keeps compiled code in ``NUMBA_CACHE_DIR`` under the path of its source file, with the file's time and size, and
 sees only that this one file changed. On an executor the program is a zip in a directory of the application's own, so
-every application would compile anew (9 s a process) and leave its result for nobody. So the sources with compiled
+every application would compile again (9 s a process) and throw the result away. So the sources with compiled
 functions are copied to a directory whose name holds the program's version and a digest of all that they depend on, and
 are imported from there: the same sources have the same path, whoever runs them.
 """

@@ -23,8 +23,8 @@ from storeformat.storage.files import RangeReader
 def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
     """Returns the offset after the last whole record of a log that a broker is writing.
 
-    Before the broker wrote, its recovery found the log sound up to its end, so the first bytes that are no record are
-    that end, whatever follows: zeros, a record half written, or bytes of an older log.
+    Before the broker wrote, its recovery found the log sound up to its end, so the first bytes that are not a record
+    are that end, whatever follows: zeros, a record half written, or bytes of an older log.
     """
     written = [segment for segment in segments if _begins(segment)]
     if not written:

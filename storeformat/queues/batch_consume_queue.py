@@ -15,7 +15,7 @@ offset  type  field             meaning
 
 All big-endian. Mirrors ``BatchConsumeQueue#putBatchMessagePositionInfo`` (5.0.0 to 5.5.0): units are appended, the
 first file always begins at 0, and no place depends on an offset; readers search by ``msg_base_offset``. As in an
-ordinary queue a record with base 0 begins the queue anew, and only its last life is kept.
+ordinary queue a record with base 0 starts the queue over, and only its last life is kept.
 """
 
 from __future__ import annotations

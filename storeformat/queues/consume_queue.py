@@ -17,7 +17,7 @@ with consecutive queue offsets, in commit-log order. Where a run was cut makes n
 depend on how the log was split. Rules, for a unit with queue offset q when the queue ends at position p:
 
 - nothing written yet: the queue begins at q
-- q = 0: the topic was created anew; the queue begins again, and of all its lives only the last is kept (a broker that
+- q = 0: the topic was created again; the queue begins again, and of all its lives only the last is kept (a broker that
   wrote the queue live deleted the earlier ones with the topic); so too where the units from 0 to q are lost
 - q < p: dropped, the first one written wins
 - q > p: written at p all the same, a broker leaves no gap; unless the log is damaged in between and the units before
@@ -88,7 +88,7 @@ class RunPositions:
     in_last_life: Bools
     """Per run: whether the queue was not created anew after it."""
     earlier_lives: Int64s
-    """Units of each queue left out because the topic was created anew afterwards."""
+    """Units of each queue left out because the topic was created again afterwards."""
     dropped: Int64s
     """Units of each queue left out because their queue offset was already taken, or is none."""
     shifted: Int64s

@@ -12,9 +12,9 @@ after the last unit      zeros; old units that a truncation or a deleted topic l
                          records after the part of the log that was read
 =======================  =====================================================================================
 
-Three things are no difference although the bytes differ: an address into ``consumequeue_ext`` in the place of the tags
-code, the hash of the tags in the place of a delivery time where a broker recovered a schedule queue itself
-(4.9.2 to 4.9.8), and whatever lies in the place of a unit that damage took.
+Three things are not differences although the bytes differ: an address into ``consumequeue_ext`` in the place of the
+tags code, the hash of the tags in the place of a delivery time where a broker recovered a schedule queue itself (4.9.2
+to 4.9.8), and whatever lies in the place of a unit that damage took.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _is_pre_blank(units: Structs) -> Bools:
 
 
 def _judge(places: Int64s, expectation: Expectation, found: Structs, faults: _Faults) -> tuple[Int64s, Int64s]:
-    """Sorts differing units by the first field that is wrong; returns the places that are no fault: addresses into
+    """Sorts differing units by the first field that is wrong; returns the places that are not faults: addresses into
     consumequeue_ext, and hashes instead of delivery times.
     """
     want, have = expectation.units[places], found[places]

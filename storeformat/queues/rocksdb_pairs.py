@@ -96,7 +96,7 @@ def key_order(topic: bytes, queue_id: int) -> tuple[int, bytes, int]:
 
 
 def parse_queue(key: bytes) -> tuple[bytes, int] | None:
-    """Returns the queue of a unit's key, None where it is no unit's."""
+    """Returns the queue of a unit's key, None where it is not a unit's."""
     length = int.from_bytes(key[:4], "big")
     if len(key) != length + 19 or key[4] != 1 or key[5 + length] != 1 or key[10 + length] != 1:
         return None

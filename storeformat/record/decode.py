@@ -90,7 +90,7 @@ class RecordBlock:
 
 @dataclass(frozen=True)
 class Fault:
-    """The first row that is no record: its index among the positions, and why."""
+    """The first row that is not a record: its index among the positions, and why."""
 
     row: int
     defect: RecordDefect

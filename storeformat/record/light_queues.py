@@ -176,7 +176,7 @@ def _placed(block: RecordBlock, rules: MultiDispatchRules, topics: list[str], pa
 
 
 def _pairs(name_list: str, offset_list: str) -> list[tuple[str, int]]:
-    """Returns names and offsets side by side; the broker throws at the first offset that is no number and stops."""
+    """Returns names and offsets side by side; the broker throws at the first offset that is not a number and stops."""
     if javacompat.is_blank(name_list) or javacompat.is_blank(offset_list):
         return []
     names, offsets = javacompat.java_split(name_list, _SEPARATOR), javacompat.java_split(offset_list, _SEPARATOR)

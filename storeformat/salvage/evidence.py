@@ -185,7 +185,7 @@ class SurvivorJudge:
 
     def _reach_back(self, rows: _Rows, row: int) -> int:
         """Returns the first of the records before ``row`` that its queue proves, without a break: from both sides, or,
-        where its topic was created anew in what is lost, by the next one.
+        where its topic was created again in what is lost, by the next one.
         """
         while row > 0:
             queue, number = rows.queues[row - 1], rows.queue_offsets[row - 1]

@@ -28,7 +28,7 @@ class Finding(Enum):
     STALE = "stale"
     """Whole records of an older log."""
     AMBIGUOUS = "ambiguous"
-    """Whole records of which nobody can say whether they are messages or copies in a lost message's body."""
+    """Whole records that may be messages, or copies in a lost message's body: nothing tells which."""
 
 
 @dataclass(frozen=True)

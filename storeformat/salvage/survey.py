@@ -277,7 +277,7 @@ class _Surveyor:
             self._judge.room += end - begin
 
     def _lose_around(self, begin: int, end: int, defect: RecordDefect, rejected: list[DeadRange]) -> None:
-        """Everything in [begin, end) is lost; what nobody could decide on is named."""
+        """Everything in [begin, end) is lost; what could not be decided is named."""
         for gap in rejected:
             if gap.finding == Finding.AMBIGUOUS and begin < gap.end and gap.begin < end:
                 first, last = max(begin, gap.begin), min(end, gap.end)

@@ -46,7 +46,9 @@ def can_give_to_owner_of(directory: str) -> bool:
 
 
 def _link_met(path: str) -> Refused:
-    return Refused("a link, or something that is no directory, is in the way", path=path, advice="nothing was changed")
+    return Refused(
+        "something that is not a directory, or a link, is in the way", path=path, advice="nothing was changed"
+    )
 
 
 @contextmanager

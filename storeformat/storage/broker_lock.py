@@ -26,7 +26,8 @@ _FLOCK = "hhqqi"
 
 @contextmanager
 def hold(path: str, *, create: bool) -> Iterator[None]:
-    """Holds the lock that a running broker would hold; raises Refused where one does, and for what is no lock file.
+    """Holds the lock that a running broker would hold; raises Refused where one does, and for anything that is not a
+    lock file.
 
     While it is held no broker gets through ``DefaultMessageStore#start`` with this store. Without ``create`` a missing
     lock file stays missing. One that root makes, or has left, gets the owner of the directory: a broker that does not
@@ -71,7 +72,7 @@ def _opened(path: str) -> int:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid not in (0, os.geteuid(), store.user):
         os.close(handle)
-        raise Refused("the lock is no file of the store's owner", path=path, advice="remove it if no broker runs")
+        raise Refused("the lock is not a file of the store's owner", path=path, advice="remove it if no broker runs")
     if os.geteuid() == 0 and status.st_uid == 0 != store.user:
         os.fchown(handle, store.user, store.group)
     return handle

@@ -49,7 +49,7 @@ def is_zero(data: bytes) -> bool:
 
 
 def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yields the parts [low, high) of [begin, size) of an open file that are no holes; all of it where the file system
+    """Yields the parts [low, high) of [begin, size) of an open file that are not holes; all of it where the file system
     does not tell.
     """
     while begin < size:
@@ -120,7 +120,7 @@ def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
 
 
 def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: str) -> tuple[memoryview, Content]:
-    """Returns the data and the content of a file that was just written to ``draft`` and shall be ``path``; raises
+    """Returns the data and the content of a file that was just written to ``draft`` and will be ``path``; raises
     TotalsDisagree unless it holds data up to ``data_size`` and has ``size`` bytes.
     """
     stored, content = read_back(draft, data_size)
@@ -136,7 +136,7 @@ def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: s
 
 def measured(digest: hashlib._Hash, size: int, data_size: int, stray: int | None) -> Content:
     """Returns the content of a file whose first ``data_size`` bytes went into a digest. A ``stray`` byte after them
-    counts as data, so that this is no content that anybody expects.
+    counts as data, so that this is not content that anybody expects.
     """
     return Content(size, data_size if stray is None else stray + 1, digest.digest())
 

@@ -41,7 +41,7 @@ def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Advance) -> l
 
 def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance, bases: Sequence[str] = ()) -> None:
     """Copies files and directories (source, target), in parallel, holes and all; they are on disk when this returns.
-    ``advance`` is told of the bytes that are no holes. Below ``bases`` no link of a source is followed.
+    ``advance`` is told of the bytes that are not holes. Below ``bases`` no link of a source is followed.
     """
     tally = _Tally(advance)
     made: list[str] = []

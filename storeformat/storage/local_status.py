@@ -17,8 +17,8 @@ from storeformat.storage import files, locations
 
 @dataclass(frozen=True)
 class FileStatus:
-    """One name in a directory, links followed; ``size`` is -1 for what is no regular file, ``modified_ms`` as Java's
-    ``File#lastModified``.
+    """One name in a directory, links followed; ``size`` is -1 for anything that is not a regular file, ``modified_ms``
+    as Java's ``File#lastModified``.
     """
 
     name: str

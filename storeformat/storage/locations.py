@@ -18,7 +18,7 @@ MASK = "***"
 _USER_AND_PASSWORD = re.compile(
     r"([a-z][a-z0-9+.-]*://?)[^\s/?#@:]*:(?!\d*(?:[/?#\s]|$))(?:[^\s@]*@)(?:[^\s/?#@]*@)*", re.I
 )
-"""What precedes the host; without a password (``abfs://container@account``) or with a port alone it is no secret."""
+"""What precedes the host; without a password (``abfs://container@account``) or with a port alone it is not secret."""
 _SETTINGS = re.compile(r"([a-z][a-z0-9+.-]*://?[^\s?]*\?)(\S+)", re.I)
 _SETTING = re.compile(r"([^&=\s]+)=([^&\s]*?)(?=[)\]}>'\",.:;]*(?:&|$))")
 _SHOWN_SETTINGS = frozenset({

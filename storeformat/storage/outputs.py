@@ -52,7 +52,7 @@ def remove_empty(directories: Sequence[str]) -> None:
 
 
 def draft_of(path: str, drafts: str) -> str:
-    """Returns where to write what shall be ``path``: a name of its own in the local directory ``drafts``, so that a
+    """Returns where to write what will be ``path``: a name of its own in the local directory ``drafts``, so that a
     task that is done twice, or killed, leaves nothing half done under the name; an object has that of itself.
     """
     return locations.join(drafts, uuid.uuid4().hex) if locations.is_local(path) else path

@@ -54,7 +54,7 @@ def _rocksdict() -> Any:
         import rocksdict  # noqa: PLC0415  (an extra)
     except ImportError as error:
         raise DependencyMissing(
-            "nothing that reads or writes RocksDB is installed",
+            "no library for RocksDB is installed",
             advice="install the extra rocksdb (rocksdict): python jobs/spark/environment.py --extra rocksdb",
         ) from error
     return rocksdict

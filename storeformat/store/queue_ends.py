@@ -53,7 +53,7 @@ class QueueEnd:
 
 
 def queue_ends(root: str) -> list[QueueEnd]:
-    """Returns every queue of a store that lies in files; directories whose names are no numbers are none
+    """Returns every queue of a store that lies in files; directories whose names are not numbers are not queues
     (ConsumeQueueStore#loadConsumeQueues).
     """
     found = []
@@ -158,7 +158,7 @@ def _is_below(reader: files.RangeReader, log_offset: int, place: int, *, batch: 
 
 
 def _first_written(file: FileStatus) -> int:
-    """Returns the queue offset of a queue's first unit that is no filler."""
+    """Returns the queue offset of a queue's first unit that is not a filler."""
     with files.RangeReader(file.path) as reader:
 
         def is_filler(place: int) -> bool:

@@ -108,7 +108,7 @@ def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | N
             kind, shown = _loaded(settings), f"{DOUBLE_WRITE}=true"
     if kind == "both" and _is_on(settings, LIGHT_IN_ROCKSDB):
         raise WrongSettings(
-            f"with {LIGHT_IN_ROCKSDB}=true light queues lie in RocksDB alone: such a store is neither made nor judged",
+            f"with {LIGHT_IN_ROCKSDB}=true light queues lie in RocksDB alone, which is neither rebuilt nor checked",
             path=root, advice="--only index,checkpoint does the rest",
         )  # fmt: skip
     apart = _is_on(settings, SEPARATE) or (SEPARATE not in settings and _lies_apart(root))

@@ -79,7 +79,7 @@ class RocksDbQueues:
 
     def units(self, queue: Queue, begin: int = 0, end: int | None = None) -> Iterator[tuple[Int64s, Structs]]:
         """Yields queue offsets and values of units from ``begin`` on, and before ``end``, some at a time. A value of
-        another length is no unit.
+        another length is not a unit.
         """
         first = rocksdb_pairs.unit_key(*queue, begin) if begin else rocksdb_pairs.queue_head(*queue)
         stop = rocksdb_pairs.after_queue(*queue) if end is None else rocksdb_pairs.unit_key(*queue, end)

@@ -28,7 +28,7 @@ def find_segments(
     All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
     file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
     A directory's first segment shows how all of them are framed. ``with_missing`` bytes of short segments, and whole
-    segments between others, are no error: the segments returned say how many no file holds.
+    segments between others, are not an error: the segments returned say how many no file holds.
     """
     found: list[files.Entry] = []
     stray: list[files.Entry] = []
@@ -72,7 +72,7 @@ def find_segments(
 
 
 def _refuse_stray(stray: Sequence[files.Entry]) -> None:
-    """Raises NotAStore for files that are no segments, and names all of them."""
+    """Raises NotAStore for files that are not segments, and names all of them."""
     if len(stray) == 1:
         raise NotAStore(
             "there is a stray file in the commit log",

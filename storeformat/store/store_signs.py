@@ -134,7 +134,7 @@ def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
     """Returns whether the store's index headers count entries instead of slots; None where they show neither.
 
     Keys share slots: where many more entries than slots should be in use and the header says they are equal, it counts
-    entries. Files of another length, and headers that contradict themselves, are no index files; of the others most
+    entries. Files of another length, and headers that contradict themselves, are not index files; of the others most
     decide.
     """
     own = [entry for entry in _index_files(root) if entry.size == layout.index_file_size]

@@ -45,8 +45,8 @@ class ProvenRange:
 
 
 def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLOCK_SIZE) -> Iterator[RecordBlock]:
-    """Yields the records of a range. Nothing is checked again, and what a scan stepped over is no reason to end; raises
-    WriteFailed at the end unless these were the records that it proved.
+    """Yields the records of a range. Nothing is checked again, and what a scan stepped over does not end them;
+    at the end raises WriteFailed unless these were the records that it proved.
     """
     split, found = proven.split, 0
     with files.RangeReader(split.segment.path) as reader:

@@ -80,8 +80,8 @@ class Healing:
 
 @dataclass(frozen=True)
 class Compared:
-    """Two copies held against each other: each without the records that the other one shows to be wrong, and the first
-    log offset at which they differ in records of which nobody can say which is right.
+    """Two copies compared: each without the records that the other one shows to be wrong, and the first log offset at
+    which they differ in records where nothing shows which is right.
     """
 
     one: LogCopy

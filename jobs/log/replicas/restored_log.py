@@ -1,6 +1,6 @@
 """A store's log made whole before it is read: missing and short segments filled, damaged ranges taken from replicas.
 
-The segments that change are made anew in a work directory; everything that reads the log takes these instead.
+The segments that change are written again in a work directory; everything that reads the log takes these instead.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
         return
     if not launch.on_one_machine():
         raise Refused(
-            "bytes of the log are missing, and other machines do not see what is put in their place",
+            "bytes of the log are missing, and other machines cannot see what replaces them",
             path=store.root,
             offset=absent[0].begin,
             advice="rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more",
@@ -180,7 +180,7 @@ def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner,
     segments = find_segments(directories, store.layout.mapped_file_size_commit_log, with_missing=True)
     if isinstance(segments[0].framing, EntryFraming) != isinstance(store.segments[0].framing, EntryFraming):
         raise Refused(
-            "one of the two logs is that of a DLedger group, the other is not: they are no copies of each other",
+            "one of the two logs is that of a DLedger group, the other is not: they are not copies of each other",
             path=root,
             advice="--replica must name a copy of this log: another member's, a slave's, a backup",
         )

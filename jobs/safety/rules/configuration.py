@@ -124,7 +124,7 @@ def queues_fewer_than_configured(evidence: Evidence) -> Iterator[Reason]:
     """Yields topics with messages in some queues and no files of others that topics.json has.
 
     Mirrors ConsumeQueueStore#findOrCreateConsumeQueue (4.9.8 to 5.5.0): the first message makes a queue that begins at
-    0. A queue that never had a message looks the same, so this alone is no loss.
+    0. A queue that never had a message looks the same, so this alone is not a loss.
     """
     topics = evidence.configs["topics.json"].value
     if topics is None or evidence.rocksdb_queues:

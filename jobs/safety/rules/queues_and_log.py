@@ -94,7 +94,7 @@ def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s
     """Returns the rows of messages that a topic's deletion does not explain, and of those that it may.
 
     A queue without files may be that of a deleted topic, of which the log keeps its messages: then the topic is not
-    configured, or its queues have begun anew after them.
+    configured, or its queues have started over after them.
     """
     tail = evidence.tail
     topics = evidence.configs["topics.json"].value
@@ -146,7 +146,7 @@ def log_damaged(evidence: Evidence) -> Iterator[Reason]:
     """Yields a log that breaks and goes on after the break: recovery cuts it at the break.
 
     Mirrors CommitLog#recoverNormally and MappedFileQueue#truncateDirtyFiles (4.9.8 to 5.5.0), which delete every
-    segment after the one where the first bytes are that are no record.
+    segment after the one where the first bytes are that are not a record.
     """
     tail = evidence.tail
     if tail.goes_on_at is None:
@@ -163,7 +163,7 @@ def log_damaged(evidence: Evidence) -> Iterator[Reason]:
 
 
 def torn_tail(evidence: Evidence) -> Iterator[Reason]:
-    """Yields a log that ends in bytes that are no record, with nothing after them: an append that was cut short.
+    """Yields a log that ends in bytes that are not a record, with nothing after them: an append that was cut short.
 
     Mirrors CommitLog#recoverAbnormally (4.9.8 to 5.5.0), which cuts them off: one message that was not acknowledged, or
     not flushed.

@@ -86,7 +86,7 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
     ``epoch-offset``. Where it does not fit the ``.bak`` is read; where neither does, AutoSwitchHAService begins without
     a history. AutoSwitchHAClient#doTruncate then skips the comparison, and the member goes on at its own log's end; as
     master it knows its new epoch alone, in which EpochFileCache#findConsistentPoint of the others finds no place. A
-    line that is no number ends the start.
+    line that is not a number ends the start.
     """
     if not evidence.settings.flag("enableControllerMode", default=False):
         return
@@ -109,7 +109,7 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
             "messages that its master may not have, as master it is followed by none",
             found=main,
             expected="epochs with the right CRC32",
-            cure="put a sound copy in place; or empty this member and let it replicate anew from another",
+            cure="put a sound copy in place; or empty this member and let it replicate again from another",
             unsafe=torn,
         )
 

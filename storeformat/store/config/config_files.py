@@ -13,7 +13,7 @@ file                       holds
 =========================  =============================================================================
 
 Mirrors ConfigManager#load (4.9.8 to 5.5.0) and the ``decode`` of its subclasses. A file that is absent, of no length,
-or that ``decode`` throws at, sends the broker to ``.bak``; that one absent or empty is no failure, the broker starts
+or that ``decode`` throws at, sends the broker to ``.bak``; that one absent or empty is not a failure, the broker starts
 with nothing. That one torn ends the start. From 5.4.0 on the file that was not taken is deleted.
 """
 
@@ -113,7 +113,7 @@ Offsets = Mapping[tuple[str, str], Mapping[int, int]]
 
 
 def decode_consumer_offsets(document: Any) -> Offsets:
-    """Returns the offsets of ``consumerOffset.json``; keys that are no ``topic@group`` are left out as the broker does
+    """Returns the offsets of ``consumerOffset.json``; keys that are not ``topic@group`` are left out as the broker does
     (ConsumerOffsetManager#decode). Raises ValueError for what it cannot hold.
     """
     found = {}

@@ -13,7 +13,7 @@ offset  field (all i64)              meaning
 ======  ===========================  =====================================================================
 
 Mirrors TimerCheckpoint, TimerWheel and TimerMessageStore#recover (5.0.0 to 5.5.0). The wheel holds 7 days of slots,
-twice, 32 bytes each; an absent wheel, or one of no length, is made anew and empty. The broker refuses another length.
+twice, 32 bytes each; an absent wheel, or one of no length, is made again, empty. The broker refuses another length.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ field                                value
 
 Mirrors TopicConfigManager#encode and TopicConfig (4.6 to 5.5).
 Entries that a store still has stay as they are. Left out are the topics that a broker makes itself when it starts
-(TopicConfigManager#init, with its own number of queues), and light queues, which are no topics.
+(TopicConfigManager#init, with its own number of queues), and light queues, which are not topics.
 """
 
 from __future__ import annotations

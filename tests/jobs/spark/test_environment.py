@@ -122,7 +122,7 @@ class TestEnvironment:
         assert len(runs) == 2, "a third start had nothing to do"
         assert not environment.is_ready(venv, "/another/java")
         (venv / "jars").rmdir()
-        assert not environment.is_ready(venv, java), "the jars could not be had, and may now"
+        assert not environment.is_ready(venv, java), "the jars could not be fetched, and may now"
 
     def test_what_pip_had_not_finished_is_not_taken_for_installed(self, tmp_path: Path) -> None:
         packages = tmp_path / "lib" / "python3.11" / "site-packages"

@@ -1,7 +1,7 @@
 -- Where do queue offsets not go on by one? In a queue every message has the next number: a gap counts lost messages.
 CREATE OR REPLACE TEMPORARY VIEW queue_gaps (
   cluster, broker, topic, queue_id,
-  kind COMMENT 'gap: numbers are missing; restart: the topic was made anew; repeat: numbers were given twice',
+  kind COMMENT 'gap: numbers are missing; restart: the topic was created again; repeat: numbers were given twice',
   expected COMMENT 'The queue offset that should have come',
   found COMMENT 'The one that came',
   missing COMMENT 'Messages between them; 0 unless it is a gap',

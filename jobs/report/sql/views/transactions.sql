@@ -1,12 +1,12 @@
 -- What became of each transactional message? One row a transaction whose half message is in the log.
 -- A commit is a record that names the half message's offset. A rollback leaves an entry in the op topic only, whose
 -- body names the half message's place in its queue: without bodies (load --with-bodies) rolled back and open cannot be
--- told apart. A half message that is checked is stored anew.
+-- told apart. A half message that is checked is stored again.
 CREATE OR REPLACE TEMPORARY VIEW transactions (
   cluster, broker, transaction_id, producer_group,
   topic COMMENT 'Where a commit puts the message',
   outcome COMMENT 'committed, rolled back, given up (after too many checks), open; not committed where bodies lack',
-  checks COMMENT 'How often the broker stored the half message anew to ask its producer',
+  checks COMMENT 'How often the broker stored the half message again to ask its producer',
   begun, decided,
   seconds COMMENT 'From begun to decided'
 ) AS
