@@ -11,4 +11,5 @@
 ``stray_records``   records in a wrong place of a queue
 ``earlier_life``    a log that runs on into records of an earlier life of its file
 ``losses``          which messages are lost, bounded by ``damaged_bytes``
+``consumer_lag``    committed offsets of groups beside the ends of their queues
 """

@@ -4,6 +4,7 @@
 ``rebuild``           the job: options in, report out; where the output may lie
 ``build_store``       the work: scan, plan, write, check, finish
 ``planning``          which staged runs make which files: pure functions on small tables
+``planned_size``      how much disk they will take
 ``staging``           the directories in which it works, and the claim on an object store
 ``manifest``          what was built, for ``publish``
 ``rocksdb_planning``  which units a database of RocksDB queues holds

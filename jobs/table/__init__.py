@@ -5,6 +5,8 @@ the job             ``load``; ``load_window``: what it reads; ``continuation``: 
                     from the table; ``drafts``: files that tasks wrote while they read
 Delta               ``messages_table``; ``plain_table``: by delta-rs, without a JVM; ``commits`` is what a load writes
                     into Delta's log; ``restored``: whether a RESTORE took rows away
+delays              ``deliveries``: levels that are shorter than was assumed
+offsets of groups   ``consumer_offsets``, a table beside it
 without a table     ``datasource`` (batch), ``stream``
 ==================  ==================================================================================================
 """

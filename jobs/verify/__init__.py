@@ -8,6 +8,7 @@
 ``judge_queues``       what the differences of queue files mean: a fault, a hazard, or what a healthy broker leaves
 ``judge_index``        the same of index files
 ``judge_checkpoint``   the checkpoint, which needs no comparison
+``judge_rocksdb``      RocksDB queues, compared and judged
 ``differences``        what was found, gathered
 =====================  ================================================================================================
 

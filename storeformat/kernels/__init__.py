@@ -3,7 +3,15 @@
 ``numpy_kernels`` is the reference and always there; ``numba_kernels`` (extra ``fast``) is the same functions compiled.
 Everything above this package is written once and asks ``active()`` for the implementation.
 ``ROCKETMQ_STORE_SPARK_KERNELS`` may name one (``numpy`` or ``numba``); by default numba is taken where it can be
-imported. Where compiled code is kept, ``cache`` says.
+imported.
+
+=================  ===================================================================================================
+``columns``        the types of columns; ``plain_pass`` those of the pass over plain records
+``numpy_walks``    the part of the reference that follows sizes
+``numba_records``  the compiled part for records; ``numba_values`` for values in them, ``numba_dispatch`` for what they
+                   become, ``numba_crc`` for CRCs; ``machine_words`` is what all of these need of the processor
+``cache``          where compiled code is kept; ``compile`` fills it
+=================  ===================================================================================================
 """
 
 from __future__ import annotations

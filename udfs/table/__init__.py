@@ -1,3 +1,4 @@
-"""The log -> rows: ``proven_ranges``, ``rows``, ``schemas``; into a table ``parquet_files``, into a data source
-``datasource``, of one message ``find_messages``.
+"""The log -> rows: ``proven_ranges``, ``rows``, ``schemas``; into a table ``parquet_files``, in the order of queues
+(``ordered_rows``), or while the log is scanned (``drafts``); into a data source ``datasource``; of one message
+``find_messages``.
 """
