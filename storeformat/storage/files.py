@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -154,10 +153,9 @@ class RangeReader:
         self.path = path
         filesystem, inner = _resolve(path)
         with reading(path):
+            # To open a pipe would wait for somebody who writes into it.
             if locations.is_local(path) and not stat.S_ISREG(os.stat(inner).st_mode):
-                raise MissingInput(
-                    "this is not a regular file", path=path
-                )  # to open a pipe would wait for who writes into it
+                raise MissingInput("this is not a regular file", path=path)
             self._file = filesystem.open_input_file(inner)
 
     @property
@@ -179,11 +177,9 @@ class RangeReader:
                 count = self._file.readinto(target[done:])
                 if not count:
                     raise MissingInput(
-                        "the file was truncated while it was read",
-                        path=self.path,
-                        found=offset + done,
-                        expected=offset + len(target),
-                    )
+                        "the file was truncated while it was read", path=self.path,
+                        found=offset + done, expected=offset + len(target),
+                    )  # fmt: skip
                 done += count
 
     def close(self) -> None:
@@ -192,9 +188,7 @@ class RangeReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *unused: object) -> None:
         self.close()
 
 
@@ -272,9 +266,7 @@ class FileWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *unused: object) -> None:
         if kind is None:
             with writing(self.path), self._file:
                 if not (self._local or self._stream):
