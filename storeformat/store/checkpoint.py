@@ -52,6 +52,9 @@ def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
     mmap does.
 
     Raises NotAStore when there is no byte at all.
+
+    >>> parse_checkpoint(StoreCheckpoint(logics_msg_timestamp=1717053302000).to_bytes()).logics_msg_timestamp
+    1717053302000
     """
     if not len(content):
         raise NotAStore("the checkpoint is empty", found=0, expected=f"{PAGE_SIZE} bytes")
