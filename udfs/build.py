@@ -27,7 +27,7 @@ from storeformat.storage import files, locations
 from storeformat.storage.extents import Content, measured, stray_byte
 from storeformat.store.layout import file_name
 from udfs.file_rows import FileRow, batch_of
-from udfs.output_files import OutputDirectory, Tally
+from udfs.output_files import OutputDirectory, Totals
 from udfs.staged_files import Readers, Slices
 
 _READ_CHUNK = index_file.ENTRY_SIZE * (1 << 16)
@@ -198,13 +198,13 @@ class BuildQueueFiles:
                 units["tags_code"] = consume_queue_ext.addresses(begin, count, self.ext_file_size)
             yield units
 
-    def _tally(self, stored: memoryview, file: PlannedQueueFile, readers: Readers) -> Tally:
+    def _tally(self, stored: memoryview, file: PlannedQueueFile, readers: Readers) -> Totals:
         units = consume_queue.parse_units(stored)
         own = units[file.pre_blanks : consume_queue.written_units(units)]
         if bool(consume_queue.is_pre_blank(own).any()):
             raise TotalsDisagree("a consume-queue file holds a pre-blank unit after its first message", path=file.path)
         modified = self._store_timestamp(int(own["phy_offset"][-1]), readers) if self.stamped_from else None
-        return Tally(len(own), sum_of_offsets(own["phy_offset"]), modified)
+        return Totals(len(own), sum_of_offsets(own["phy_offset"]), modified)
 
     def _store_timestamp(self, offset: int, readers: Readers) -> int:
         segment = segment_with(self.stamped_from, offset)
@@ -223,10 +223,10 @@ def _bytes_of(slices: Iterator[Structs]) -> Iterator[memoryview]:
     return (units.view(np.uint8).data for units in slices)
 
 
-def _tally_batch_units(stored: memoryview) -> Tally:
+def _tally_batch_units(stored: memoryview) -> Totals:
     units = batch_consume_queue.parse_units(stored)
     own = units[: batch_consume_queue.written_units(units)]
-    return Tally(len(own), sum_of_offsets(own["phy_offset"]))
+    return Totals(len(own), sum_of_offsets(own["phy_offset"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class BuildIndexFiles:
 
         return self.output.make(file.path, write, lambda draft: self._read_back(file.path, draft, size, header))
 
-    def _read_back(self, path: str, draft: str, size: int, written: index_file.IndexHeader) -> tuple[Content, Tally]:
+    def _read_back(self, path: str, draft: str, size: int, written: index_file.IndexHeader) -> tuple[Content, Totals]:
         digest, total = hashlib.sha256(), 0
         first_entry = index_file.entries_position(self.slots) + index_file.ENTRY_SIZE
         end = first_entry + index_file.ENTRY_SIZE * written.entries
@@ -298,7 +298,7 @@ class BuildIndexFiles:
                 "an index file differs from what was written", path=path, found=f"{header}, {content}",
                 expected=f"{written}, data to {end} of {size}",
             )  # fmt: skip
-        return content, Tally(header.entries, total % (1 << 64))
+        return content, Totals(header.entries, total % (1 << 64))
 
 
 def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:

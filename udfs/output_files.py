@@ -17,7 +17,7 @@ from udfs.file_rows import FileRow
 
 
 @dataclass(frozen=True)
-class Tally:
+class Totals:
     """What the bytes of a file hold: units or entries, the sum of their commit-log offsets modulo 2**64, and the time
     of last change (milliseconds) that the file is to have, None where that does not matter.
     """
@@ -38,7 +38,7 @@ class OutputDirectory:
         self,
         path: str,
         write: Callable[[files.FileWriter], None],
-        read_back: Callable[[str], tuple[Content, Tally]],
+        read_back: Callable[[str], tuple[Content, Totals]],
     ) -> FileRow:
         """Returns the row of a file that ``write`` writes and ``read_back`` checks, given the path of the draft."""
         target = locations.join(self.root, path)
@@ -52,7 +52,7 @@ class OutputDirectory:
         return FileRow(path, content, tally.count, tally.offset_sum)
 
     def make_of(
-        self, path: str, pieces: Iterable[Piece], size: int | None, tally: Callable[[memoryview], Tally], *, what: str
+        self, path: str, pieces: Iterable[Piece], size: int | None, tally: Callable[[memoryview], Totals], *, what: str
     ) -> FileRow:
         """Returns the row of a file of ``size`` bytes that begins with these pieces (None: that is all of it).
 
@@ -68,7 +68,7 @@ class OutputDirectory:
                 used += len(piece)
             writer.finish(used if size is None else size)
 
-        def read_back(draft: str) -> tuple[Content, Tally]:
+        def read_back(draft: str) -> tuple[Content, Totals]:
             whole, named = used if size is None else size, locations.join(self.root, path)
             stored, content = read_back_whole(draft, used, whole, path=named, what=what)
             return content, tally(stored)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from storeformat.arrays import Structs
 from storeformat.queues import consume_queue, consume_queue_ext
 from udfs.file_rows import batch_of
-from udfs.output_files import OutputDirectory, Tally
+from udfs.output_files import OutputDirectory, Totals
 from udfs.staged_files import Readers, Slices
 from udfs.staged_runs import TIME
 
@@ -43,8 +43,8 @@ class BuildExtFiles:
                 yield batch_of([self.output.make_of(file.path, pieces, self.file_size, _tally, what="an ext file")])
 
 
-def _tally(stored: memoryview) -> Tally:
-    return Tally(consume_queue_ext.written_units(stored))
+def _tally(stored: memoryview) -> Totals:
+    return Totals(consume_queue_ext.written_units(stored))
 
 
 def _units(file: PlannedExtFile, readers: Readers) -> Iterator[Structs]:

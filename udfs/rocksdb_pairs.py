@@ -13,7 +13,7 @@ from storeformat.arrays import Int64s, Structs, sum_of_offsets
 from storeformat.queues import consume_queue, rocksdb_pairs
 from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME
 from udfs.file_rows import FileRow, batch_of
-from udfs.output_files import OutputDirectory, Tally
+from udfs.output_files import OutputDirectory, Totals
 from udfs.staged_files import Readers
 from udfs.staged_runs import TIME
 
@@ -73,9 +73,9 @@ class WritePairs:
         return self.output.make_of(path, [memoryview(sink.getvalue())], None, _tally, what="a file of RocksDB pairs")
 
 
-def _tally(stored: memoryview) -> Tally:
+def _tally(stored: memoryview) -> Totals:
     read_back = pq.read_table(pa.BufferReader(stored), columns=["phy_offset"])
-    return Tally(read_back.num_rows, sum_of_offsets(read_back.column(0).drop_null().to_numpy()))
+    return Totals(read_back.num_rows, sum_of_offsets(read_back.column(0).drop_null().to_numpy()))
 
 
 def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, Structs]]:

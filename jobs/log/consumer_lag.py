@@ -8,7 +8,7 @@ from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations, rocksdb
 from storeformat.store.config import fastjson
-from storeformat.store.config.config_files import Content, Offsets, decode_consumer_offsets, read_config
+from storeformat.store.config.config_files import FileState, Offsets, decode_consumer_offsets, read_config
 from storeformat.store.queue_ends import offset_at, queue_ends
 from storeformat.store.queue_places import holds_pairs
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
@@ -29,7 +29,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
         return offsets_in_database(database)
     if found.value is None:
         path = locations.join(root, "config", OFFSETS)
-        torn = Content.TORN in (found.main.content, found.backup.content)
+        torn = FileState.TORN in (found.main.content, found.backup.content)
         what = "consumerOffset.json is torn, and its backup is no help" if torn else "there are no committed offsets"
         raise MissingInput(what, path=path, advice="a replica, or a backup, may have them")
     return dict(found.value)

@@ -17,7 +17,7 @@ from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.log_directories import group_directories, groups_of, with_committed
 from storeformat.store.segment_files import find_segments
-from storeformat.store.swap_journal import PUBLISH, STAGING, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
+from storeformat.store.swap_journal import PUBLISH, STAGING, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
@@ -120,7 +120,7 @@ def swap_facts(
     }
 
 
-def log_trouble(root: str, log: LogRange) -> str | None:
+def log_trouble(root: str, log: SwapLog) -> str | None:
     """Returns why this is no longer the log that a swap in ``root`` belongs to, or None if it is."""
     try:
         groups = groups_of(log.directories) or group_directories(root)

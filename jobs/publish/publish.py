@@ -32,7 +32,7 @@ from storeformat.store.layout import (
 )
 from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.queue_places import DOUBLE_WRITE, SEPARATE, holds_pairs, rocksdb_queues
-from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, LogRange, Swap, SwapJournal, SwapPath
+from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 
@@ -222,13 +222,13 @@ def _check_queue_types(configured: str, manifest: Manifest) -> None:
             )  # fmt: skip
 
 
-def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> LogRange:
+def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
     """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
     layout = apply_settings(StoreLayout(), manifest.settings, strict=False)
     directories = tuple(commit_log_directories(root, layout, named=named))
     if missing := [path for path in directories if not files.exists(path)]:
         raise MissingInput("there is no commit log", path=missing[0], advice="--commitlog PATH[,PATH] says where it is")
-    log = LogRange(
+    log = SwapLog(
         manifest.log_begin,
         manifest.log_end,
         directories,

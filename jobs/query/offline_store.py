@@ -66,7 +66,7 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class QueueUnits:
+class RecordPlaces:
     """Some units of a queue in order: commit-log offsets and sizes."""
 
     offsets: Int64s
@@ -174,7 +174,7 @@ class OfflineStore:
     def _kind(self, topic: str) -> str:
         return BATCH_CONSUME_QUEUE if topic in self.store.batch_topics else CONSUME_QUEUE
 
-    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[QueueUnits]:
+    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[RecordPlaces]:
         """Yields the units of a queue whose messages the log may hold, from queue offset ``begin`` on, some thousand at
         a time; they end where a broker's recovery ends the queue.
         """
@@ -234,11 +234,11 @@ def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
     return bytes(data)
 
 
-def bounded(offsets: Int64s, sizes: Int64s) -> Iterator[QueueUnits]:
+def bounded(offsets: Int64s, sizes: Int64s) -> Iterator[RecordPlaces]:
     """Yields units whose records take ``_BYTES_AT_A_TIME`` together, or one of a larger record."""
     parts = np.cumsum(sizes) // _BYTES_AT_A_TIME
     for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(parts)) + 1):
-        yield QueueUnits(offsets[part], sizes[part])
+        yield RecordPlaces(offsets[part], sizes[part])
 
 
 def has_key(row: dict[str, Any], key: str) -> bool:

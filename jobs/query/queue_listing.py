@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.contract.options import QueryOptions
-from jobs.query.offline_store import OfflineStore, QueueUnits, row_rules
+from jobs.query.offline_store import OfflineStore, RecordPlaces, row_rules
 from jobs.query.pending_messages import end_of_half, waiting_of, waiting_text
 from storeformat.arrays import Int64s
 from storeformat.errors import MissingInput
@@ -98,11 +98,11 @@ class Listing:
         for units in self.offline.units(queue.topic, queue.queue_id or 0, self.committed.get(queue.queue_id or 0, 0)):
             inside = units.offsets < self.log_end
             self.beyond_end += int((~inside).sum())
-            table = self._records(QueueUnits(units.offsets[inside], units.sizes[inside]), rules)
+            table = self._records(RecordPlaces(units.offsets[inside], units.sizes[inside]), rules)
             if table.num_rows:
                 yield table
 
-    def _records(self, units: QueueUnits, rules: RowRules) -> pa.Table:
+    def _records(self, units: RecordPlaces, rules: RowRules) -> pa.Table:
         """Returns the records of some units in the order of the units, those stored in the time that is asked for."""
         order = np.argsort(units.offsets, kind="stable")
         block, found = self._read(units.offsets[order], units.sizes[order])

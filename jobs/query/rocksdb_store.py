@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.query.offline_store import OfflineStore, QueueUnits, bounded
+from jobs.query.offline_store import OfflineStore, RecordPlaces, bounded
 from storeformat.errors import MissingInput
 from storeformat.storage import locations
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
@@ -55,7 +55,7 @@ class RocksDbStore(OfflineStore):
             names = {name.decode("utf-8", "replace") for name, _ in queues.ends()}
         return sorted(name for name in names if name.startswith(prefixes))
 
-    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[QueueUnits]:
+    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[RecordPlaces]:
         queue = (topic.encode(), queue_id)
         with self.queues() as queues:
             first, end = self._range(queues, queue)

@@ -34,7 +34,7 @@ CLOCK_SLACK = 24 * 3600 * 1000
 """Milliseconds by which a clock that is set right may jump: what is further off is of another life of the log."""
 
 
-class Evidence(IntEnum):
+class Strength(IntEnum):
     """What the neighbours say of a record: see the head of this module."""
 
     NONE = 0
@@ -113,7 +113,7 @@ class SurvivorJudge:
         rows = _Rows(block)
         for row in candidates:
             evidence = self._judge(rows, row)
-            if evidence > Evidence.WEAK or (evidence and rows.offsets[row] >= strict_below):
+            if evidence > Strength.WEAK or (evidence and rows.offsets[row] >= strict_below):
                 return self._reach_back(rows, row)
         return None
 
@@ -128,29 +128,29 @@ class SurvivorJudge:
         may_be[claims.rows[is_taken(claims, self._ends) & (claims.numbers != 0)]] = False
         return np.flatnonzero(may_be).tolist()
 
-    def _judge(self, rows: _Rows, row: int) -> Evidence:
+    def _judge(self, rows: _Rows, row: int) -> Strength:
         queue, number, time = rows.queues[row], rows.queue_offsets[row], rows.timestamps[row]
         in_time = self._is_in_time(time) and not self._is_ahead(time, rows.latest_behind(row))
         if queue is None:
-            return Evidence.WEAK if in_time else Evidence.NONE
+            return Strength.WEAK if in_time else Strength.NONE
         end, following = self._end(queue), self._firsts.get(queue)
         is_missing = end is not None and following is not None and end <= number < following
         if (number < (end or 0) and number != 0) or not self._is_in_time(time, CLOCK_SLACK if is_missing else 0):
-            return Evidence.NONE
+            return Strength.NONE
         later = rows.lowest_later(row, following, end or 0)
         if later is not None and later != 0 and number >= later:
-            return Evidence.NONE
+            return Strength.NONE
         room = self.room + rows.offsets[row] - rows.offsets[0]  # those before it in its chain may be none
         in_reach = end is None or number <= end + room // m.MIN_RECORD_SIZE
         if is_missing and in_reach:
-            return Evidence.STRONG
+            return Strength.STRONG
         if not in_time:
-            return Evidence.NONE
+            return Strength.NONE
         if number == 0:  # the queue begins, or begins again: then what follows is small too
-            return Evidence.NONE if end and (later is None or later >= end) else Evidence.WEAK
+            return Strength.NONE if end and (later is None or later >= end) else Strength.WEAK
         if number == end:
-            return Evidence.FAIR
-        return Evidence.WEAK if in_reach else Evidence.NONE
+            return Strength.FAIR
+        return Strength.WEAK if in_reach else Strength.NONE
 
     def _end(self, queue: Queue) -> int | None:
         """Returns the next free place of a queue, None where nothing tells."""

@@ -83,7 +83,7 @@ def is_swapped(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class LogRange:
+class SwapLog:
     """The log that the new files belong to: [begin, end) in ``directories``, and by whose rules it was read."""
 
     begin: int
@@ -107,7 +107,7 @@ class SwapJournal:
     sequence: int
     source: str
     places: tuple[SwapPath, ...]
-    log: LogRange
+    log: SwapLog
     papers: tuple[str, ...] = ()
     copied: bool = False
     digest: str = ""
@@ -126,7 +126,7 @@ class SwapJournal:
         journal = cls(
             places=tuple(SwapPath(**place) for place in facts.pop("places")),
             papers=tuple(facts.pop("papers")),
-            log=LogRange(**{**log, "directories": tuple(log["directories"])}),
+            log=SwapLog(**{**log, "directories": tuple(log["directories"])}),
             **facts,
         )
         journal._check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from storeformat.store.swap_journal import LogRange, SwapJournal, SwapPath
+from storeformat.store.swap_journal import SwapJournal, SwapLog, SwapPath
 
 QUEUES, INDEX = SwapPath("consumequeue", old=True, new=True), SwapPath("index", old=True, new=True)
 ABORT_GOES, ABORT_COMES = SwapPath("abort", old=True, new=False), SwapPath("abort", old=False, new=True)
@@ -27,5 +27,5 @@ def read(directory: Path) -> dict[str, str]:
 
 
 def journal(source: Path | str, *places: SwapPath, **more: Any) -> SwapJournal:
-    log = LogRange(0, 100, (str(source),), "5.3")
+    log = SwapLog(0, 100, (str(source),), "5.3")
     return SwapJournal("publish", 1, str(source), places or (QUEUES, INDEX, ABORT_GOES), log, **more)

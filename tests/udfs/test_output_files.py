@@ -10,7 +10,7 @@ import pytest
 
 from storeformat.errors import TotalsDisagree
 from storeformat.storage import files
-from udfs.output_files import OutputDirectory, Tally
+from udfs.output_files import OutputDirectory, Totals
 
 
 def made_in(tmp_path: Path) -> OutputDirectory:
@@ -24,9 +24,9 @@ def left_in(tmp_path: Path) -> list[str]:
 def test_a_row_is_of_the_bytes_on_storage(tmp_path: Path) -> None:
     seen = []
 
-    def tally(stored: memoryview) -> Tally:
+    def tally(stored: memoryview) -> Totals:
         seen.append((bytes(stored), left_in(tmp_path)[0].startswith("drafts/")))
-        return Tally(2, 7, modified=1_700_000_000_001)
+        return Totals(2, 7, modified=1_700_000_000_001)
 
     row = made_in(tmp_path).make_of("a/b", [b"one", b"two"], 10, tally, what="a file")
     assert seen == [(b"onetwo", True)]
@@ -40,7 +40,7 @@ def test_a_row_is_of_the_bytes_on_storage(tmp_path: Path) -> None:
 
 
 def test_without_a_size_a_file_is_its_pieces(tmp_path: Path) -> None:
-    row = made_in(tmp_path).make_of("a", [b"one"], None, lambda _stored: Tally(1), what="a file")
+    row = made_in(tmp_path).make_of("a", [b"one"], None, lambda _stored: Totals(1), what="a file")
     assert (row.content.size, row.content.data_size, (tmp_path / "made" / "a").read_bytes()) == (3, 3, b"one")
 
 
@@ -49,7 +49,7 @@ def test_what_fails_gets_no_name(tmp_path: Path) -> None:
         yield b"one"
         raise TotalsDisagree("no more")
 
-    def refuse(_stored: memoryview) -> Tally:
+    def refuse(_stored: memoryview) -> Totals:
         raise TotalsDisagree("not these")
 
     with pytest.raises(TotalsDisagree, match="no more"):
@@ -70,5 +70,5 @@ def test_bytes_that_storage_changed_are_found(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(files.FileWriter, "finish", finish_and_change)
     with pytest.raises(TotalsDisagree, match="a queue file"):
-        made_in(tmp_path).make_of("a", [b"one"], 10, lambda _stored: Tally(1), what="a queue file")
+        made_in(tmp_path).make_of("a", [b"one"], 10, lambda _stored: Totals(1), what="a queue file")
     assert not (tmp_path / "made").exists()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
-from storeformat.store.config.config_files import ConfigFile, Content
+from storeformat.store.config.config_files import ConfigFile, FileState
 
 _ALWAYS_THERE = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
 """What every broker writes within seconds of its first start."""
@@ -191,7 +191,7 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
 
 
 def _has_no_json(evidence: Evidence) -> bool:
-    return all(evidence.configs[name].main.content is not Content.SOUND for name in _ALWAYS_THERE)
+    return all(evidence.configs[name].main.content is not FileState.SOUND for name in _ALWAYS_THERE)
 
 
 def _no_database(evidence: Evidence) -> Reason:

@@ -36,7 +36,7 @@ LARGEST_FILE = 256 << 20
 _LONG = 1 << 63
 
 
-class Content(Enum):
+class FileState(Enum):
     """What is in a file of ``config/``."""
 
     ABSENT = "absent"
@@ -50,7 +50,7 @@ class ConfigCopy:
     """A file of ``config/`` or its backup; ``value`` is what it holds where it is sound."""
 
     path: str
-    content: Content
+    content: FileState
     modified_ms: int = 0
     value: Any = None
     why: str = ""
@@ -67,16 +67,16 @@ class ConfigFile:
     @property
     def taken(self) -> ConfigCopy | None:
         """The copy that the broker reads; None where it has nothing, or does not start."""
-        return next((copy for copy in (self.main, self.backup) if copy.content is Content.SOUND), None)
+        return next((copy for copy in (self.main, self.backup) if copy.content is FileState.SOUND), None)
 
     @property
     def ends_the_start(self) -> bool:
         """Whether ``load`` returns false."""
-        return self.main.content is not Content.SOUND and self.backup.content is Content.TORN
+        return self.main.content is not FileState.SOUND and self.backup.content is FileState.TORN
 
     @property
     def is_absent(self) -> bool:
-        return self.main.content is Content.ABSENT and self.backup.content is Content.ABSENT
+        return self.main.content is FileState.ABSENT and self.backup.content is FileState.ABSENT
 
     @property
     def value(self) -> Any:
@@ -94,17 +94,17 @@ def read_config(root: str, name: str) -> ConfigFile:
 def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
     status = local_status.status_of(path)
     if status is None:
-        return ConfigCopy(path, Content.ABSENT)
+        return ConfigCopy(path, FileState.ABSENT)
     if status.size > LARGEST_FILE:
         raise NotAStore("this is not a broker's configuration file", path=path, found=status.size,
                         expected=f"at most {LARGEST_FILE} bytes")  # fmt: skip
     if status.size == 0:
-        return ConfigCopy(path, Content.EMPTY, status.modified_ms)
+        return ConfigCopy(path, FileState.EMPTY, status.modified_ms)
     try:
         value = decode(fastjson.parse(files.read_bytes(path).decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
-        return ConfigCopy(path, Content.TORN, status.modified_ms, why=str(error) or type(error).__name__)
-    return ConfigCopy(path, Content.SOUND, status.modified_ms, value)
+        return ConfigCopy(path, FileState.TORN, status.modified_ms, why=str(error) or type(error).__name__)
+    return ConfigCopy(path, FileState.SOUND, status.modified_ms, value)
 
 
 # ------------------------------------------------------------------------------------------------------------- decoders

@@ -14,7 +14,7 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, RecordBlock
-from storeformat.salvage.evidence import CLOCK_SLACK, Evidence, Neighbours, SurvivorJudge, _Rows
+from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, Strength, SurvivorJudge, _Rows
 from storeformat.salvage.queue_offsets import Queue
 
 MOST = (1 << 63) - 1
@@ -155,5 +155,5 @@ def test_a_block_is_older_if_each_of_its_records_is(near: Neighbours, claims: li
 def test_what_is_judged_is_all_of_which_there_may_be_evidence(near: Neighbours, claims: list[Claim]) -> None:
     witness, block = SurvivorJudge(near), a_block(claims)
     rows = _Rows(block)
-    of_some_evidence = [row for row in range(len(block)) if witness._judge(rows, row) != Evidence.NONE]
+    of_some_evidence = [row for row in range(len(block)) if witness._judge(rows, row) != Strength.NONE]
     assert set(of_some_evidence) <= set(witness._candidates(block))

@@ -14,7 +14,7 @@ from support.swapping import ABORT_COMES, INDEX, NEW, OLD, QUEUES, journal, read
 from storeformat.errors import WriteFailed
 from storeformat.storage import beneath, durable, local_copies
 from storeformat.store import swap, swap_journal
-from storeformat.store.swap_journal import LogRange, Swap, SwapJournal, SwapPath
+from storeformat.store.swap_journal import Swap, SwapJournal, SwapLog, SwapPath
 
 
 def in_place() -> dict[str, str]:
@@ -314,7 +314,7 @@ def test_new_files_get_an_owner_and_restored_ones_keep_theirs(
     given: list[tuple[str, str]] = []
     monkeypatch.setattr(beneath, "give", lambda path, base, to: given.append((base, path)))
     name = str(source) if kind == "publish" else "first"
-    made = SwapJournal(kind, 1, name, (INDEX,), LogRange(0, 1, ("/the/log", "/more"), "5.3"), papers=("manifest.json",))
+    made = SwapJournal(kind, 1, name, (INDEX,), SwapLog(0, 1, ("/the/log", "/more"), "5.3"), papers=("manifest.json",))
     item = swap.stage(swap.begin(str(root), made))
     everything = [(str(root), item.at("new", "index")), (str(root), item.at("manifest.json"))]
     assert given == (everything if kind == "publish" else [])

@@ -12,7 +12,7 @@ from support.swapping import NEW, QUEUES
 
 from storeformat.errors import Refused
 from storeformat.store import swap, swap_journal
-from storeformat.store.swap_journal import LogRange, Swap, SwapJournal
+from storeformat.store.swap_journal import Swap, SwapJournal, SwapLog
 
 
 def in_place() -> dict[str, str]:
@@ -21,7 +21,7 @@ def in_place() -> dict[str, str]:
 
 def test_replacements_are_found_in_their_order_and_nothing_else_is_one(root: Path, source: Path) -> None:
     times = [datetime(2024, 1, day, tzinfo=timezone.utc) for day in (3, 1, 2)]  # a clock may be set back
-    log = LogRange(7, 9, ("a", "b"), "5.3")
+    log = SwapLog(7, 9, ("a", "b"), "5.3")
     made = [
         swap.begin(str(root), SwapJournal("publish", number, str(source), (QUEUES,), log), now)
         for number, now in zip((2, 10, 1), times, strict=True)

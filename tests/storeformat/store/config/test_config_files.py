@@ -8,7 +8,7 @@ import pytest
 
 from storeformat.errors import NotAStore
 from storeformat.store.config import config_files
-from storeformat.store.config.config_files import Content, TopicQueues, read_config
+from storeformat.store.config.config_files import FileState, TopicQueues, read_config
 
 SOUND = b'{"offsetTable":{"A@g":{0:5}}}'
 OLDER = b'{"offsetTable":{"A@g":{0:3}}}'
@@ -39,13 +39,13 @@ def test_what_is_taken(tmp_path: Path, main: bytes | None, backup: bytes | None)
      b'{"offsetTable":{"A@g":{0:"x"}}}', b'{"offsetTable":{"A@g":{0:true}}}'],
 )  # fmt: skip
 def test_what_cannot_be_held_is_torn(tmp_path: Path, content: bytes) -> None:
-    assert read(tmp_path, content, None).main.content is Content.TORN
+    assert read(tmp_path, content, None).main.content is FileState.TORN
 
 
 @pytest.mark.parametrize("content", [b"null", b"{}", b'{"offsetTable":null}'])
 def test_nothing_is_sound(tmp_path: Path, content: bytes) -> None:
     found = read(tmp_path, content, OLDER)
-    assert (found.main.content, found.value) == (Content.SOUND, {})
+    assert (found.main.content, found.value) == (FileState.SOUND, {})
 
 
 def test_keys_that_name_no_group_are_left_out(tmp_path: Path) -> None:
