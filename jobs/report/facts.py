@@ -29,7 +29,6 @@ KEYS = MappingProxyType(
     }
 )
 MOST_GROUPS = 100_000
-_TOO_EARLY = "was the broker's messageDelayLevel given to load?"
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
 
 # One row each, cheap to read in a report: what people ask first when something is wrong.

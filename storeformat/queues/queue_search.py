@@ -3,7 +3,7 @@
 A queue is the sequence of its files in order of name. ``end`` is the queue offset after the last unit, the broker's
 maxOffsetInQueue; times are milliseconds; ``StoreTime`` looks a record's store time up in the commit log.
 
-Mirrors ConsumeQueue#recover, #correctMinOffset, #binarySearchInQueueByTime and #rollNextFile,
+Mirrors ConsumeQueue#recover, #correctMinOffset and #binarySearchInQueueByTime,
 MappedFileQueue#getConsumeQueueMappedFileByTime and #getMappedFileByTime.
 """
 
@@ -16,7 +16,7 @@ from enum import Enum
 import numpy as np
 
 from storeformat.arrays import Int64s, Structs
-from storeformat.queues.consume_queue import UNIT_SIZE, written_units
+from storeformat.queues.consume_queue import written_units
 
 StoreTime = Callable[[int, int], int]
 """Takes commit-log offset and size of a unit, returns the record's store time, -1 where the log does not hold it."""
@@ -70,12 +70,6 @@ def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, sea
         return first.first_queue_offset + place if place >= 0 else 0
     alive = np.flatnonzero(phy_offsets >= min_phy_offset)
     return first.first_queue_offset + int(alive[0]) if len(alive) else 0
-
-
-def roll_next_file(queue_offset: int, file_size: int) -> int:
-    """Returns the first queue offset of the file after the one that holds this queue offset."""
-    per_file = file_size // UNIT_SIZE
-    return queue_offset + per_file - queue_offset % per_file
 
 
 def offset_by_time(

@@ -20,7 +20,6 @@ _WITHOUT = {
     "timermetrics": "counts of waiting timer messages begin at 0",
 }
 _HARMLESS = frozenset({"consumerFilter.json", "timermetrics"})
-_OLDER_MS = 60_000
 
 
 def config_files(evidence: Evidence) -> Iterator[Reason]:

@@ -31,7 +31,6 @@ LOG = "timerlog"
 WHEEL_SIZE = 7 * 24 * 3600 * 2 * 32
 
 _FIELDS = struct.Struct(">4q")
-_PAGE = 4096
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from storeformat.queues.queue_search import (
     offset_by_modified_time,
     offset_by_time,
     queue_end,
-    roll_next_file,
 )
 from storeformat.store.broker_rules import rules_of
 
@@ -202,10 +201,6 @@ def test_of_two_messages_as_near_the_old_search_takes_the_earlier_one() -> None:
         for asked in (14, 15, 16)
     ]
     assert found == [0, 0, 1]
-
-
-def test_next_file() -> None:
-    assert [roll_next_file(offset, 6_000_000) for offset in (0, 299_999, 300_000)] == [300_000, 300_000, 600_000]
 
 
 def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
