@@ -39,7 +39,6 @@ ELSEWHERE = {
     # Spark calls it, or it is Spark that is called.
     "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",
     "udfs/table/ordered_rows.py": "tests/jobs/table/test_datasource.py",
-    "jobs/spark/runner.py": "tests/jobs/rebuild/test_lost_tasks.py",
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
     "jobs/table/messages_table.py": "tests/jobs/table/test_load.py",
     # The command line is what is tested.
