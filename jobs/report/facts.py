@@ -130,9 +130,13 @@ def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
         )
         in_all = counted["groups"]
     found = {name: _rows(spark, query) for name, query in CHECKS.items()} if checks else {}
-    facts = Facts(by, brokers, groups, found, in_all)
-    seconds = _SECONDS_OF.get(by, facts.span)
-    for group in groups:
+    return with_rates(Facts(by, brokers, groups, found, in_all))
+
+
+def with_rates(facts: Facts) -> Facts:
+    """Returns facts whose groups have their share and their rates."""
+    seconds = _SECONDS_OF.get(facts.by, facts.span)
+    for group in facts.groups:
         group["share"] = group["bytes"] / max(facts.bytes, 1)
         group["messages_per_second"] = group["messages"] / seconds
         group["bytes_per_second"] = group["bytes"] / seconds

@@ -15,7 +15,9 @@ from jobs.contract.report import Report, printable
 from jobs.contract.reporter import Reporter
 from jobs.report import page, views
 from jobs.report.facts import KEYS, Facts, Row, measure, to_text
+from jobs.report.plain_facts import READ, measure_plain
 from jobs.spark import session
+from jobs.table import plain_table
 from storeformat.storage import locations, outputs
 
 SHOWN = 20
@@ -31,8 +33,27 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
+    checks = options.checks or options.html is not None
+    facts = None if checks else without_spark(options)
+    if facts is None:
+        facts = with_spark(options, reporter, checks=checks)
+    if options.csv is not None:
+        outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
+    text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
+    return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
+
+
+def without_spark(options: ReportOptions) -> Facts | None:
+    """Returns the facts of a plain table of ours; None where Spark is asked for, or has to look at what is there."""
+    if not session.does_without_spark(0):
+        return None
+    table = plain_table.open_plain(locations.absolute(options.table))
+    return measure_plain(table, options.by) if table is not None and table.has(READ) else None
+
+
+def with_spark(options: ReportOptions, reporter: Reporter, *, checks: bool) -> Facts:
+    """Returns the facts that Spark finds, and writes the page if the options ask for it."""
     with session.spark_session("report") as started:
-        checks = options.checks or options.html is not None
         needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
         spark, table = views.over_table(started, locations.absolute(options.table), needed)
         facts = measure(spark, options.by, checks=checks)
@@ -41,10 +62,7 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
             picture = page.read_pictures(spark)
             about = page.About(table=options.table, version=table.version())
             outputs.replace_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
-    if options.csv is not None:
-        outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
-    text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
-    return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
+    return facts
 
 
 def facts_for_json(facts: Facts) -> Row:

@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -169,10 +170,30 @@ class PlainTable:
             ]
             if not paths:
                 return
-            options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-            rows = pads.dataset(paths, pa.schema(self._table.schema()), pads.ParquetFileFormat(read_options=options))
-            scanner = rows.scanner(columns=list(columns), filter=condition)
+            scanner = self._dataset(paths).scanner(columns=list(columns), filter=condition)
             yield from (batch for batch in scanner.to_batches() if batch.num_rows)
+
+    def has(self, names: Sequence[str]) -> bool:
+        """Returns whether it has these columns with the types that ``load`` gives them."""
+        found = pa.schema(self._table.schema())
+        return all(
+            name in found.names and found.field(name).type == schemas.MESSAGES.field(name).type for name in names
+        )
+
+    def dates(self) -> Iterator[tuple[date | None, pads.Dataset]]:
+        """Yields the files of each ``store_date``, which itself is in none of them."""
+        with _trouble(self.path):
+            actions = pa.table(self._table.get_add_actions(flatten=True)).select(["path", f"partition.{PARTITION}"])
+            dates = {str(row["path"]).rpartition("/")[2]: row[f"partition.{PARTITION}"] for row in actions.to_pylist()}
+            paths: dict[date | None, list[str]] = {}
+            for uri in self._table.file_uris():
+                paths.setdefault(dates[uri.rpartition("/")[2]], []).append(uri)
+            for day, named in paths.items():
+                yield day, self._dataset(named)
+
+    def _dataset(self, paths: Sequence[str]) -> pads.Dataset:
+        options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        return pads.dataset(paths, pa.schema(self._table.schema()), pads.ParquetFileFormat(read_options=options))
 
     @cached_property
     def _offsets_of_files(self) -> dict[str, tuple[int | None, int | None]]:

@@ -6,8 +6,8 @@
 The real store code of one release writes the log (40 topics x 8 queues, one unit and three index entries a message),
 then recovers it with nothing but the log: body CRCs checked, queues and index built. Then ``./spark-submit.sh rebuild``
 does the same: with the compiled kernels, with them on Spark (``--master``), and with numpy's. The page cache is warm
-for all of them. Times are those of the whole process; for the broker also of the recovery alone, without the JVM's
-start and the store's shutdown. Every file must be the broker's, byte for byte, and no task may need a gibibyte.
+for all of them. Times are those of the whole process; for the broker also of the recovery alone, without the start of
+its JVM and the store's shutdown. Every file must be the broker's, byte for byte, and no task may need a gibibyte.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from support import golden, messages_model
 from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
-from support.report_facts import TAGS, facts, group
+from support.report_facts import TAGS, facts, group, without_spark
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
@@ -82,9 +82,14 @@ def key_of(row: dict[str, Any], by: str) -> tuple[Any, ...]:
 
 @pytest.mark.spark
 @pytest.mark.golden
+@pytest.mark.parametrize("here", [False, True], ids=["spark", "arrow"])
 @pytest.mark.parametrize("by", sorted(KEYS))
-def test_groups_are_those_of_a_slow_count(by: str, table: tuple[str, list[dict[str, Any]]]) -> None:
+def test_groups_are_those_of_a_slow_count(
+    by: str, here: bool, table: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, rows = table
+    if here:
+        without_spark(monkeypatch)
     found = report.run(ReportOptions(table=path, by=by), Reporter(quiet=True))  # type: ignore[arg-type]
     messages, sizes = Counter(key_of(row, by) for row in rows), Counter[Any]()
     for row in rows:

@@ -1,0 +1,49 @@
+"""Arrow's sums of a table are those of the views; of golden stores see ``test_report``."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from support.report_facts import without_spark
+
+from jobs.contract.options import ReportOptions
+from jobs.contract.reporter import Reporter
+from jobs.report import report
+from jobs.report.facts import KEYS
+from jobs.table import messages_table
+from udfs.table import schemas
+
+
+@pytest.mark.spark
+def test_a_group_without_a_key_and_a_day_without_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "messages")
+    messages_table.create_table(spark, path, time_zone="UTC", bodies=False)
+    options = ReportOptions(table=path, by="tag")
+    assert found_both_ways(options, monkeypatch)["groups"] == []
+    row = {"cluster": "c", "broker": "b", "topic": "t", "size": 100, "body_size": 9, "tags": None}
+    columns = pa.Table.from_pylist(
+        [row | {"store_date": None}, row | {"tags": "b", "store_date": date(2024, 5, 1)}], schema=schemas.MESSAGES
+    )
+    frame = spark.createDataFrame(columns, schemas.to_spark(schemas.MESSAGES))
+    frame.write.format("delta").mode("append").save(path)
+    for by in KEYS:
+        found = found_both_ways(ReportOptions(table=path, by=by), monkeypatch)  # type: ignore[arg-type]
+        assert sum(group["messages"] for group in found["groups"]) == 2
+    assert [group["tags"] for group in found_both_ways(options, monkeypatch)["groups"]] == [None, "b"]
+
+
+def found_both_ways(options: ReportOptions, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Returns the report of Spark, once Arrow has made the same."""
+    found: dict[str, Any] = json.loads(report.run(options, Reporter(quiet=True)).to_json()) | {"seconds": 0}
+    with monkeypatch.context() as patched:
+        without_spark(patched)
+        assert json.loads(report.run(options, Reporter(quiet=True)).to_json()) | {"seconds": 0} == found
+    return found
