@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from support import golden
 
 if TYPE_CHECKING:  # the fast tests run without pyspark
     from pyspark.sql import SparkSession
@@ -17,6 +18,16 @@ if TYPE_CHECKING:  # the fast tests run without pyspark
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.register_profile("few", deadline=None, max_examples=10)
 hypothesis.settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out."""
+    newest = golden.newest_of_each_scenario()
+    for item in items:
+        given = getattr(item, "callspec", None)
+        store = given.params.get("store") if given else None
+        if isinstance(store, golden.GoldenStore) and store not in newest:
+            item.add_marker("thorough")
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +44,17 @@ def spark() -> Iterator[SparkSession]:
         launch.prepare(options, job="load", delta=True)
         with session.spark_session("tests") as found:
             yield found
+
+
+@pytest.fixture(params=["numpy", "numba"])
+def each_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Both implementations of the kernels, one after the other."""
+    from storeformat.kernels import active
+
+    if request.param == "numba":
+        pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
+    monkeypatch.setenv("ROCKETMQ_STORE_SPARK_KERNELS", request.param)
+    active.cache_clear()
+    assert request.param == active().NAME
+    yield
+    active.cache_clear()

@@ -174,12 +174,21 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
+_WHAT_STANDS = {
+    "load": "the table has all of this load or nothing of it",
+    "rebuild": "the output is all there or not at all",
+    "publish": "the store has all of this publish or nothing of it",
+    "restore": "the store has all of this restore or nothing of it",
+}
+"""What a signal leaves where it may come after the step that counts."""
+
+
 def failure_report(job: str, error: BaseException) -> Report:
     """Returns the report of a run that ended with an exception: status, exit code, and what to print on stderr."""
     if isinstance(error, KeyboardInterrupt):
         number = getattr(error, "number", int(signal.SIGINT))
         report = Report(job, "error", exit_code=128 + number, error=f"interrupted by {signal.Signals(number).name}")
-        left = "the table has all of this load or nothing of it" if job == "load" else "nothing was left behind"
+        left = _WHAT_STANDS.get(job, "nothing was left behind")
         report.error_lines = [f"interrupted; {left}"]
         return report
     if isinstance(error, StoreFormatError):

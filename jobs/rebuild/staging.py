@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
+from jobs.spark.signals import deferred_signals
 from storeformat.errors import Refused, StoreFormatError
 from storeformat.storage import files, locations, outputs
 from udfs.output_files import OutputDirectory
@@ -94,5 +95,6 @@ def staging_beside(output: str) -> Iterator[str]:
             files.remove_tree(staging)
             outputs.remove_empty(made)
         raise
-    files.remove_tree(staging)
-    outputs.remove_empty(made)
+    with deferred_signals():  # else a part of it would stay
+        files.remove_tree(staging)
+        outputs.remove_empty(made)

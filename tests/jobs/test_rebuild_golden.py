@@ -34,6 +34,12 @@ pytestmark = pytest.mark.golden
 WHOLE = 1 << 30
 SEGMENT = 65_536
 SPLIT_SIZES = (1 << 10, 4 << 10, 64 << 10, WHOLE)
+SPLIT_STORES = [
+    pytest.param(store, size, id=f"{store}-{size}", marks=() if number % 3 == at or size == WHOLE else pytest.mark.slow)
+    for number, store in enumerate(golden.stores("plain"))
+    for at, size in enumerate(SPLIT_SIZES)
+]
+"""Each store whole, and cut in one way; in the slow run in each."""
 
 
 def compare(store: GoldenStore, root: Path, built: Path) -> list[str]:
@@ -41,8 +47,7 @@ def compare(store: GoldenStore, root: Path, built: Path) -> list[str]:
     return [str(difference) for difference in differences]
 
 
-@pytest.mark.parametrize("split_size", SPLIT_SIZES)
-@pytest.mark.parametrize("store", golden.stores("plain"), ids=str)
+@pytest.mark.parametrize(("store", "split_size"), SPLIT_STORES)
 def test_files_are_the_brokers_own(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
     root = golden.unpack(store)
     built = rebuild_here(root, tmp_path, store.settings, split_size=split_size, until_offset=store.dispatched_up_to)

@@ -23,8 +23,14 @@ def notes(verified: Verified) -> str:
     return "\n".join(verified.verdicts.notes)
 
 
-@pytest.mark.parametrize("split_size", [4 << 10, 1 << 30])
-@pytest.mark.parametrize("store", golden.stores(), ids=str)
+@pytest.mark.parametrize(
+    ("store", "split_size"),
+    [
+        pytest.param(store, size, id=f"{store}-{size}", marks=() if number % 2 == at else pytest.mark.slow)
+        for number, store in enumerate(golden.stores())
+        for at, size in enumerate((4 << 10, 1 << 30))
+    ],
+)
 def test_no_false_alarm(store: GoldenStore, split_size: int) -> None:
     version = rules_of_release(store.version) if store.scenario == "lmq" else None
     verified = verify_here(golden.unpack(store), store.settings, split_size=split_size, broker_version=version)

@@ -93,7 +93,7 @@ any_bytes = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(st.lists(any_bytes, max_size=30), st.integers(0, 5), st.sampled_from([pa.binary(), pa.large_binary()]))
 def test_columns_equal_the_model(values: list[bytes | None], skipped: int, arrow_type: pa.DataType) -> None:
     column = pa.array(values, arrow_type)[skipped:]

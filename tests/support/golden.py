@@ -122,6 +122,11 @@ def stores(which: str | Callable[[GoldenStore], bool] = "all") -> list[GoldenSto
     return found
 
 
+def newest_of_each_scenario() -> list[GoldenStore]:
+    """The store of the newest release for each scenario."""
+    return list({store.scenario: store for store in sorted(_manifest(), key=lambda one: one.version_tuple)}.values())
+
+
 @functools.cache
 def _session_directory() -> Path:
     directory = Path(tempfile.mkdtemp(prefix="golden-"))

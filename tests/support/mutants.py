@@ -14,8 +14,10 @@ open       not tried yet
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +25,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,32 +147,36 @@ class Workplace:
         return shown.stdout.strip() or f"# {name}: {shown.stderr.strip()}"
 
 
-def score_of(module: str) -> Score:
-    """Returns what is known of a module so far."""
+def score_of(module: str, only: Sequence[str] = ()) -> Score:
+    """Returns what is known so far of a module, or of those of its mutants whose names fit a pattern."""
     narrow, wide = Workplace(module).codes(), Workplace(module, wide=True).codes()
-    codes = {name: narrow.get(name) if wide.get(name) is None else wide[name] for name in narrow or wide}
+    codes = {
+        name: narrow.get(name) if wide.get(name) is None else wide[name]
+        for name in narrow or wide
+        if not only or any(fnmatch(name, pattern) for pattern in only)
+    }
     survivors = tuple(name for name, code in codes.items() if code in SURVIVED)
     waiting = sum(code is None for code in codes.values())
     begun = Workplace(module).has_results or Workplace(module, wide=True).has_results
     return Score(module, len(codes) - len(survivors) - waiting, survivors, waiting, begun)
 
 
-def try_module(module: str, deadline: float, children: int) -> Score:
-    """Returns the score of a module after as much of the work as there is time for."""
+def try_module(module: str, deadline: float, children: int, only: Sequence[str] = ()) -> Score:
+    """Returns the score of a module after as much of the work as there is time for; ``only`` are patterns of names."""
     narrow, wide = Workplace(module), Workplace(module, wide=True)
     left: list[str] = []
     if narrow.by_name:
         narrow.prepare()
-        if not narrow.run((), deadline, children):
-            return score_of(module)
+        if not narrow.run(only, deadline, children):
+            return score_of(module, only)
         refuse_failure(narrow)
         tried = wide.codes()
-        left = [name for name in score_of(module).survivors if tried.get(name) is None]
+        left = [name for name in score_of(module, only).survivors if tried.get(name) is None]
     if (left or not narrow.by_name) and (ROOT / wide.folder).is_dir() and time.monotonic() < deadline:
         wide.prepare()
-        if wide.run(left, deadline, children):
+        if wide.run(left or only, deadline, children):
             refuse_failure(wide)
-    return score_of(module)
+    return score_of(module, only)
 
 
 def refuse_failure(place: Workplace) -> None:
@@ -178,7 +185,8 @@ def refuse_failure(place: Workplace) -> None:
     if codes and any(code is not None for code in codes.values()):
         return
     log = place.directory / "mutmut.log"
-    if b"rror" in log.read_bytes():
+    said = log.read_bytes()
+    if b"rror" in said and b"but nothing matches" not in said:
         sys.exit(f"mutmut could not work on {place.module}: see {log}")
 
 
@@ -203,13 +211,38 @@ def is_mutated(name: str) -> bool:
     )
 
 
-def changed_since(commit: str) -> list[str]:
-    """Returns the modules that differ from a commit, in commits or in the working tree."""
-    listed = subprocess.run(
-        ["git", "diff", "--name-only", "--diff-filter=d", "--merge-base", commit, "--", *PACKAGES],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return modules_of(listed.stdout.split())
+def changed_since(commit: str) -> dict[str, list[str]]:
+    """Returns the modules that differ from a commit, in commits or in the working tree, those with most changes first,
+    and for each the names of its changed functions' mutants, as patterns.
+    """
+    lines = {
+        name: changed_lines(name, commit) for name in modules_of(git_diff("--name-only", commit, *PACKAGES).split())
+    }
+    found = {name: mutants_at((ROOT / name).read_text(encoding="utf-8"), lines[name]) for name in lines}
+    return {name: found[name] for name in sorted(lines, key=lambda name: -len(lines[name])) if found[name]}
+
+
+def git_diff(option: str, commit: str, *paths: str) -> str:
+    command = ["git", "diff", option, "--diff-filter=d", "--merge-base", commit, "--", *paths]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def changed_lines(name: str, commit: str) -> set[int]:
+    """Returns the numbers of the lines of a file that differ from a commit, or before which lines are gone."""
+    hunks = re.findall(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", git_diff("-U0", commit, name), re.MULTILINE)
+    return {line for begin, count in hunks for line in range(int(begin), int(begin) + max(int(count or 1), 1))}
+
+
+def mutants_at(source: str, lines: set[int]) -> list[str]:
+    """Returns, as patterns, the names that mutmut gives to mutants of the functions and methods in which lines lie."""
+    found = []
+    for outer in ast.parse(source).body:
+        for inner in outer.body if isinstance(outer, ast.ClassDef) else [outer]:
+            is_function = isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
+            if is_function and lines & set(range(inner.lineno, (inner.end_lineno or inner.lineno) + 1)):
+                prefix = f"xǁ{outer.name}ǁ" if isinstance(outer, ast.ClassDef) else "x_"
+                found.append(f"*.{prefix}{inner.name}__mutmut_*")
+    return found
 
 
 def main() -> int:
@@ -218,7 +251,7 @@ def main() -> int:
         prog=".ci/mutants", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="a file or a folder, such as storeformat/queues")
-    parser.add_argument("--since", metavar="COMMIT", help="the modules that differ from it")
+    parser.add_argument("--since", metavar="COMMIT", help="the functions that differ from it")
     parser.add_argument("--all", action="store_true", help="all modules")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin nothing new after so long (default: 60)")
     parser.add_argument("--children", type=int, default=2, help="mutants at the same time (default: 2)")
@@ -226,21 +259,27 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="scores alone, no diffs")
     asked = parser.parse_args()
     words = [*asked.modules, *(PACKAGES if asked.all else ())]
-    modules = modules_of(words) + (changed_since(asked.since) if asked.since else [])
-    if not modules:
+    chosen: dict[str, list[str]] = changed_since(asked.since) if asked.since else {}
+    chosen |= {module: [] for module in modules_of(words)}
+    if not chosen:
         print("no module to try: name one, or --since COMMIT, or --all", file=sys.stderr)
         return 0 if asked.since else 64
     deadline = time.monotonic() + 60 * asked.minutes
     scores = []
-    for module in dict.fromkeys(modules):
+    for number, (module, only) in enumerate(chosen.items()):
         if asked.fresh:
             for wide in (False, True):
                 shutil.rmtree(Workplace(module, wide).directory, ignore_errors=True)
-        score = try_module(module, deadline, asked.children) if time.monotonic() < deadline else score_of(module)
+        left = deadline - time.monotonic()
+        # Of what is cut short each has its part, but none less than it takes to begin.
+        mine = time.monotonic() + min(left, max(left / (len(chosen) - number), 40))
+        score = try_module(module, mine, asked.children, only) if left > 0 else score_of(module, only)
         scores.append(score)
         print(score.text, flush=True)
+        place = Workplace(module, wide=not Workplace(module).by_name)
         for name in () if asked.quiet else score.survivors:
-            print(Workplace(module, wide=not Workplace(module).by_name).diff(name), end="\n\n", flush=True)
+            shown = place.diff(name) if time.monotonic() < deadline or not asked.since else name
+            print(shown, end="\n\n", flush=True)
     totals(scores)
     return 1 if any(score.survivors or score.unfinished for score in scores) else 0
 

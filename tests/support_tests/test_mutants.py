@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from support import mutants
-from support.mutants import Workplace, modules_of, score_of
+from support.mutants import Workplace, changed_since, modules_of, mutants_at, score_of
 
 
 def test_a_folder_names_its_modules_and_other_files_name_none() -> None:
@@ -57,3 +58,65 @@ def test_a_workplace_has_the_settings_of_the_project_with_its_module_and_tests(
     assert 'pytest_add_cli_args_test_selection = ["tests/storeformat/queues"]' in made
     assert len(made.splitlines()) == len(settings.splitlines()) + 2
     assert (place.directory / "storeformat").readlink() == tmp_path / "storeformat"
+
+
+SOURCE = """\
+A = 1
+def one():
+    return 1
+
+class Two:
+    b = 2
+    def three(self):
+        def inner():
+            return 3
+        return inner
+    @staticmethod
+    def four():
+        return 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (1, []),
+        (2, ["*.x_one__mutmut_*"]),
+        (3, ["*.x_one__mutmut_*"]),
+        (6, []),
+        (9, ["*.xǁTwoǁthree__mutmut_*"]),
+        (13, ["*.xǁTwoǁfour__mutmut_*"]),
+    ],
+)
+def test_mutants_of_a_line_are_those_of_its_function(line: int, names: list[str]) -> None:
+    assert mutants_at(SOURCE, {line}) == names
+
+
+def test_functions_that_differ_from_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", *words]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "storeformat").mkdir()
+    first, second = tmp_path / "storeformat" / "first.py", tmp_path / "storeformat" / "second.py"
+    for path in (first, second):
+        path.write_text(SOURCE)
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "before")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    assert changed_since("HEAD") == {}
+    first.write_text(SOURCE.replace("        def inner():\n            return 3\n", "        inner = 3\n"))
+    second.write_text(SOURCE.replace("return 1", "return 5").replace("return 4", "return 6\n\ndef five(): return 5"))
+    assert changed_since("HEAD") == {
+        "storeformat/second.py": ["*.x_one__mutmut_*", "*.xǁTwoǁfour__mutmut_*", "*.x_five__mutmut_*"],
+        "storeformat/first.py": ["*.xǁTwoǁthree__mutmut_*"],
+    }
+
+
+def test_a_score_may_be_of_some_mutants_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    know(Workplace("storeformat/x.py"), {"x.x_a__mutmut_1": 1, "x.x_a__mutmut_2": 0, "x.x_b__mutmut_1": None})
+    assert score_of("storeformat/x.py", ["*.x_a__mutmut_*"]) == mutants.Score(
+        "storeformat/x.py", 1, ("x.x_a__mutmut_2",), 0
+    )

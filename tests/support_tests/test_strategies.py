@@ -11,7 +11,9 @@ from support.broker_model import dispatch, walk
 from support.broker_settings import BrokerSettings
 from support.store_builder import LogBuilder
 
-quick = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(
+    max_examples=min(50, settings.default.max_examples), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def reading(log: LogBuilder, version: tuple[int, ...] = (5, 3, 3)) -> BrokerSettings:

@@ -47,7 +47,11 @@ def damage(root: Path, offset: int, new: bytes) -> None:
         file.write(new)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(25, settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     sizes=st.lists(st.integers(0, 900), min_size=1, max_size=40), split_size=st.sampled_from([1, 7, 100, 1000, 5000])
 )

@@ -52,8 +52,10 @@ def recover_to_old(case: Case) -> None:
             case.restore()
 
 
-EVERY = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
-"""A kill before each third change of the disk, in the slow run before each."""
+EVERY = pytest.mark.parametrize(
+    "step", [pytest.param(4, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
+)
+"""A kill before each fourth change of the disk, in the slow run before each."""
 
 
 @EVERY

@@ -1,4 +1,6 @@
-"""Drawn logs, rebuilt for any split size, against the sequential model of the broker."""
+"""Drawn logs, rebuilt for any split size, against the sequential model of the broker; with each kernels those that
+consist of boundaries.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,14 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import broker_model
 from support.broker_settings import BrokerSettings
+from support.java_rules import hash_code
 from support.rebuilding import rebuild_here, rules_of_release
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, Message
 from support.strategies import BATCH_TOPIC, LogShape, broker_settings, logs, split_sizes
 
 from storeformat.errors import DamagedLog
@@ -34,12 +38,16 @@ def files_below(root: Path, part: str) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in (root / part).rglob("*") if path.is_file()}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3 * settings.default.max_examples // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, int]) -> None:
     log, rules, split_size = case
     # Releases before 5.0 know no batch queues.
     assume(rules.version >= (5,) or all(placed.message.topic != BATCH_TOPIC for placed in log.records))
+    assert_as_the_model(log, rules, split_size)
+
+
+def assert_as_the_model(log: LogBuilder, rules: BrokerSettings, split_size: int) -> None:
     if not log.segments:
         return
     model = broker_model.dispatch(log.segments, rules)
@@ -83,3 +91,55 @@ def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, in
     assert built.reading.records == len(log.records)
     stale = {placed.offset for placed in log.stale_records}
     assert not stale & {placed.offset for placed in log.records}
+
+
+# ----------------------------------------------------------------------------------------------------------- boundaries
+def key_with_hash(prefix: str, wanted: int) -> str:
+    """A key for which Java's hash of ``prefix`` and the key is ``wanted``: seven letters, as digits of base 31."""
+    rest = (wanted - hash_code(prefix) * 31**7 - sum(33 * 31**place for place in range(7))) % (1 << 32)
+    return "".join(chr(33 + rest // 31**place % 31) for place in reversed(range(7)))
+
+
+HASHES = (0, 1, -1, -(1 << 31), (1 << 31) - 1, 6, 7, 8, -7)
+KEYS = tuple(key_with_hash("A#", wanted) for wanted in HASHES)
+STEPS = (0, 0, 0, 1, -1, 999, 1000, 1001, -1000, 0x7FFFFFFF * 1000, 0x80000000 * 1000, -(1 << 40))
+
+
+@st.composite
+def boundaries(draw: st.DrawFn) -> tuple[LogBuilder, BrokerSettings, int]:
+    """Hashes, times, ends of segments, of queue and of index files, of splits: all just at an edge, or one beside."""
+    log = LogBuilder(draw(st.sampled_from([1024, 2048])))
+    time = 1_700_000_000_000
+    for _ in range(draw(st.integers(1, 24))):
+        time = max(time + draw(st.sampled_from(STEPS)), 1)
+        fields = {"topic": "A", "queue_id": draw(st.integers(0, 1)), "store_timestamp": time}
+        fields["keys"] = draw(st.sampled_from([None, "", *KEYS, f"{KEYS[3]} {KEYS[0]}"]))
+        if draw(st.integers(0, 4)):
+            log.message(**fields)
+        else:  # 8 bytes hold a BLANK, and are the least that a record leaves
+            log.fill(draw(st.sampled_from([8, 9, 98, 99, 100])), Message(**fields))
+    if draw(st.booleans()) and 8 <= log.remaining < log.segment_size:
+        log.blank()
+    if draw(st.booleans()):
+        log.preallocate()
+    units = len([placed for placed in log.records if placed.message.queue_id == 0])
+    rules = BrokerSettings(
+        version=draw(st.sampled_from([(4, 6, 1), (4, 9, 8), (5, 3, 3), (5, 5, 0)])),
+        mapped_file_size_commit_log=log.segment_size,
+        mapped_file_size_consume_queue=20 * max(units + draw(st.sampled_from([-1, 0, 1])), 1),
+        max_hash_slot_num=draw(st.sampled_from([1, 7])),
+        max_index_num=max(len(log.records) + draw(st.integers(0, 3)), 2),
+    )
+    edges = [edge for placed in log.records for edge in (placed.offset, placed.end)]
+    return log, rules, max(draw(st.sampled_from(edges)) + draw(st.sampled_from([-1, 0, 1])), 16)
+
+
+def test_keys_have_the_hashes_that_are_wanted() -> None:
+    assert [hash_code(f"A#{key}") for key in KEYS] == list(HASHES)
+
+
+@pytest.mark.usefixtures("each_kernels")
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(boundaries())
+def test_boundaries_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, int]) -> None:
+    assert_as_the_model(*case)

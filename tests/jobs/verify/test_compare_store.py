@@ -170,7 +170,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return golden.unpack(STORE, tmp_path_factory.mktemp("any"))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_any_byte_of_a_written_part(shared: Path, data: st.DataObject) -> None:
     files = sorted(

@@ -95,7 +95,7 @@ timestamps = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(
     entries=st.lists(st.tuples(key_hashes, st.integers(0, 1 << 50), timestamps), max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=4),
@@ -310,7 +310,7 @@ def test_query_stops_at_the_first_file_older_than_its_begin() -> None:
     assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_000_000, end=1 << 62) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(st.binary(min_size=40, max_size=400), st.integers(1, 20), st.integers(0, 100))
 def test_queries_of_any_bytes_end(content: bytes, slots: int, hashed: int) -> None:
     header = ix.parse_header(content)

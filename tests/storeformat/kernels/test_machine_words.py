@@ -27,7 +27,9 @@ CHECKED = [
 ] + [str(Path(__file__).parents[1] / "record" / "test_plain_dispatch.py")]
 
 
-@pytest.mark.parametrize("examples", ["few", pytest.param("patient", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "examples", [pytest.param("few", marks=pytest.mark.thorough), pytest.param("patient", marks=pytest.mark.slow)]
+)
 def test_a_kernel_that_reads_outside_is_caught_by_bounds_checks(examples: str) -> None:
     """The tests of the compiled kernels once more, every read checked; by default with few examples each."""
     if os.environ.get("NUMBA_BOUNDSCHECK"):

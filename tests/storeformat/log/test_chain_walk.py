@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,61 @@ def test_random_bytes_are_never_more_than_a_defect(tmp_path: Path) -> None:
         path.write_bytes(data.tobytes())
         _, chain = walk(Split(0, Segment(str(path), 0, SIZE), 0, SIZE, SIZE, 0))
         assert chain.ended == ChainEnd.DEFECT
+
+
+# ----------------------------------------------------------------------------------------------------------- boundaries
+SMALL = 1024
+END = (ChainEnd.STOP, RecordDefect.OK)
+BLANK, V1 = 0xCBD43194, 0xDAA320A7
+
+
+def slow_walk(data: bytes, stop: int, limit: int) -> tuple[list[int], int, tuple[ChainEnd, RecordDefect]]:
+    """Where records begin, where the walk ends, and why: one head after the other, of a segment at offset 0."""
+    at, found = 0, []
+    while at < stop:
+        if limit - at < 8:
+            cut = limit < len(data)
+            return found, at, (ChainEnd.CUT, RecordDefect.OK) if cut else (ChainEnd.DEFECT, RecordDefect.TRUNCATED)
+        size, magic = struct.unpack_from(">iI", data, at)
+        if magic == BLANK:
+            whole = size == len(data) - at
+            wrong = (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)
+            return found, at, (ChainEnd.BLANK, RecordDefect.OK) if whole else wrong
+        if size == magic == 0:
+            return found, at, (ChainEnd.DEFECT, RecordDefect.UNWRITTEN)
+        if magic != V1:
+            return found, at, (ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC)
+        if size < 91:
+            return found, at, (ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL)
+        if size > len(data) - at:
+            return found, at, (ChainEnd.DEFECT, RecordDefect.TRUNCATED)
+        if size > limit - at:
+            return found, at, (ChainEnd.CUT, RecordDefect.OK)
+        found.append(at)
+        at += size
+    return found, at, END
+
+
+@pytest.mark.usefixtures("each_kernels")
+@pytest.mark.parametrize("left", [8, 9, 90, 91, 200])
+@pytest.mark.parametrize("head", ["zeros", "blank", "short blank", "long blank", "small", "large", "magic", "half"])
+def test_every_end_is_that_of_a_slow_walk(tmp_path: Path, left: int, head: str) -> None:
+    """Stop and limit at every record and BLANK, one byte before and one after; and what may stand at the end."""
+    log = LogBuilder(SMALL)
+    log.message(body=b"")
+    log.message(body=b"a")
+    log.fill(left)
+    heads = {"zeros": (0, 0), "blank": (left, BLANK), "short blank": (left - 1, BLANK), "long blank": (left + 1, BLANK),
+             "small": (90, V1), "large": (left + 1, V1), "magic": (left, V1 + 1), "half": (0, V1)}  # fmt: skip
+    data = bytearray(log.segments[0])
+    struct.pack_into(">iI", data, SMALL - left, *heads[head])
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(data)
+    edges = [edge for placed in log.records for edge in (placed.offset, placed.end)] + [SMALL]
+    near = sorted({edge + step for edge in edges for step in (-1, 0, 1, 7, 8, 9)} & set(range(1, SMALL + 1)))
+    segment = Segment(str(path), 0, SMALL)
+    for limit in near:
+        for stop in (edge for edge in near if edge <= limit):
+            offsets, chain = walk(Split(0, segment, 0, stop, limit, 0), 300)
+            found = offsets, chain.position, (chain.ended, chain.defect)
+            assert found == slow_walk(data, stop, limit), (stop, limit)

@@ -80,7 +80,7 @@ queue_lives = st.lists(
 ).map(lambda lives: [first + step for first, count in lives for step in range(count)])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(
     st.dictionaries(st.integers(0, 50), st.tuples(queue_lives, st.sets(st.integers(0, 60))), max_size=6),
     st.integers(1, 12),
@@ -172,7 +172,7 @@ def test_a_queue_shifted_before_the_damage_stays_shifted() -> None:
     assert plan.fill.tolist() == [0, 0, 13]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), min_size=1, max_size=8), st.data())
 def test_filled_gaps_do_not_depend_on_cuts(runs: list[tuple[int, int]], data: st.DataObject) -> None:
     damage = data.draw(st.lists(st.booleans(), min_size=len(runs), max_size=len(runs)))

@@ -110,7 +110,7 @@ def test_offsets_by_time_are_those_the_real_broker_answered(store: golden.Golden
         assert found == queue["offsetByTime"], queue
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(
     times=st.lists(st.integers(1, 12), min_size=1, max_size=30).map(sorted),
     per_file=st.integers(1, 9),

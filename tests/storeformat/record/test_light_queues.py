@@ -75,7 +75,7 @@ def one_by_one(
     return units
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=3 * settings.default.max_examples)
 @given(st.lists(records, max_size=12), st.booleans())
 def test_all_at_once_is_one_by_one(drawn: list[tuple[str, int, tuple[list[str], list[str]]]], enable_lmq: bool) -> None:
     rules = MultiDispatchRules(enable_lmq, excluded_prefixes=RULES.excluded_prefixes)

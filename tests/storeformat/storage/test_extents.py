@@ -164,7 +164,7 @@ def test_trees_are_copied_with_their_holes(place: Path) -> None:
 pieces = st.lists(st.tuples(st.integers(0, 700_000), st.binary(min_size=1, max_size=3)), max_size=4)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=min(50, settings.default.max_examples))
 @given(pieces=pieces, size=st.integers(0, 800_000), begin=st.integers(0, 800_000))
 def test_any_file(pieces: list[tuple[int, bytes]], size: int, begin: int) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -66,8 +66,14 @@ def rules_for(version: tuple[int, ...], delays: Sequence[int] = DELAYS, **more: 
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai"])
-@pytest.mark.parametrize("store", golden.stores(), ids=str)
+@pytest.mark.parametrize(
+    ("store", "zone"),
+    [
+        pytest.param(store, zone, id=f"{store}-{zone}", marks=() if number % 2 == at else pytest.mark.slow)
+        for number, store in enumerate(golden.stores())
+        for at, zone in enumerate(("UTC", "Asia/Shanghai"))
+    ],
+)
 def test_every_record_of_a_real_store(store: GoldenStore, zone: str) -> None:
     root = golden.unpack(store)
     broker = BrokerSettings.of(store.version, store.settings)
@@ -85,7 +91,7 @@ def test_every_record_of_a_real_store(store: GoldenStore, zone: str) -> None:
     split_parser=st.booleans(),
     block_size=st.integers(1, 9000),
 )
-@settings(max_examples=60)
+@settings(max_examples=min(60, settings.default.max_examples))
 def test_every_record_of_drawn_logs(
     tmp_path_factory: pytest.TempPathFactory, log: LogBuilder, split_parser: bool, block_size: int
 ) -> None:

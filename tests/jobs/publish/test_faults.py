@@ -1,0 +1,67 @@
+"""A publish or restore that a signal or a failing disk ends: the store is all old or all new."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.killing import Ended, Killer
+from support.publishing import Case, Snapshot, snapshot
+
+EVERY = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+"""A fault before each ninth change of the disk, in the slow run before each."""
+FAULTS = pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    with Killer() as running:
+        yield running
+
+
+def assert_told(ended: Ended, fault: str, job: str) -> None:
+    """One line, two with advice, and an exit code that says what kind of end it was; a rebuild may be what fails."""
+    if fault.startswith("SIG"):
+        said = f"interrupted; the store has all of this {job} or nothing of it\n"
+        assert (ended.exit_code, ended.trace) == (128 + signal.Signals[fault], said)
+    elif ended.exit_code:
+        assert ended.exit_code in (66, 74), ended.trace
+        assert ended.trace.startswith("error: ")
+        assert "Traceback" not in ended.trace
+
+
+@EVERY
+@FAULTS
+def test_a_publish_is_undone_or_done(
+    killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path, fault: str, step: int
+) -> None:
+    for number in range(0, 1000, step):
+        case = original.copy(tmp_path / "case")
+        words = ["publish", "--store", str(case.root), "--from", str(case.out), "--after-crash", "--quiet"]
+        ended = killer.command(words, fault, number)
+        if not ended.came:
+            break
+        assert_told(ended, fault, "publish")
+        found = snapshot(case.root)
+        assert (number, found) in [(number, new), *([(number, old)] if ended.exit_code else [])]
+    assert number > 100
+
+
+@EVERY
+@FAULTS
+def test_a_restore_is_undone_or_done(
+    killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path, fault: str, step: int
+) -> None:
+    published = original.copy(tmp_path / "published")
+    published.publish()
+    for number in range(0, 1000, step):
+        case = published.copy(tmp_path / "case")
+        ended = killer.command(["restore", "--store", str(case.root), "--quiet"], fault, number)
+        if not ended.came:
+            break
+        assert_told(ended, fault, "restore")
+        found = snapshot(case.root)
+        assert (number, found) in [(number, old), *([(number, new)] if ended.exit_code else [])]
+    assert number > 60
