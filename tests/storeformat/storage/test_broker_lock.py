@@ -158,7 +158,7 @@ def test_a_lock_of_a_third_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lock").write_bytes(b"lock")
     os.chown(tmp_path / "lock", 779, 779)
     with (
-        pytest.raises(Refused, match="no file of the store's owner"),
+        pytest.raises(Refused, match="not a file of the store's owner"),
         broker_lock.hold(str(tmp_path / "lock"), create=True),
     ):
         raise AssertionError("a third user's file")
