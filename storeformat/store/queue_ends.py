@@ -3,8 +3,8 @@
 A queue has gigabytes, its end has one unit. Files up to ``READ_WHOLE`` are read; in longer ones the end is bisected, as
 units are written front to back. A hole inside a long file is seen by a comparison with the log alone, not here.
 
-Mirrors ConsumeQueue#recover and BatchConsumeQueue#recover (4.5.1 to 5.5.0): from the third-last file on, the first unit
-that is not valid ends the queue, and files after it are deleted.
+Mirrors ConsumeQueue#recover (4.5.1 to 5.5.0) and BatchConsumeQueue#recover (5.0.0 to 5.5.0): from the third-last file
+on, the first unit that is not valid ends the queue, and files after it are deleted.
 """
 
 from __future__ import annotations

@@ -157,6 +157,7 @@ def config_of(root: Path, offset: int) -> Path:
 
 
 def the_replica_is_shorter(root: Path) -> None:
+    config_of(root, 0)
     replica_beside_it(root)
     sorted((root.parent / "replica" / "commitlog").iterdir())[-1].unlink()
 
@@ -172,6 +173,7 @@ def wheel_and_timer_log_are_lost(root: Path) -> None:
 
 
 def an_append_was_cut_short(root: Path) -> None:
+    config_of(root, 0)
     (store,) = golden.stores("base-clean-5.3.3")
     record = sorted((root / "commitlog").iterdir())[0].read_bytes()[:90]
     overwrite(root, store.end_offset, store.end_offset + len(record), record)

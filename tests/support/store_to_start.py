@@ -91,6 +91,20 @@ def as_fastjson(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
+def configure(root: Path) -> None:
+    """Writes what each broker has within seconds into a store that no broker was around: its topics, and no groups."""
+    config = root / "config"
+    config.mkdir(exist_ok=True)
+    names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (root / kind).glob("*")}
+    topics = {name: {"readQueueNums": 0, "writeQueueNums": 0} for name in sorted(names)}
+    for name, document in (
+        ("topics.json", {"topicConfigTable": topics}),
+        ("consumerOffset.json", {"offsetTable": {}}),
+        ("subscriptionGroup.json", {"subscriptionGroupTable": {}}),
+    ):
+        (config / name).write_text(as_fastjson(document), encoding="utf-8")
+
+
 def healthy_store(
     root: Path, messages: int = 40, *, version: str = "5.3", dispatched: int | None = None
 ) -> StoreToStart:

@@ -36,10 +36,10 @@ def config_files(evidence: Evidence) -> Iterator[Reason]:
         if evidence.log.segments:
             yield Reason(
                 "config_absent",
-                f"{evidence.place('config')} holds no topics, groups and offsets: the broker starts with none",
+                f"{evidence.place('config')} holds no topics, groups and offsets: the broker starts with none, so "
+                "that no client finds its topics, and every group starts over",
                 found="none of " + ", ".join(_ALWAYS_THERE),
                 cure="put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
-                unsafe=False,
             )
         lost = []
     for name, config in evidence.configs.items():
@@ -122,8 +122,9 @@ _MADE_BY_BROKER = frozenset(
 def queues_fewer_than_configured(evidence: Evidence) -> Iterator[Reason]:
     """Yields topics with messages in some queues and no files of others that topics.json has.
 
-    Mirrors ConsumeQueueStore#findOrCreateConsumeQueue (4.9.8 to 5.5.0): the first message makes a queue that begins at
-    0. A queue that never had a message looks the same, so this alone is not a loss.
+    Mirrors DefaultMessageStore#findConsumeQueue (4.9.8) and ConsumeQueueStore#findOrCreateConsumeQueue (5.0.0 to
+    5.5.0): the first message makes a queue that begins at 0. A queue that never had a message looks the same, so this
+    alone is not a loss.
     """
     topics = evidence.configs["topics.json"].value
     if topics is None or evidence.rocksdb_queues:

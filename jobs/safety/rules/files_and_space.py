@@ -32,8 +32,9 @@ def store_in_use(evidence: Evidence) -> Iterator[Reason]:
 def log_files(evidence: Evidence) -> Iterator[Reason]:
     """Yields every file of the log that ends a start: stray ones, wrong lengths, directories, gaps.
 
-    Mirrors MappedFileQueue#load and #doLoad: another length ends the start, 4.9.2 apart; so does a name that is no
-    number. From 5.1.0 on directories are passed over, from 5.1.3 on an empty last file is deleted.
+    Mirrors MappedFileQueue#load (4.8.0) and #doLoad (4.9.2 to 5.5.0): another length ends the start, 4.9.2 apart; so
+    does a name that is no number (MappedFile#init). From 5.1.0 on directories are passed over, from 5.1.3 on an empty
+    last file is deleted.
     """
     log = evidence.log
     for file in log.stray:
@@ -87,8 +88,9 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
 def not_the_brokers(evidence: Evidence) -> Iterator[Reason]:
     """Yields files that the user who owns the log may not open for writing: a lock that root made is enough.
 
-    Mirrors DefaultMessageStore's RandomAccessFile of ``lock``, DefaultMappedFile#init, StoreCheckpoint and
-    ConfigManager#persist, which all open for reading and writing (4.9.8 to 5.5.0).
+    Mirrors DefaultMessageStore's RandomAccessFile of ``lock``, MappedFile#init (4.9.8; from 5.0.0 on
+    DefaultMappedFile#init), StoreCheckpoint and ConfigManager#persist, which all open for reading and writing (4.9.8 to
+    5.5.0).
     """
     owner = evidence.owner
     if owner is None or owner.owner == 0:
@@ -122,8 +124,9 @@ def _opened_files(evidence: Evidence) -> Iterator[FileStatus]:
 def free_space(evidence: Evidence) -> Iterator[Reason]:
     """Yields a disk without room for the next segment, or so full that the broker takes no message.
 
-    Mirrors AllocateMappedFileService, DefaultMappedFile#init (a sparse file: writes into its map end the process where
-    the disk is full) and CleanCommitLogService#isSpaceToDelete (4.9.8 to 5.5.0).
+    Mirrors AllocateMappedFileService, MappedFile#init (4.9.8; from 5.0.0 on DefaultMappedFile#init; a sparse file:
+    writes into its map end the process where the disk is full) and
+    DefaultMessageStore.CleanCommitLogService#isSpaceToDelete (4.9.8 to 5.5.0).
     """
     if not evidence.log.segments:
         return

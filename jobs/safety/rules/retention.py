@@ -48,10 +48,10 @@ def doomed(
     """Returns what the next cleaning deletes of these segments, None for nothing; ``paths`` are the directories of the
     log, and that of the queues.
 
-    Mirrors CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
-    MappedFileQueue#deleteExpiredFileByTime: from the first segment on while it is older than ``fileReservedTime``
-    hours, never the last one; in the hours of ``deleteWhen``, or at once where a disk is fuller than
-    ``diskMaxUsedSpaceRatio``. With ``cleanFileForciblyEnable`` whatever its age where a disk is fuller than
+    Mirrors DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
+    MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): from the first segment on while it is older than
+    ``fileReservedTime`` hours, never the last one; in the hours of ``deleteWhen``, or at once where a disk is fuller
+    than ``diskMaxUsedSpaceRatio``. With ``cleanFileForciblyEnable`` whatever its age where a disk is fuller than
 
     ==============  ===================================================================================
     4.9.8           85 %, once it is time to delete

@@ -7,9 +7,10 @@ release          where the start begins to dispatch
 5.4.0 and later  the same, but with the tenth-last segment at the earliest (``commitLogRecoverMaxNum``)
 ===============  ============================================================================================
 
-Mirrors RocksDBConsumeQueueStore#isMappedFileMatchedRecover, CommitLog#recoverNormally and #recoverAbnormally (5.3.3,
-5.5.0). After a clean stop the record that begins exactly where the database ends is passed over (recoverNormally asks
-for offsets beyond it); a broker flushes before it stops, so that there is none.
+Mirrors CommitLog#recoverNormally, #recoverAbnormally and #isMappedFileMatchedRecover (5.3.3; in 5.5.0
+RocksDBConsumeQueueStore#isMappedFileMatchedRecover). After a clean stop the record that begins exactly where the
+database ends is passed over (recoverNormally asks for offsets beyond it); a broker flushes before it stops, so that
+there is none.
 """
 
 from __future__ import annotations

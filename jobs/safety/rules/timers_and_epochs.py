@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 
@@ -12,6 +13,9 @@ from storeformat.storage import files
 from storeformat.store.config.timer_files import LOG, TIMER_CHECK, TIMER_TOPIC, WHEEL, WHEEL_SIZE
 
 _EPOCHS = "epochFileCheckpoint"
+_IDENTITY = "brokerIdentity"
+"""What a member keeps of its registration with the controller (5.1.0 and later)."""
+_NUMBER = re.compile("[+-]?[0-9]+")
 _LARGEST_EPOCHS = 16 << 20
 _DEFAULT_LOG_SIZE = 100 << 20
 _FILES_REVISED = 2
@@ -80,13 +84,14 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
 
 
 def epoch_file(evidence: Evidence) -> Iterator[Reason]:
-    """Yields an epoch file that a broker of a controller's group cannot read.
+    """Yields an epoch file that a broker of a controller's group cannot read, or has lost.
 
-    Mirrors CheckpointFile#read (5.0.0 to 5.5.0): number of lines, CRC32 of the lines (0: not checked), the lines
-    ``epoch-offset``. Where it does not fit the ``.bak`` is read; where neither does, AutoSwitchHAService begins without
-    a history. AutoSwitchHAClient#doTruncate then skips the comparison, and the member goes on at its own log's end; as
-    master it knows its new epoch alone, in which EpochFileCache#findConsistentPoint of the others finds no place. A
-    line that is not a number ends the start.
+    Mirrors CheckpointFile#read and EpochFileCache#initCacheFromFile (5.0.0 to 5.5.0): number of lines, CRC32 of the
+    lines (0: not checked), the lines ``epoch-offset``. Where these do not fit, or there are none, the ``.bak`` is read;
+    where that does not fit either, AutoSwitchHAService begins without a history. AutoSwitchHAClient#doTruncate then
+    skips the comparison, and the member goes on at its own log's end; as master it knows its new epoch alone, in which
+    EpochFileCache#findConsistentPoint of the others finds no place. What should be a number and is none is no
+    IOException: it ends the start (DefaultMessageStore#start), whatever the ``.bak`` holds.
     """
     if not evidence.settings.flag("enableControllerMode", default=False):
         return
@@ -94,7 +99,16 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
     main, backup = _epochs(path), _epochs(path + ".bak")
     if main == "sound":
         return
-    if backup == "sound":
+    if "not numbers" in (main, backup):
+        wrong, other = (path, backup) if main == "not numbers" else (path + ".bak", main)
+        yield Reason(
+            "epoch_file",
+            f"{wrong} does not hold numbers where it should: the broker does not start",
+            found="not numbers",
+            expected="epochs with the right CRC32",
+            cure=f"mv {wrong} elsewhere" + ("" if other == "sound" else ", and put a sound copy in place"),
+        )
+    elif backup == "sound":
         yield Reason(
             "epoch_file",
             f"{_EPOCHS} is {main}: the broker takes its .bak, which may lack the last epoch",
@@ -102,7 +116,7 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
             unsafe=False,
         )
     elif evidence.log.segments:
-        torn = "torn" in (main, backup)
+        was_member = files.exists(evidence.settings.text("storePathBrokerIdentity", evidence.place(_IDENTITY)))
         yield Reason(
             "epoch_file",
             f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history: as slave it keeps "
@@ -110,23 +124,27 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
             found=main,
             expected="epochs with the right CRC32",
             cure="put a sound copy in place; or empty this member and let it replicate again from another",
-            unsafe=torn,
+            unsafe=was_member or "torn" in (main, backup),
         )
 
 
 def _epochs(path: str) -> str:
-    """Returns ``absent``, ``torn`` or ``sound``."""
+    """Returns ``absent``, ``torn``, ``not numbers`` or ``sound``."""
     size = files.size_of(path)
     if size is None:
         return "absent"
     if size > _LARGEST_EPOCHS:
         raise NotAStore("this is not an epoch file", path=path, found=size, expected=f"at most {_LARGEST_EPOCHS} bytes")
-    lines = files.read_bytes(path).decode("utf-8", "replace").splitlines()
     try:
-        count, crc = int(lines[0]), int(lines[1])
-        entries = [tuple(map(int, line.split("-"))) for line in lines[2:]]
-    except (ValueError, IndexError):
+        lines = re.split("\r\n|\r|\n", files.read_bytes(path).decode())
+    except UnicodeDecodeError:
         return "torn"
-    text = "".join(f"{line}\n" for line in lines[2:])
-    fits = len(entries) == count and all(len(entry) == 2 for entry in entries)
-    return "sound" if fits and crc in (0, zlib.crc32(text.encode()) & 0x7FFFFFFF) else "torn"
+    lines = lines[:-1] if lines[-1] == "" else lines
+    entries = [entry for line in lines[2:] if len(entry := line.rstrip("-").split("-")) == 2]
+    numbers = [*(lines[:2] if len(lines) > 1 else [""]), *(number for entry in entries for number in entry)]
+    if not all(_NUMBER.fullmatch(number) for number in numbers):
+        return "not numbers"
+    crc = zlib.crc32("".join(f"{line}\n" for line in lines[2:]).encode()) & 0x7FFFFFFF
+    if len(entries) != int(lines[0]) or int(lines[1]) not in (0, crc):
+        return "torn"
+    return "sound" if entries else "absent"

@@ -54,10 +54,10 @@ def test_one_absent_file_beside_others_was_lost(store: StoreToStart) -> None:
     assert store.only_reason("config_lost").unsafe
 
 
-def test_no_configuration_at_all_is_a_note(store: StoreToStart) -> None:
+def test_no_configuration_at_all(store: StoreToStart) -> None:
     shutil.rmtree(store.root / "config")
-    assert not store.only_reason("config_absent").unsafe
-    assert store.answer().safe
+    assert store.only_reason("config_absent").unsafe
+    assert [reason.rule for reason in store.answer().reasons] == ["config_absent"]
 
 
 def test_lost_filters_are_a_note(store: StoreToStart) -> None:

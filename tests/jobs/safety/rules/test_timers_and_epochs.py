@@ -99,13 +99,44 @@ def test_sound_epochs(store: StoreToStart, text: str) -> None:
     assert store.reasons("epoch_file") == []
 
 
-@pytest.mark.parametrize("text", ["", "2", "x\ny\n", epochs(crc=5), epochs(count=3), epochs("7\n8-1\n")])
+@pytest.mark.parametrize("text", [epochs(crc=5), epochs(count=3), epochs("7\n8-1\n"), epochs("7-0\n8-\n"), "2\n0\n"])
 def test_torn_epochs(store: StoreToStart, text: str) -> None:
     store.conf["enableControllerMode"] = "true"
     (store.root / "epochFileCheckpoint").write_text(text)
     assert store.only_reason("epoch_file").unsafe
     (store.root / "epochFileCheckpoint.bak").write_text(epochs())
     assert not store.only_reason("epoch_file").unsafe
+
+
+@pytest.mark.parametrize("text", ["", "2", "2\n", "x\ny\n", "2\n 5\n7-0\n", epochs("7-0\nx-1\n")])
+@pytest.mark.parametrize("name", ["epochFileCheckpoint", "epochFileCheckpoint.bak"])
+def test_epochs_that_are_no_numbers_end_the_start(store: StoreToStart, name: str, text: str) -> None:
+    """Even where the other file is sound, if this one is read at all."""
+    store.conf["enableControllerMode"] = "true"
+    (store.root / name).write_text(text)
+    assert "does not start" in store.only_reason("epoch_file").what
+    if name == "epochFileCheckpoint":
+        (store.root / "epochFileCheckpoint.bak").write_text(epochs())
+        assert store.only_reason("epoch_file").unsafe
+    else:
+        (store.root / "epochFileCheckpoint").write_text(epochs())
+        assert store.reasons("epoch_file") == []
+
+
+def test_bytes_that_are_no_text_are_torn(store: StoreToStart) -> None:
+    store.conf["enableControllerMode"] = "true"
+    (store.root / "epochFileCheckpoint").write_bytes(b"1\n0\n\xff-0\n")
+    (store.root / "epochFileCheckpoint.bak").write_text(epochs())
+    assert not store.only_reason("epoch_file").unsafe
+
+
+@pytest.mark.parametrize("was_member", [False, True])
+def test_lost_epochs_of_a_member(store: StoreToStart, was_member: bool) -> None:
+    """A broker that never was in a group has none."""
+    store.conf["enableControllerMode"] = "true"
+    if was_member:
+        (store.root / "brokerIdentity").write_text("x")
+    assert store.only_reason("epoch_file").unsafe is was_member
 
 
 def test_epochs_matter_to_a_controller_alone(store: StoreToStart) -> None:
