@@ -8,6 +8,7 @@ an option                       ``cli/`` (its text), ``contract/`` (its value an
 the report, an exit code        ``contract/``
 how Spark is set up and run     ``spark/``
 a store, its log, its damage    ``log/``
+what groups have committed      ``consumer_offsets/``
 a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``preflight/``, ``query/`` (and
                                 inspect), ``table/`` (load, the data source), ``report/``, ``demo``
 whether a broker may start      ``safety/``

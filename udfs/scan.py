@@ -40,6 +40,7 @@ from storeformat.record.plain_dispatch import PlainDispatch
 from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
 from udfs.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
+from udfs.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
 from udfs.real_topics import REAL_PROPERTIES, real_queues
 from udfs.staged_runs import EntryWriter, Runs, RunWriter, select_units
 
@@ -95,6 +96,8 @@ class SplitScan:
     """Records that a repair put in the place of lost ones: offset and size."""
     real_queues: tuple[tuple[str, int], ...] = ()
     """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
+    consumption: Consumption = NONE
+    """Who read what; where the rules of decoding have ``CONSUMPTION_PROPERTIES``."""
     topics: tuple[bytes, ...] = ()
     packed_runs: bytes = b""
     units: int = 0
@@ -197,8 +200,10 @@ class _Dispatch:
         self._fillers: list[tuple[int, int]] = []
         self._finds_real_queues = set(REAL_PROPERTIES) <= set(task.decode_rules.properties)
         self._real_queues: set[tuple[str, int]] = set()
+        self._finds_consumption = set(CONSUMPTION_PROPERTIES) <= set(task.decode_rules.properties)
+        self._consumption = NONE
         self._plain: PlainDispatch | None = None
-        special = task.topics or task.mark_tag_entries or self._finds_real_queues
+        special = task.topics or task.mark_tag_entries or self._finds_real_queues or self._finds_consumption
         if takes_plain and not special and PlainDispatch.serves(task.dispatch_rules):
             self._plain = PlainDispatch(
                 task.decode_rules,
@@ -260,6 +265,8 @@ class _Dispatch:
         self._fillers += _fillers(block)
         if self._finds_real_queues:
             self._real_queues |= real_queues(block)
+        if self._finds_consumption:
+            self._consumption = joined([self._consumption, consumption_in(block)])
         if self._task.with_units:
             self._add_units(block)
         if self._task.with_entries:
@@ -307,6 +314,7 @@ class _Dispatch:
             foreign_refs=tuple(self._foreign_refs),
             fillers=tuple(self._fillers),
             real_queues=tuple(sorted(self._real_queues)),
+            consumption=self._consumption,
             topics=tuple(self._topics),
             packed_runs=self._units.runs().pack(),
             units=self._units.units,

@@ -125,7 +125,8 @@ def add_replica_argument(parser: Parser) -> None:
         type=path,
         action=Gather,
         metavar="ROOT",
-        help="a store with a copy of the log, such as a slave: what is damaged or missing is taken from there",
+        help="a store with a copy of the log, such as a slave: what is damaged or missing is taken from there, and with"
+        " consumer-offsets what its broker knew of them",
     )
 
 
@@ -141,7 +142,9 @@ def add_topic_argument(parser: Parser) -> None:
 
 
 def add_only_argument(parser: Parser) -> None:
-    parser.add_argument("--only", type=artefacts, metavar="LIST", help="some of consumequeue,index,checkpoint")
+    parser.add_argument(
+        "--only", type=artefacts, metavar="LIST", help="some of consumequeue,index,checkpoint,consumer-offsets"
+    )
 
 
 def add_dry_run_argument(parser: Parser) -> None:
@@ -173,8 +176,8 @@ def add_rebuild(parser: Parser) -> None:
         "--only",
         type=rebuilt_artefacts,
         metavar="LIST",
-        help="some of consumequeue,index,checkpoint; or rocksdb: the pairs of RocksDB queues, as a Parquet table, which"
-        " `publish` does not take",
+        help="some of consumequeue,index,checkpoint (the default) and consumer-offsets: config/consumerOffset.json; or"
+        " rocksdb: the pairs of RocksDB queues, as a Parquet table, which `publish` does not take",
     )
     parser.add_argument(
         "--queue-store",
@@ -187,6 +190,12 @@ def add_rebuild(parser: Parser) -> None:
         action="store_true",
         help="also make config/topics.json: what the store still has of it, and every other topic with as many queues"
         " as the log shows; `publish` puts it into the store",
+    )
+    parser.add_argument(
+        "--consumer-offsets-at",
+        type=milliseconds,
+        metavar="TIME",
+        help="with consumer-offsets: every group begins at the first message that was stored at or after this time",
     )
     parser.add_argument(
         "--ignore-free-space",

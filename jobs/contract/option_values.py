@@ -8,7 +8,7 @@ import argparse
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from jobs.contract.options import ARTEFACTS, ROCKSDB, Artefact
+from jobs.contract.options import JUDGED, ROCKSDB, Artefact
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
@@ -89,10 +89,10 @@ def topic_filter(text: str) -> TopicFilter:
 def artefacts(text: str) -> tuple[Artefact, ...]:
     """Returns the artefacts of a comma-separated list."""
     named = {part.strip() for part in text.split(",")}
-    unknown = sorted(named - set(ARTEFACTS))
+    unknown = sorted(named - set(JUDGED))
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ARTEFACTS)}")
-    return tuple(name for name in ARTEFACTS if name in named)
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(JUDGED)}")
+    return tuple(name for name in JUDGED if name in named)
 
 
 def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:

@@ -14,8 +14,12 @@ from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
-Artefact = Literal["consumequeue", "index", "checkpoint", "rocksdb"]
+Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "rocksdb"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
+"""What a broker derives from its log, all of it."""
+CONSUMER_OFFSETS: Artefact = "consumer-offsets"
+JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
+"""What ``verify`` looks at, and what ``rebuild`` can make for ``publish``."""
 QueueStoreKind = Literal["file", "rocksdb", "both"]
 ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
 """What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
@@ -73,6 +77,8 @@ class RebuildOptions(LogOptions):
     """Where queues are to be kept; without it where the broker's settings, or the store, say."""
     topics_json: bool = False
     """Whether to make ``config/topics.json``, too."""
+    consumer_offsets_at: int | None = None
+    """The time, in milliseconds, to which all groups are set; without it they keep what they had committed."""
     repair_log: str | None = None
     """With ``salvage``: where to write repaired copies of damaged segments."""
     ignore_free_space: bool = False
@@ -116,7 +122,7 @@ class VerifyOptions(LogOptions):
     """``verify``."""
 
     topics: tuple[TopicFilter, ...] = ()
-    only: tuple[Artefact, ...] = ARTEFACTS
+    only: tuple[Artefact, ...] = JUDGED
 
 
 Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)
@@ -128,9 +134,9 @@ def narrow_to_queues(options: Selecting) -> Selecting:
     """
     if not options.topics or options.only in (("consumequeue",), ROCKSDB):
         return options
-    if options.only == ARTEFACTS:
+    if options.only in (ARTEFACTS, JUDGED):
         return replace(options, only=("consumequeue",))
-    raise UsageError("--topic selects consume queues only: index and checkpoint belong to all topics")
+    raise UsageError("--topic selects consume queues only: index, checkpoint and offsets belong to all topics")
 
 
 @dataclass(frozen=True, kw_only=True)

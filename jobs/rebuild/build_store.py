@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NoReturn
 
-from jobs.contract.options import RebuildOptions, VerifyOptions
+from jobs.consumer_offsets.plan import OffsetsPlan, plan_offsets
+from jobs.contract.options import CONSUMER_OFFSETS, RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log
@@ -31,6 +32,7 @@ from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
 from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
+from storeformat.store.config.consumer_offsets import OFFSETS
 from storeformat.store.config.topic_config import TOPICS, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
 from udfs.build import (
@@ -41,6 +43,7 @@ from udfs.build import (
     PlannedQueueFile,
     staged_timestamp,
 )
+from udfs.consumption import CONSUMPTION_PROPERTIES
 from udfs.file_rows import FileRow, FileRows, batch_of
 from udfs.queue_ext import BuildExtFiles
 from udfs.real_topics import REAL_PROPERTIES
@@ -67,6 +70,8 @@ class Built:
     """What all files take on a disk, as far as the plan tells."""
     database: DatabasePlan | None = None
     """What the database of RocksDB queues holds."""
+    offsets: OffsetsPlan | None = None
+    """What config/consumerOffset.json holds."""
 
 
 def rebuild(
@@ -76,8 +81,8 @@ def rebuild(
     place = Workplace.within(staging, made)
     kept = store.queues_in
     with_times = (store.layout.enable_consume_queue_ext or kept.in_rocksdb) and "consumequeue" in options.only
-    looks_at = REAL_PROPERTIES if options.topics_json else ()
-    reading = scan_store(options, store, place.runs, runner, with_times=with_times, looks_at=looks_at)
+    with_times |= options.consumer_offsets_at is not None
+    reading = scan_store(options, store, place.runs, runner, with_times=with_times, looks_at=_looks_at(options))
     queues = database = None
     if "consumequeue" in options.only and kept.in_rocksdb:
         database = plan_database(reading)
@@ -91,9 +96,10 @@ def rebuild(
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
     configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
+    offsets = _offsets(options, store, reading)
     if not options.dry_run:
-        if configuration is not None:
-            parts.append(_write_whole(place.made, TOPICS, configuration))
+        whole_files = {TOPICS: configuration, OFFSETS: offsets.content() if offsets else None}
+        parts += [_write_whole(place.made, path, content) for path, content in whole_files.items() if content]
         if database is not None:
             parts.append(rocksdb_database.build(reading, database, place, runner, kept.database))
         if batches is not None:
@@ -108,7 +114,21 @@ def rebuild(
     if not options.dry_run:
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
-    return Built(place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database)
+    return Built(place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database, offsets)
+
+
+def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
+    """Returns the properties that no dispatch needs."""
+    of_topics = REAL_PROPERTIES if options.topics_json else ()
+    of_groups = CONSUMPTION_PROPERTIES if CONSUMER_OFFSETS in options.only else ()
+    return tuple(dict.fromkeys((*of_topics, *of_groups)))
+
+
+def _offsets(options: RebuildOptions, store: OpenedStore, reading: LogReading) -> OffsetsPlan | None:
+    if CONSUMER_OFFSETS not in options.only:
+        return None
+    files_stay = "consumequeue" not in options.only
+    return plan_offsets(store, reading, options.replicas, options.consumer_offsets_at, files_stay=files_stay)
 
 
 def scan_store(
@@ -129,7 +149,7 @@ def scan_store(
         decode_rules=store.decode_rules(looks_at),
         dispatch_rules=store.dispatch_rules(),
         topics=options.topics,
-        with_units="consumequeue" in options.only or "checkpoint" in options.only,
+        with_units=bool({"consumequeue", "checkpoint", CONSUMER_OFFSETS} & set(options.only)),
         with_entries="index" in options.only or "checkpoint" in options.only,
         with_times=with_times,
         mark_tag_entries=mark_tag_entries,

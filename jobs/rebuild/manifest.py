@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.contract.options import ARTEFACTS, ROCKSDB, RebuildOptions
+from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, JUDGED, ROCKSDB, RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
@@ -23,6 +23,7 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import durable, files, local_copies, locations
 from storeformat.storage.extents import Content, copy, read_back
 from storeformat.store.broker_rules import VERSIONS
+from storeformat.store.config.consumer_offsets import OFFSETS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, ROCKSDB_QUEUES
 from udfs.file_rows import FileRows
@@ -114,7 +115,7 @@ class Manifest:
     @property
     def whole(self) -> bool:
         """Whether it covers everything a broker derives from the log, of all topics."""
-        return not self.topics and set(self.artefacts) == set(ARTEFACTS)
+        return not self.topics and set(ARTEFACTS) <= set(self.artefacts)
 
     @property
     def size(self) -> int:
@@ -142,7 +143,8 @@ class Manifest:
         filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
         if CONSUME_QUEUE in self.artefacts and self.queue_store != "file":
             filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
-        return [*self.artefacts, *filled, *([TOPICS] if TOPICS in self.files else [])]
+        named = [OFFSETS if name == CONSUMER_OFFSETS else name for name in self.artefacts]
+        return [*named, *filled, *([TOPICS] if TOPICS in self.files else [])]
 
     def _fills(self, kind: str) -> bool:
         return any(path.startswith(f"{kind}/") for path in self.files)
@@ -186,7 +188,7 @@ def read_manifest(directory: str) -> Manifest:
         raise Refused("this is a table of RocksDB pairs, which no broker can read", path=path)
     if manifest.queue_store not in ("file", "rocksdb", "both"):
         raise Refused("the manifest names an unknown place of queues", path=path, advice="run rebuild again")
-    if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(ARTEFACTS):
+    if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(JUDGED):
         raise Refused("the manifest names an unknown release or artefact", path=path, advice="run rebuild again")
     roots = manifest.roots()
     for name in manifest.files:

@@ -1,7 +1,9 @@
 """``rebuild``: consume queues, index files and checkpoint out of the commit log alone, byte for byte as the broker
 would write them.
 
-With ``--only rocksdb`` it is instead the pairs that a broker with RocksDB queues would hold, as a table.
+With ``--only rocksdb`` it is instead the pairs that a broker with RocksDB queues would hold, as a table; with
+``consumer-offsets`` in the list ``config/consumerOffset.json`` is made, too, from what is left of it and what the log
+shows.
 
 All work happens in a staging directory beside the output; it becomes the output by one rename, when it is complete and
 checked. On an object store the manifest, written last, does what the rename does elsewhere.
@@ -14,7 +16,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
-from jobs.contract.options import ROCKSDB, RebuildOptions, narrow_to_queues
+from jobs.consumer_offsets.plan import refuse_database
+from jobs.contract.options import CONSUMER_OFFSETS, ROCKSDB, RebuildOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
@@ -42,8 +45,12 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     options = narrow_to_queues(options)
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
+    if options.consumer_offsets_at is not None and CONSUMER_OFFSETS not in options.only:
+        raise UsageError("--consumer-offsets-at is about consumer-offsets, which --only must name")
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
     store = _with_queue_store(options, store)
+    if CONSUMER_OFFSETS in options.only:
+        refuse_database(store)
     if not is_live(locations.join(store.root, LOCK)):
         settings = read_settings(options.broker_conf, options.settings)
         store = replace(
@@ -160,6 +167,7 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
         "index_files": len(built.index.files) if built.index else 0,
         "index_entries": sum(built.index.entries) if built.index else 0,
         "topics_added": list(built.topics_added),
+        **(built.offsets.facts() if built.offsets else {}),
         "disk_bytes": built.planned_bytes,
         "queue_notes": [note.as_row() for note in queues.notes] if queues else [],
     }
@@ -176,7 +184,8 @@ def _report(
     reading, store = built.reading, whole.store
     counted = _counted(built)
     large = size_note(counted.get("disk_bytes", 0), reading.end - reading.begin)
-    reporter.note(*whole.notes, *reading.notes, *([large] if large else []))
+    offsets = built.offsets.notes() if isinstance(built, Built) and built.offsets else []
+    reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *offsets)
     return reporter.report(
         "rebuild",
         "damaged" if reading.is_damaged else "ok",

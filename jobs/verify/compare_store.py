@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from jobs.contract.options import VerifyOptions
+from jobs.contract.options import CONSUMER_OFFSETS, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.rebuild import planning
@@ -23,6 +23,7 @@ from jobs.verify.compare_index import compare_index
 from jobs.verify.compare_queues import QueuesCompared, TopicQueue, compare_batch_queues, compare_queues
 from jobs.verify.differences import Subject, Verdicts
 from jobs.verify.judge_checkpoint import judge_checkpoint, read_checkpoint
+from jobs.verify.judge_consumer_offsets import judge_consumer_offsets, read_stored_offsets
 from jobs.verify.judge_index import judge_index
 from jobs.verify.judge_queues import judge_queues
 from jobs.verify.judge_rocksdb import RocksDbCompared, judge_rocksdb
@@ -46,6 +47,7 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     unclean = files.exists(locations.join(store.root, ABORT))
     verdicts = Verdicts()
     checkpoint = read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
+    offsets = read_stored_offsets(store) if CONSUMER_OFFSETS in options.only else None
     committed = store.committed
     if unclean:
         # The group may have agreed on more, and the broker dispatched more, than its checkpoint says.
@@ -73,6 +75,9 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
         compared.update(judge_index(run, index, max(unit_reach, 0) if unclean else None))
     if checkpoint is not None and options.until_offset is None:
         judge_checkpoint(checkpoint, reading, max(unit_reach, entry_reach) if unclean else None, verdicts)
+    if offsets is not None and options.until_offset is None:
+        judged = judge_consumer_offsets(run, offsets)
+        compared.update({"committed_offsets": judged} if judged else {})
     return Verified(reading, verdicts, compared)
 
 

@@ -1,4 +1,5 @@
-"""``verify``: does a store hold what its log says? Consume queues, index and checkpoint, both ways; nothing is changed.
+"""``verify``: does a store hold what its log says? Consume queues, index and checkpoint, both ways, and whether the
+committed offsets of groups fit the queues; nothing is changed.
 
 Exit code 1 and status ``differences`` mean that something contradicts the log. What a healthy broker leaves behind is a
 note, or a hazard where it may still hurt.

@@ -39,6 +39,7 @@ from typing import Any
 
 from storeformat.errors import Refused
 from storeformat.storage import beneath, durable, files, locations
+from storeformat.store.config.consumer_offsets import OFFSETS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import (
     ABORT,
@@ -61,7 +62,7 @@ MOST_BYTES = 64 << 20
 """More than any journal has: with ``--topic`` one queue takes some 80 bytes."""
 
 _QUEUES = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, TOPICS, locations.parent_of(TOPICS))
+_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, TOPICS, OFFSETS, locations.parent_of(TOPICS))
 PAPERS = ("manifest.json",)
 
 

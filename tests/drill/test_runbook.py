@@ -172,6 +172,13 @@ def wheel_and_timer_log_are_lost(root: Path) -> None:
     (config_of(root, 0) / "timercheck").write_bytes(struct.pack(">4q", 0, 0, 5, 5).ljust(4096, b"\0"))
 
 
+def offsets_are_torn(root: Path) -> None:
+    """The backup is sound, and a little older."""
+    path = config_of(root, 1) / "consumerOffset.json"
+    path.rename(path.with_name(path.name + ".bak"))
+    path.write_text('{"offsetTable":{')
+
+
 def an_append_was_cut_short(root: Path) -> None:
     config_of(root, 0)
     (store,) = golden.stores("base-clean-5.3.3")
@@ -208,6 +215,7 @@ SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     "After an upgrade to 5.4 or later": ("base-killed-5.5.0", wipe, True),
     "The master's disk is gone": ("base-clean-5.3.3", the_replica_is_shorter, False),
     "config/ is lost": ("base-clean-5.3.3", topics_are_torn, False),
+    "Committed offsets are lost": ("base-clean-5.3.3", offsets_are_torn, False),
     "Timer state is lost": ("base-clean-5.3.3", wheel_and_timer_log_are_lost, False),
     "The log ends in a torn record": ("base-clean-5.3.3", an_append_was_cut_short, False),
     "Old segments would expire": ("base-clean-5.3.3", the_store_was_down_for_a_week, False),

@@ -22,8 +22,8 @@ from storeformat.storage import files
 from udfs.scan import ScanTask
 
 
-def opened(root: Path, **more: Any) -> opening.OpenedStore:
-    return opening.open_store(LogOptions(store=str(root), **more))
+def opened(root: Path, *, needs_index_sizes: bool = True, **more: Any) -> opening.OpenedStore:
+    return opening.open_store(LogOptions(store=str(root), **more), needs_index_sizes=needs_index_sizes)
 
 
 def read(root: Path, split_size: int = 1 << 30, on_damage: str = "fail") -> LogReading:

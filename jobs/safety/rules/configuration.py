@@ -79,6 +79,8 @@ def _nothing(evidence: Evidence, config: ConfigFile, found: str) -> Reason:
     cure = f"put a sound {config.name} into {evidence.place('config')}: an older copy, or a replica's"
     if config.name == "topics.json":
         cure += "; rebuild --topics-json makes one from the log"
+    if config.name == "consumerOffset.json":
+        cure += "; rebuild --only consumer-offsets makes one of what is left"
     return Reason(
         "config_lost",
         f"{config.name} is {found}: the broker starts without; {_WITHOUT[config.name]}",

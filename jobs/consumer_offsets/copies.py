@@ -1,0 +1,81 @@
+"""Copies of the committed offsets: in the store, and in those of replicas.
+
+A replica's broker asks its master every 10 s for all offsets and writes them down (SlaveSynchronize), and goes on
+writing the same when its master is gone: the time of its file says nothing, the data version in it does (5.0.0 and
+later). Before that the times of the files are all there is to go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.log.consumer_lag import offsets_in_database
+from jobs.log.opening import OpenedStore
+from storeformat.errors import MissingInput, NotAStore
+from storeformat.storage import files, locations
+from storeformat.store.config.config_files import ConfigCopy, Content, Offsets, read_config
+from storeformat.store.config.consumer_offsets import OFFSETS, DataVersion, data_version, offsets_before_tear
+from storeformat.store.queue_places import holds_pairs, rocksdb_queues
+
+_DATABASE = "config/consumerOffsets"
+_NAME = locations.name_of(OFFSETS)
+
+
+@dataclass(frozen=True)
+class OffsetsCopy:
+    """One copy; ``source`` names it in a report. Of a torn one the offsets are those before the tear."""
+
+    source: str
+    path: str
+    content: Content
+    modified_ms: int = 0
+    version: DataVersion | None = None
+    offsets: Offsets = field(default_factory=dict)
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "path": self.path,
+            "content": self.content.value,
+            "modified_ms": self.modified_ms or None,
+            "version": list(self.version) if self.version else None,
+            "groups": len({group for _, group in self.offsets}),
+        }
+
+
+def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[OffsetsCopy]:
+    """Returns all copies that are there, the one to be believed first; raises NotAStore and MissingInput for a replica
+    without any file.
+    """
+    if not locations.is_local(store.root):
+        raise NotAStore("committed offsets are read from a local disk; this is none", path=store.root)
+    own = _copies_in(store.root, "")
+    others = own[1:]
+    for root in replicas:
+        found = _copies_in(locations.absolute(root), f"replica {root}")
+        if all(copy.content is Content.ABSENT for copy in found):
+            raise MissingInput("this replica has no committed offsets", path=found[0].path)
+        others += found
+    others.sort(key=lambda copy: (copy.version or DataVersion(), copy.modified_ms), reverse=True)
+    copies = [*own[:1], *others]
+    database = locations.join(store.root, _DATABASE)
+    if holds_pairs(database) and rocksdb_queues(store.root, store.queue_store):
+        copies.insert(0, OffsetsCopy("database", database, Content.SOUND, offsets=offsets_in_database(database)))
+    return [copy for copy in copies if copy.content is not Content.ABSENT]
+
+
+def _copies_in(root: str, name: str) -> list[OffsetsCopy]:
+    found = read_config(root, _NAME)
+    return [_read(found.main, name or "file"), _read(found.backup, f"{name} .bak".strip())]
+
+
+def _read(copy: ConfigCopy, source: str) -> OffsetsCopy:
+    offsets, version = copy.value or {}, None
+    if copy.content in (Content.SOUND, Content.TORN):
+        text = files.read_bytes(copy.path).decode("utf-8", "replace")
+        version = data_version(text)
+        if copy.content is Content.TORN:
+            offsets, source = offsets_before_tear(text), f"{source}, before its tear"
+    return OffsetsCopy(source, copy.path, copy.content, copy.modified_ms, version, offsets)

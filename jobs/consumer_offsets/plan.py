@@ -1,0 +1,104 @@
+"""The file of committed offsets that a rebuild makes, and what its report says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.consumer_offsets.choice import TIME, ChosenOffset, choose
+from jobs.consumer_offsets.copies import OffsetsCopy, read_copies
+from jobs.consumer_offsets.ranges import offsets_at, queue_ranges
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from storeformat.errors import MissingInput, Refused
+from storeformat.storage import locations
+from storeformat.store.config.config_files import Content, read_config
+from storeformat.store.config.consumer_offsets import OFFSETS, SYSTEM_GROUPS, DataVersion, consumer_offsets_json
+from storeformat.store.queue_places import queue_store
+from udfs.consumption import joined
+
+_GROUPS = "subscriptionGroup.json"
+_GROUPS_OF_EVERY_BROKER = frozenset(
+    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_RMQ_SYS_TRANS"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OffsetsPlan:
+    """Which offset each group gets, and from which copies there was to choose."""
+
+    chosen: tuple[ChosenOffset, ...]
+    copies: tuple[OffsetsCopy, ...]
+    unknown_groups: tuple[str, ...] = ()
+    """Groups that the broker knows, and of which nothing shows what they read."""
+    timestamp: int = 0
+
+    def content(self) -> bytes:
+        """Returns the file. Its data version is above that of every copy."""
+        table: dict[tuple[str, str], dict[int, int]] = {}
+        for one in self.chosen:
+            table.setdefault((one.topic, one.group), {})[one.queue_id] = one.offset
+        newest = max((copy.version for copy in self.copies if copy.version), default=DataVersion())
+        version = DataVersion(newest.state_version, newest.counter + 1, max(newest.timestamp, self.timestamp))
+        return consumer_offsets_json(table, version)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the part of the report that tells each number and its source."""
+        return {
+            "consumer_offsets": [one.as_row() for one in self.chosen],
+            "consumer_offset_copies": [copy.as_row() for copy in self.copies],
+            "read_again_at_most": sum(one.read_again_at_most or 0 for one in self.chosen),
+            "groups_without_offsets": list(self.unknown_groups),
+        }
+
+    def notes(self) -> list[str]:
+        """Returns what a person should know before the file is published."""
+        found = []
+        if lowered := [
+            one for one in self.chosen if one.found is not None and one.offset < one.found and one.source != TIME
+        ]:
+            found.append(f"{len(lowered)} offsets lay beyond the ends of their queues, and are set to these ends")
+        if skipped := sum(one.skipped for one in self.chosen):
+            found.append(f"groups pass over {skipped} messages that they had not committed: they lie before the time")
+        if self.unknown_groups:
+            shown = ", ".join(self.unknown_groups[:5]) + (" and others" if len(self.unknown_groups) > 5 else "")
+            found.append(
+                f"nothing shows how far {shown} had read, nor which topics: they begin where ConsumeFromWhere of their "
+                "consumers says; mqadmin resetOffsetByTime sets them"
+            )
+        return found
+
+
+def refuse_database(store: OpenedStore) -> None:
+    """Raises Refused where the broker will not read the file: with storeType=defaultRocksDB it has a database."""
+    kept = store.queues_in if store.queues_in.shown else queue_store(store.root, store.queue_store)
+    if kept.kind == "rocksdb":
+        raise Refused(
+            "a broker with storeType=defaultRocksDB keeps committed offsets in a database, which is not made here",
+            path=locations.join(store.root, "config", "consumerOffsets"), found=kept.shown,
+            advice="--queue-store file makes a store for storeType=default, with the offsets of that database",
+        )  # fmt: skip
+
+
+def plan_offsets(
+    store: OpenedStore, reading: LogReading, replicas: Sequence[str], time: int | None, *, files_stay: bool
+) -> OffsetsPlan:
+    """Returns the offsets of all groups; raises MissingInput where nothing shows any."""
+    copies = read_copies(store, replicas)
+    ranges = queue_ranges(store, reading, files_stay=files_stay)
+    consumption = joined(scan.consumption for scan in reading.scans)
+    when = None if time is None else offsets_at(reading, ranges, time)
+    chosen = choose(copies, ranges, consumption, when)
+    path = locations.join(store.root, OFFSETS)
+    if not chosen and not (copies and copies[0].content is Content.SOUND):
+        raise MissingInput(
+            "nothing shows how far any group has read", path=path,
+            advice="--replica ROOT takes a slave's offsets; without any, groups begin as ConsumeFromWhere says",
+        )  # fmt: skip
+    groups = {one.group for one in chosen} | _GROUPS_OF_EVERY_BROKER
+    known = read_config(store.root, _GROUPS).value or {}
+    unknown = sorted(name for name in known if name not in groups and not name.startswith(SYSTEM_GROUPS))
+    times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
+    return OffsetsPlan(tuple(chosen), tuple(copies), tuple(unknown), times[-1] if times else 0)

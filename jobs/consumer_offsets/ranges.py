@@ -1,0 +1,102 @@
+"""Where each queue begins and ends, as the log says; and which of its messages is the first at or after a time.
+
+A queue without a message in the log ends where its files do, or at 0 where it has none and begins anew. Where queues of
+BatchCQ topics lie only their files tell, and of what lies in RocksDB nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from storeformat.record.dispatch import topic_names
+from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.storage import locations
+from storeformat.store.queue_ends import offset_at, queue_ends
+from udfs.staged_files import Readers
+from udfs.staged_runs import TIME
+
+TopicQueue = tuple[str, int]
+Range = tuple[int, int]
+"""Queue offsets of the first message, and of the next one to come."""
+
+
+@dataclass(frozen=True)
+class QueueRanges:
+    """The ranges that are known; topics in ``unknown``, and light queues, may have more."""
+
+    known: Mapping[TopicQueue, Range] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
+
+    def of(self, topic: str, queue_id: int) -> Range | None:
+        """Returns the range of a queue: (0, 0) where it has none yet, None where that is not known."""
+        found = self.known.get((topic, queue_id))
+        if found is None and topic not in self.unknown and not topic.startswith(LIGHT_PREFIX):
+            return 0, 0
+        return found
+
+    def queues(self, topic: str) -> list[int]:
+        """Returns the ids of the queues of a topic."""
+        return sorted(queue_id for name, queue_id in self.known if name == topic)
+
+
+def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -> QueueRanges:
+    """Returns the ranges of all queues. ``files_stay`` says that the broker will find the queue files that the store
+    has now: without them a queue that has no message in the log begins at 0 again.
+    """
+    found: dict[TopicQueue, Range] = {}
+    batches = {topic for scan in reading.scans for topic in _batch_topics(scan.topics, scan.batch_runs.topic_codes)}
+    batches |= store.batch_topics
+    if locations.is_local(store.root) and store.queues_in.in_files:
+        for queue in queue_ends(store.root):
+            if queue.batch or files_stay:
+                end = offset_at(queue, reading.end)
+                found[queue.topic, queue.queue_id] = (min(offset_at(queue, reading.begin), end), end)
+    table = reading.queue_runs
+    live = np.flatnonzero(table.plan().in_last_life)
+    keys, firsts = table.keys[live], table.runs.first_queue_offsets[live]
+    ends = firsts + table.runs.counts[live]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    if len(starts):
+        rows = zip(
+            keys[starts].tolist(),
+            np.minimum.reduceat(firsts, starts).tolist(),
+            np.maximum.reduceat(ends, starts).tolist(),
+            strict=True,
+        )
+        found |= {table.queue_of(key): (max(begin, 0), end) for key, begin, end in rows}
+    return QueueRanges(found, frozenset(batches))
+
+
+def _batch_topics(topics: tuple[bytes, ...], codes: np.ndarray) -> list[str]:
+    names = topic_names(topics)
+    return [names[code] for code in np.unique(codes).tolist()]
+
+
+def offsets_at(reading: LogReading, ranges: QueueRanges, time: int) -> dict[TopicQueue, int]:
+    """Returns the offset of the first message of each queue that was stored at or after a time, else its end.
+    ``reading`` has staged the store times.
+
+    A broker bisects (resetOffsetByTime), and may pass over messages where its clock was set back; here none is.
+    """
+    found = {queue: end for queue, (_, end) in ranges.known.items()}
+    for queue, offset in _first_in_runs(reading, time):
+        found[queue] = min(found.get(queue, offset), offset)
+    return found
+
+
+def _first_in_runs(reading: LogReading, time: int) -> Iterator[tuple[TopicQueue, int]]:
+    """Yields a queue and the offset of the first message at or after a time, of each run that has one."""
+    table = reading.queue_runs
+    runs = table.runs
+    with Readers() as readers:
+        for row in np.flatnonzero(table.plan().in_last_life).tolist():
+            path = reading.scans[int(table.scan_of_run[row])].times_path
+            times = readers.rows(path, TIME, int(runs.begins[row]), int(runs.counts[row]))
+            later = np.flatnonzero(times >= time)
+            if len(later):
+                yield table.queue_at(row), max(int(runs.first_queue_offsets[row]) + int(later[0]), 0)

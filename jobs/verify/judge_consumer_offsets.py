@@ -1,0 +1,89 @@
+"""``config/consumerOffset.json`` against the queues: where a group stands beyond the end of one, it skips what comes.
+
+Offsets before the first message of a queue are what retention leaves, and those of topics that were deleted stay in the
+file of a healthy broker: both are notes. The file is read before the log, for a live broker commits on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.consumer_offsets.ranges import QueueRanges, queue_ranges
+from jobs.log.opening import OpenedStore
+from jobs.verify.differences import Subject, Verdicts
+from jobs.verify.verification import Verification
+from storeformat.storage import locations
+from storeformat.store.config.config_files import ConfigFile, Content, read_config
+from storeformat.store.config.consumer_offsets import OFFSETS, highest_committed
+from storeformat.store.queue_places import rocksdb_queues
+
+ARTEFACT = "consumer-offsets"
+_SYSTEM_TOPICS = "rmq_sys_"
+_OTHERS = ("topics.json", "subscriptionGroup.json")
+_SUBJECT = Subject(ARTEFACT, OFFSETS)
+
+
+@dataclass(frozen=True)
+class StoredOffsets:
+    """The file as its broker would load it, and the topics that are configured, None where that is not known."""
+
+    file: ConfigFile
+    topics: Mapping[str, Any] | None
+    expected: bool
+    """Whether a broker that writes its other files must have left it."""
+
+
+def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
+    """Returns the committed offsets of a store; None where they are not in a file that can be read from here."""
+    if not locations.is_local(store.root) or rocksdb_queues(store.root, store.queue_store):
+        return None
+    others = [read_config(store.root, name) for name in _OTHERS]
+    file = read_config(store.root, locations.name_of(OFFSETS))
+    return StoredOffsets(file, others[0].value, any(other.main.content is Content.SOUND for other in others))
+
+
+def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
+    """Says what is wrong with the file and with the offsets that a broker takes from it or its ``.bak``; returns how
+    many there are.
+    """
+    _judge_file(stored, run.verdicts)
+    ranges = queue_ranges(run.store, run.reading, files_stay=True)
+    return _judge_offsets(stored, ranges, run.verdicts)
+
+
+def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
+    main, backup = stored.file.main, stored.file.backup
+    if main.content is Content.SOUND or (stored.file.is_absent and not stored.expected):
+        return
+    cause = "missing_file" if main.content is Content.ABSENT else "torn_file"
+    found = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}
+    if stored.file.taken is backup:
+        found[".bak entries"] = str(len(backup.value))
+    verdicts.differ(_SUBJECT, cause, expected="JSON", found={name: text for name, text in found.items() if text})
+
+
+def _judge_offsets(stored: StoredOffsets, ranges: QueueRanges, verdicts: Verdicts) -> int:
+    count = below = deleted = 0
+    for (topic, group), offsets in sorted((stored.file.value or {}).items()):
+        for queue_id, committed in sorted(offsets.items()):
+            count += 1
+            known = ranges.of(topic, queue_id)
+            if known is None:
+                continue
+            highest = highest_committed(group, known[1])
+            if committed <= max(highest, 0):
+                below += committed < known[0]
+            elif stored.topics is not None and topic not in stored.topics and not topic.startswith(_SYSTEM_TOPICS):
+                deleted += 1
+            else:
+                verdicts.differ(
+                    Subject(ARTEFACT, OFFSETS, topic, queue_id), "beyond_end",
+                    expected={"at most": highest}, found={"group": group, "committed": committed},
+                )  # fmt: skip
+    if below:
+        verdicts.note(f"{below} committed offsets lie before the first message of their queue: it begins there")
+    if deleted:
+        verdicts.note(f"{deleted} committed offsets are of topics that are not configured, beyond what they hold")
+    return count

@@ -1,0 +1,87 @@
+"""``config/consumerOffset.json``: how far each group has read, written anew; and what a torn one still says.
+
+================  ====================================================================================================
+field             value
+================  ====================================================================================================
+``offsetTable``   ``topic@group`` to queue id to committed offset, which is that of the next message to read
+``dataVersion``   stateVersion, counter, timestamp (5.0.0 and later); a slave and a database of offsets compare them
+================  ====================================================================================================
+
+A broker writes the file every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after it has copied
+what was there to ``.bak`` (MixAll#string2File): a power cut leaves it torn, empty or full of zeros. The text in front
+of a tear was written as it should be; only an object that is closed counts, for a number may be cut in two.
+
+Mirrors ConsumerOffsetManager#encode and #decode (4.9.8 to 5.5.0). Of the revive group alone (PopReviveService) the
+committed offset is that of the last message read, and not that of the next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from storeformat.store.config import fastjson
+from storeformat.store.config.config_files import CONFIG, Offsets, decode_consumer_offsets
+
+OFFSETS = f"{CONFIG}/consumerOffset.json"
+SYSTEM_GROUPS = "CID_RMQ_SYS_"
+"""Groups of the broker itself (MixAll#isSysConsumerGroup). Without an offset they begin where their queue begins."""
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+
+_ENTRY = re.compile(r'"((?:[^"\\]|\\.)+@(?:[^"\\]|\\.)+)"\s*:\s*(\{[^{}]*\})')
+
+
+class DataVersion(NamedTuple):
+    """The version of a file; of two the greater one is newer (DataVersion#compare)."""
+
+    state_version: int = 0
+    counter: int = 0
+    timestamp: int = 0
+
+
+def data_version(text: str) -> DataVersion | None:
+    """Returns the version that a sound file states; None where it has none, as before 5.0.0."""
+    try:
+        document = fastjson.parse(text)
+    except (ValueError, RecursionError):
+        return None
+    found = document.get("dataVersion") if isinstance(document, dict) else None
+    if not isinstance(found, dict):
+        return None
+    numbers = (found.get("stateVersion", 0), found.get("counter", 0), found.get("timestamp", 0))
+    return DataVersion(*numbers) if all(type(number) is int for number in numbers) else None
+
+
+def offsets_before_tear(text: str) -> Offsets:
+    """Returns the offsets in the whole entries of a torn file's table.
+
+    >>> offsets_before_tear('{"offsetTable":{"T@one":{0:7,1:9},"T@two":{0:1')
+    {('T', 'one'): {0: 7, 1: 9}}
+    """
+    _, _, table = text.partition('"offsetTable"')
+    for later in ("resetOffsetTable", "pullOffsetTable", "groupTopicMap"):
+        table = table.partition(f'"{later}"')[0]
+    found: dict[tuple[str, str], Mapping[int, int]] = {}
+    for entry in _ENTRY.finditer(table):
+        with suppress(ValueError):
+            found.update(decode_consumer_offsets({"offsetTable": fastjson.parse("{" + entry[0] + "}")}))
+    return found
+
+
+def consumer_offsets_json(offsets: Offsets, version: DataVersion) -> bytes:
+    """Returns the file, sorted by topic, group and queue."""
+    table = {
+        f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in sorted(queues.items())}
+        for (topic, group), queues in sorted(offsets.items())
+    }
+    stamp = {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
+    document = {"dataVersion": stamp, "offsetTable": table}
+    return (json.dumps(document, ensure_ascii=False, indent="\t") + "\n").encode()
+
+
+def highest_committed(group: str, end: int) -> int:
+    """Returns the highest offset with which a group skips nothing that comes after ``end`` messages of a queue."""
+    return end - 1 if group == REVIVE_GROUP else end

@@ -1,0 +1,148 @@
+"""A broker is killed, and its committed offsets are torn or lost: rebuild and publish make them anew, and every group
+gets each message that it has not read. What it reads again is no more than the report says.
+
+Two groups read a topic: ``readers`` pulls, ``poppers`` pops. Copies of the store as it was after ``kill -9``:
+
+    backup   consumerOffset.json torn, its ``.bak`` as the broker had written it before the last messages were read
+    time     both sound, and all groups set to the time of a message
+    log      both full of zeros: only the log says what was handed out
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.drilling import Done, copy_store, run_job
+from support.real_broker import RELEASES, BrokerSite
+
+pytestmark = pytest.mark.broker
+
+SENT, FIRST, SECOND, MORE = 60, 24, 12, 8
+PULL: Mapping[str, Any] = {"command": "consume", "group": "readers", "topic": "Normal"}
+POP: Mapping[str, Any] = {"command": "pop", "group": "poppers", "topic": "Normal", "for_good": True}
+ASK: Mapping[str, Any] = {"command": "ask", "topics": ["Normal"]}
+SEND_MORE: Mapping[str, Any] = {"command": "send", "round": "two", "create": [], "counts": {"normal": MORE}}
+NAME = "consumerOffset.json"
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Night:
+    """The broker after the crash. ``read`` are the messages that the group had committed when it died, as (queue id,
+    queue offset); ``stored`` the store time of each message; ``copies`` the damaged stores.
+    """
+
+    site: BrokerSite
+    sent: set[str]
+    stored: Mapping[Place, int]
+    read: set[Place]
+    popped: set[str]
+    copies: Mapping[str, Path]
+
+
+def places(took: list[list[int]]) -> list[Place]:
+    return [(queue_id, offset) for queue_id, offset in took]
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+    with BrokerSite(request.param, tmp_path_factory.mktemp(f"offsets-{request.param}")) as site:
+        store = site.scratch / "store"
+        site.start(store)
+        sent, first = site.clients(
+            {"command": "send", "round": "one", "create": ["Normal"], "counts": {"normal": SENT}},
+            {**PULL, "messages": FIRST},
+        )
+        site.stop()
+        backup = (store / "config" / NAME).read_bytes()
+        site.start(store)
+        second, popped, _, answers = site.clients(
+            {**PULL, "messages": SECOND}, {**POP, "messages": SENT}, {"command": "pause", "ms": 3_000}, ASK
+        )
+        site.kill()
+        stored = {
+            (int(name.rpartition(":")[2]), row["queueOffset"]): row["storeTimestamp"]
+            for name, queue in answers["queues"].items()
+            for row in queue["messages"]
+        }
+        copies = {name: copy_store(store, site.scratch / name) for name in ("backup", "time", "log")}
+        torn = copies["backup"] / "config" / NAME
+        torn.write_bytes(torn.read_bytes()[:40])
+        torn.with_name(NAME + ".bak").write_bytes(backup)
+        for suffix in ("", ".bak"):
+            (copies["log"] / "config" / (NAME + suffix)).write_bytes(bytes(900))
+        read = set(places(first["took"]) + places(second["took"]))
+        keys = {row["keys"] for row in sent}
+        yield Night(site, keys, stored, read, set(popped["took"]), copies)
+
+
+def published(night: Night, name: str, *more: object) -> Done:
+    """The report of the rebuild whose offsets are in the store now."""
+    store, output = night.copies[name], night.site.scratch / f"rebuilt-{name}"
+    conf = ("--broker-conf", night.site.broker_conf(store))
+    torn = run_job("verify", "--store", store, *conf)
+    assert torn.code == (0 if name == "time" else 1), torn.said
+    done = run_job("rebuild", "--store", store, *conf, "--only", "consumer-offsets", "--output", output, *more)
+    assert done.code == 0, done.said
+    put = run_job("publish", "--store", store, "--from", output, "--after-crash")
+    assert (put.code, put.report["replaced"]) == (0, [f"config/{NAME}"]), put.said
+    assert run_job("verify", "--store", store, *conf).code == 0
+    return done
+
+
+def rows(done: Done, group: str) -> dict[int, dict[str, Any]]:
+    return {
+        row["queue_id"]: row
+        for row in done.report["consumer_offsets"]
+        if (row["group"], row["topic"]) == (group, "Normal")
+    }
+
+
+def bound(done: Done, group: str) -> int:
+    return sum(row["read_again_at_most"] for row in rows(done, group).values())
+
+
+def test_from_the_backup_nobody_skips_a_message(night: Night) -> None:
+    done = published(night, "backup")
+    found = rows(done, "readers")
+    assert {row["source"] for row in found.values()} <= {".bak", "begin of the queue"}
+    night.site.start(night.copies["backup"])
+    more, group = night.site.clients(SEND_MORE, {**PULL, "messages": 1, "to_the_end": True})
+    night.site.kill()
+    took = places(group["took"])
+    new = {(row["queueId"], row["queueOffset"]) for row in more}
+    assert set(took) >= (set(night.stored) - night.read) | new
+    again = Counter(took).keys() & night.read
+    assert 0 < len(again) <= bound(done, "readers")
+    assert again == {place for place in night.read if place[1] >= found[place[0]]["offset"]}, found
+
+
+def test_set_to_a_time_groups_begin_with_its_first_message(night: Night) -> None:
+    time = sorted(night.stored.values())[SENT // 3]
+    done = published(night, "time", "--consumer-offsets-at", time)
+    night.site.start(night.copies["time"])
+    (group,) = night.site.clients({**PULL, "messages": 1, "to_the_end": True})
+    night.site.kill()
+    assert set(places(group["took"])) == {place for place, stored in night.stored.items() if stored >= time}
+    assert {row["source"] for row in rows(done, "readers").values()} == {"time"}
+
+
+def test_from_the_log_alone_what_was_popped_is_known(night: Night) -> None:
+    """The group that pulled left nothing in the log: it is named where the broker knows it, and not invented."""
+    done = published(night, "log")
+    found = rows(done, "poppers")
+    # of what was acknowledged before it was written no checkpoint is in the log, and nothing is concluded past a hole
+    assert "POP checkpoints" in {row["source"] for row in found.values()}, found
+    assert "readers" in done.report["groups_without_offsets"]
+    night.site.start(night.copies["log"])
+    more, group = night.site.clients(SEND_MORE, {**POP, "messages": MORE})
+    night.site.kill()
+    took = set(group["took"])
+    assert took >= (night.sent - night.popped) | {row["keys"] for row in more}
+    assert len(took & night.popped) <= bound(done, "poppers")

@@ -1,0 +1,195 @@
+"""``rebuild --only consumer-offsets``, ``publish`` and ``restore`` of what it makes, by their command lines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from support.drilling import Done, run_job
+from support.publishing import snapshot
+from support.store_builder import LogBuilder
+from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
+
+from storeformat.store.config.config_files import read_config
+
+ONLY = ("--only", "consumer-offsets")
+SIZES = ("--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60", "--set", f"mappedFileSizeConsumeQueue={QUEUE_FILE}")
+HOLD = """import fcntl, sys
+file = open(sys.argv[1], 'r+')
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+print(1, flush=True)
+input()"""
+TORN = '{"offsetTable":{"Orders@readers":{0:9,1:8},"Stock@readers":{0:'
+
+
+def tear(store: StoreToStart, *, backup: dict[str, dict[int, int]] | None) -> None:
+    store.config("consumerOffset.json").write_text(TORN)
+    if backup is not None:
+        found = store.write_config("consumerOffset.json.bak", {"offsetTable": backup})
+        assert found.exists()
+
+
+def rebuild(store: StoreToStart, *more: object, only: tuple[str, ...] = ONLY) -> Done:
+    return run_job("rebuild", "--store", store.root, "--output", store.root.parent / "new", *only, *SIZES, *more)
+
+
+def publish(store: StoreToStart, *more: object) -> Done:
+    return run_job("publish", "--store", store.root, "--from", store.root.parent / "new", *more)
+
+
+def committed(root: Path) -> Any:
+    return read_config(str(root), "consumerOffset.json").value
+
+
+def test_each_number_has_its_source(store: StoreToStart) -> None:
+    tear(store, backup={"Stock@readers": {0: 4, 1: 77}, "Orders@readers": {0: 2}})
+    done = rebuild(store)
+    assert done.code == 0, done.said
+    rows = {(row["topic"], row["queue_id"]): row for row in done.report["consumer_offsets"]}
+    assert {key: (row["offset"], row["source"], row["read_again_at_most"]) for key, row in rows.items()} == {
+        ("Orders", 0): (9, "file, before its tear", 1),
+        ("Orders", 1): (8, "file, before its tear", 2),
+        ("Stock", 0): (4, ".bak", 6),
+        ("Stock", 1): (10, ".bak", 0),
+    }
+    assert done.report["read_again_at_most"] == 9
+    assert [copy["content"] for copy in done.report["consumer_offset_copies"]] == ["torn", "sound"]
+    assert "1 offsets lay beyond the ends of their queues" in " ".join(done.report["notes"])
+    assert committed(store.root.parent / "new") == {
+        ("Orders", "readers"): {0: 9, 1: 8},
+        ("Stock", "readers"): {0: 4, 1: 10},
+    }
+
+
+def test_publish_and_the_way_back(store: StoreToStart) -> None:
+    tear(store, backup={"Orders@readers": {0: 2}, "Stock@readers": {0: 4}})
+    (store.root / "abort").touch()
+    before = snapshot(store.root)
+    assert rebuild(store).code == 0
+    assert publish(store).code == 2
+    assert snapshot(store.root) == before
+    dry = publish(store, "--after-crash", "--dry-run")
+    assert (dry.code, dry.report["replaced"]) == (0, ["config/consumerOffset.json"])
+    assert snapshot(store.root) == before
+    done = publish(store, "--after-crash")
+    assert (done.code, done.report["replaced"]) == (0, ["config/consumerOffset.json"]), done.said
+    assert (store.root / "abort").exists()
+    assert committed(store.root)["Orders", "readers"] == {0: 9, 1: 8}
+    changed = {name for name, digest in snapshot(store.root).items() if before.get(name) != digest}
+    assert changed == {"config/consumerOffset.json"}
+    assert run_job("restore", "--store", store.root).code == 0
+    assert snapshot(store.root) == before
+
+
+def test_with_the_queues_it_is_all_or_nothing(store: StoreToStart) -> None:
+    tear(store, backup={"Stock@readers": {0: 4}})
+    done = rebuild(store, only=("--only", "consumequeue,index,checkpoint,consumer-offsets"))
+    assert done.code == 0, done.said
+    (store.root / "abort").touch()
+    assert publish(store, "--after-crash").code == 0
+    assert not (store.root / "abort").exists()
+    assert committed(store.root)["Stock", "readers"] == {0: 4, 1: 0}
+    assert run_job("verify", "--store", store.root, *SIZES).code == 0
+
+
+def test_a_config_directory_that_is_gone_comes_back(store: StoreToStart, tmp_path: Path) -> None:
+    replica = healthy_store(tmp_path / "slave")
+    for path in store.root.joinpath("config").iterdir():
+        path.unlink()
+    store.root.joinpath("config").rmdir()
+    assert rebuild(store).code == 66
+    assert not (tmp_path / "new").exists()
+    done = rebuild(store, "--replica", replica.root)
+    assert done.code == 0, done.said
+    assert {row["source"] for row in done.report["consumer_offsets"]} == {f"replica {replica.root}"}
+    assert publish(store).code == 0
+    assert committed(store.root) == committed(replica.root)
+    assert run_job("restore", "--store", store.root).code == 0
+    assert not (store.root / "config").exists()
+
+
+def test_all_groups_at_a_time(store: StoreToStart) -> None:
+    time = store.log.records[20].message.store_timestamp
+    done = rebuild(store, "--consumer-offsets-at", time)
+    assert done.code == 0, done.said
+    assert {(row["offset"], row["source"], row["skipped"]) for row in done.report["consumer_offsets"]} == {
+        (5, "time", 0)
+    }
+    assert {row["found"] for row in done.report["consumer_offsets"]} == {9}
+
+
+def test_dry_run_writes_nothing(store: StoreToStart) -> None:
+    before = snapshot(store.root.parent)
+    done = rebuild(store, "--dry-run")
+    assert (done.code, len(done.report["consumer_offsets"])) == (0, 4)
+    assert snapshot(store.root.parent) == before
+
+
+def test_its_data_version_is_above_that_of_every_copy(store: StoreToStart) -> None:
+    version = {"counter": 41, "stateVersion": 2, "timestamp": 1 << 50}
+    store.write_config("consumerOffset.json", {"dataVersion": version, "offsetTable": {"Orders@readers": {0: 1}}})
+    assert rebuild(store).code == 0
+    made = json.loads((store.root.parent / "new" / "config" / "consumerOffset.json").read_text())
+    assert made["dataVersion"] == {**version, "counter": 42}
+
+
+def test_groups_of_which_nothing_is_known_are_named(store: StoreToStart) -> None:
+    store.write_config(
+        "subscriptionGroup.json", {"subscriptionGroupTable": {"readers": {}, "new": {}, "TOOLS_CONSUMER": {}}}
+    )
+    done = rebuild(store)
+    assert done.report["groups_without_offsets"] == ["new"]
+    assert "how far new had read" in " ".join(done.report["notes"])
+
+
+def test_the_log_is_evidence(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    for _ in range(6):
+        log.message(topic="Orders")
+    log.message(topic="%RETRY%readers", properties={"RETRY_TOPIC": "Orders"})
+    checkpoint = {"so": 0, "n": 4, "q": 0, "t": "Orders", "c": "poppers"}
+    log.message(topic="rmq_sys_REVIVE_LOG_c", body=json.dumps(checkpoint).encode())
+    store = finished(tmp_path / "store", log)
+    store.config("consumerOffset.json").write_bytes(bytes(300))
+    rows = rebuild(store).report["consumer_offsets"]
+    assert {(row["group"], row["topic"], row["offset"], row["source"]) for row in rows} == {
+        ("readers", "Orders", 0, "begin of the queue"),
+        ("readers", "%RETRY%readers", 0, "begin of the queue"),
+        ("poppers", "Orders", 4, "POP checkpoints"),
+    }
+
+
+class TestRefused:
+    def test_a_live_broker(self, store: StoreToStart) -> None:
+        assert rebuild(store).code == 0
+        line = [sys.executable, "-c", HOLD, store.root / "lock"]
+        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+            assert broker.stdout is not None
+            assert broker.stdout.readline()
+            done = publish(store, "--after-crash")
+            broker.communicate(b"\n")
+        assert (done.code, "the store is live" in done.report["error"]) == (2, True)
+
+    def test_a_log_that_has_changed(self, store: StoreToStart) -> None:
+        assert rebuild(store).code == 0
+        record = store.log.message(topic="Orders")
+        last = store.segment(-1)
+        data = bytearray(last.read_bytes())
+        begin = record.offset - int(last.name)
+        data[begin : begin + record.size] = store.log.segments[int(last.name)][begin : begin + record.size]
+        last.write_bytes(bytes(data))
+        done = publish(store)
+        assert (done.code, "does not match the log" in done.report["error"]) == (2, True)
+
+    def test_offsets_in_a_database(self, store: StoreToStart) -> None:
+        done = rebuild(store, "--set", "storeType=defaultRocksDB")
+        assert (done.code, "keeps committed offsets in a database" in done.report["error"]) == (2, True)
+
+    def test_one_topic(self, store: StoreToStart) -> None:
+        assert rebuild(store, "--topic", "Orders").code == 64
+
+    def test_a_time_without_the_artefact(self, store: StoreToStart) -> None:
+        assert rebuild(store, "--consumer-offsets-at", "1700000000000", only=()).code == 64

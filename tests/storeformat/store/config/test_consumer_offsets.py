@@ -1,0 +1,71 @@
+"""The file of committed offsets, on bytes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from support.store_to_start import as_fastjson
+
+from storeformat.store.config.config_files import CONFIG, Offsets, read_config
+from storeformat.store.config.consumer_offsets import (
+    REVIVE_GROUP,
+    DataVersion,
+    consumer_offsets_json,
+    data_version,
+    highest_committed,
+    offsets_before_tear,
+)
+
+OFFSETS: Offsets = {("T", "one"): {0: 7, 1: 123456}, ("%RETRY%g", "g"): {0: 0}, ("U", "名"): {3: 1 << 40}}
+DOCUMENT = {
+    "dataVersion": {"counter": 5, "stateVersion": 0, "timestamp": 17},
+    "groupTopicMap": {"one": ["T"]},
+    "offsetTable": {f"{topic}@{group}": dict(queues) for (topic, group), queues in OFFSETS.items()},
+    "pullOffsetTable": {"T@pull": {0: 9}},
+}
+
+
+def test_what_is_written_is_what_a_broker_reads(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).mkdir()
+    content = consumer_offsets_json(OFFSETS, DataVersion(1, 2, 3))
+    (tmp_path / CONFIG / "consumerOffset.json").write_bytes(content)
+    assert read_config(str(tmp_path), "consumerOffset.json").value == OFFSETS
+    assert data_version(content.decode()) == (1, 2, 3)
+
+
+def test_a_file_without_a_version() -> None:
+    assert data_version('{"offsetTable":{}}') is None
+    assert data_version('{"dataVersion":{"counter":"x"}}') is None
+    assert data_version('{"dataVersion":{"cou') is None
+
+
+def test_versions_are_compared_as_the_broker_does() -> None:
+    assert DataVersion(1, 0, 0) > DataVersion(0, 9, 9) > DataVersion(0, 8, 99)
+
+
+def test_before_a_tear_every_number_is_as_it_was_written() -> None:
+    text = as_fastjson(DOCUMENT)
+    seen = 0
+    for cut in range(len(text)):
+        found = offsets_before_tear(text[:cut])
+        assert all(OFFSETS[key] == queues for key, queues in found.items())
+        assert len(found) >= seen
+        seen = len(found)
+    assert offsets_before_tear(text) == OFFSETS
+    assert offsets_before_tear(text[:-40] + "\0" * 40) == OFFSETS
+
+
+def test_noise_is_no_offset() -> None:
+    chance = random.Random(1)
+    text = as_fastjson(DOCUMENT)
+    for _ in range(500):
+        place = chance.randrange(len(text))
+        noise = "".join(chr(chance.randrange(1, 0x250)) for _ in range(8))
+        offsets_before_tear(text[:place] + noise + text[place + 8 :])
+    assert offsets_before_tear("") == {}
+    assert offsets_before_tear('{"offsetTable":{"T@g":{0:x}}') == {}
+
+
+def test_the_revive_group_commits_the_last_message_read() -> None:
+    assert (highest_committed("readers", 5), highest_committed(REVIVE_GROUP, 5)) == (5, 4)
