@@ -27,7 +27,7 @@ from typing import Any
 from jobs.consumer_offsets.copies import OffsetsCopy
 from jobs.consumer_offsets.ranges import QueueRanges, Range, TopicQueue
 from storeformat.record.pending import RETRY_PREFIX
-from storeformat.store.config.config_files import Content
+from storeformat.store.config.config_files import FileState
 from storeformat.store.config.consumer_offsets import SYSTEM_GROUPS, highest_committed
 from udfs.consumption import Consumption, HandedOut
 
@@ -81,7 +81,7 @@ def choose(
     """Returns the offsets, by topic, group and queue. ``copies`` are in the order in which they are believed, ``at`` is
     where each queue begins for groups that are set to a time: all but retries and the broker's own.
     """
-    sound = bool(copies) and copies[0].content is Content.SOUND
+    sound = bool(copies) and copies[0].content is FileState.SOUND
     if sound:
         copies, consumption = copies[:1], Consumption()
     chosen = list(_from_copies(copies, ranges))
@@ -109,7 +109,7 @@ def _from_copies(copies: Sequence[OffsetsCopy], ranges: QueueRanges) -> Iterator
 def _from_log(copies: Sequence[OffsetsCopy], ranges: QueueRanges, consumption: Consumption) -> Iterator[ChosenOffset]:
     """Yields the offsets in queues that no copy has, of topics that a group is known to read."""
     copied = {(*key, queue) for copy in copies for key, queues in copy.offsets.items() for queue in queues}
-    read = {(topic, group) for topic, group, *_ in (*copied, *consumption.handed_out, *consumption.subscriptions)}
+    read = {(topic, group) for topic, group, _ in (*copied, *consumption.handed_out)} | consumption.subscriptions
     for topic, group in sorted(read):
         if group.startswith(SYSTEM_GROUPS):
             continue

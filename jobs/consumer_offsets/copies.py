@@ -15,7 +15,7 @@ from jobs.log.consumer_lag import offsets_in_database
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import files, locations
-from storeformat.store.config.config_files import ConfigCopy, Content, Offsets, read_config
+from storeformat.store.config.config_files import ConfigCopy, FileState, Offsets, read_config
 from storeformat.store.config.consumer_offsets import OFFSETS, DataVersion, data_version, offsets_before_tear
 from storeformat.store.queue_places import holds_pairs, rocksdb_queues
 
@@ -29,7 +29,7 @@ class OffsetsCopy:
 
     source: str
     path: str
-    content: Content
+    content: FileState
     modified_ms: int = 0
     version: DataVersion | None = None
     offsets: Offsets = field(default_factory=dict)
@@ -55,15 +55,15 @@ def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[Offset
     others = own[1:]
     for root in replicas:
         found = _copies_in(locations.absolute(root), f"replica {root}")
-        if all(copy.content is Content.ABSENT for copy in found):
+        if all(copy.content is FileState.ABSENT for copy in found):
             raise MissingInput("this replica has no committed offsets", path=found[0].path)
         others += found
     others.sort(key=lambda copy: (copy.version or DataVersion(), copy.modified_ms), reverse=True)
     copies = [*own[:1], *others]
     database = locations.join(store.root, _DATABASE)
     if holds_pairs(database) and rocksdb_queues(store.root, store.queue_store):
-        copies.insert(0, OffsetsCopy("database", database, Content.SOUND, offsets=offsets_in_database(database)))
-    return [copy for copy in copies if copy.content is not Content.ABSENT]
+        copies.insert(0, OffsetsCopy("database", database, FileState.SOUND, offsets=offsets_in_database(database)))
+    return [copy for copy in copies if copy.content is not FileState.ABSENT]
 
 
 def _copies_in(root: str, name: str) -> list[OffsetsCopy]:
@@ -73,9 +73,9 @@ def _copies_in(root: str, name: str) -> list[OffsetsCopy]:
 
 def _read(copy: ConfigCopy, source: str) -> OffsetsCopy:
     offsets, version = copy.value or {}, None
-    if copy.content in (Content.SOUND, Content.TORN):
+    if copy.content in (FileState.SOUND, FileState.TORN):
         text = files.read_bytes(copy.path).decode("utf-8", "replace")
         version = data_version(text)
-        if copy.content is Content.TORN:
+        if copy.content is FileState.TORN:
             offsets, source = offsets_before_tear(text), f"{source}, before its tear"
     return OffsetsCopy(source, copy.path, copy.content, copy.modified_ms, version, offsets)

@@ -13,7 +13,7 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import locations
-from storeformat.store.config.config_files import Content, read_config
+from storeformat.store.config.config_files import FileState, read_config
 from storeformat.store.config.consumer_offsets import OFFSETS, SYSTEM_GROUPS, DataVersion, consumer_offsets_json
 from storeformat.store.queue_places import queue_store
 from udfs.consumption import joined
@@ -92,7 +92,7 @@ def plan_offsets(
     when = None if time is None else offsets_at(reading, ranges, time)
     chosen = choose(copies, ranges, consumption, when)
     path = locations.join(store.root, OFFSETS)
-    if not chosen and not (copies and copies[0].content is Content.SOUND):
+    if not chosen and not (copies and copies[0].content is FileState.SOUND):
         raise MissingInput(
             "nothing shows how far any group has read", path=path,
             advice="--replica ROOT takes a slave's offsets; without any, groups begin as ConsumeFromWhere says",

@@ -15,7 +15,7 @@ from jobs.log.opening import OpenedStore
 from jobs.verify.differences import Subject, Verdicts
 from jobs.verify.verification import Verification
 from storeformat.storage import locations
-from storeformat.store.config.config_files import ConfigFile, Content, read_config
+from storeformat.store.config.config_files import ConfigFile, FileState, read_config
 from storeformat.store.config.consumer_offsets import OFFSETS, highest_committed
 from storeformat.store.queue_places import rocksdb_queues
 
@@ -41,7 +41,7 @@ def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
         return None
     others = [read_config(store.root, name) for name in _OTHERS]
     file = read_config(store.root, locations.name_of(OFFSETS))
-    return StoredOffsets(file, others[0].value, any(other.main.content is Content.SOUND for other in others))
+    return StoredOffsets(file, others[0].value, any(other.main.content is FileState.SOUND for other in others))
 
 
 def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
@@ -55,9 +55,9 @@ def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
 
 def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     main, backup = stored.file.main, stored.file.backup
-    if main.content is Content.SOUND or (stored.file.is_absent and not stored.expected):
+    if main.content is FileState.SOUND or (stored.file.is_absent and not stored.expected):
         return
-    cause = "missing_file" if main.content is Content.ABSENT else "torn_file"
+    cause = "missing_file" if main.content is FileState.ABSENT else "torn_file"
     found = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}
     if stored.file.taken is backup:
         found[".bak entries"] = str(len(backup.value))

@@ -11,7 +11,7 @@ from support.offsets_model import History, popped, pulled
 from jobs.consumer_offsets.choice import BEGIN, POP, TIME, ChosenOffset, choose
 from jobs.consumer_offsets.copies import OffsetsCopy
 from jobs.consumer_offsets.ranges import QueueRanges
-from storeformat.store.config.config_files import Content
+from storeformat.store.config.config_files import FileState
 from storeformat.store.config.consumer_offsets import REVIVE_GROUP
 from udfs.consumption import Consumption, HandedOut, joined
 
@@ -19,7 +19,9 @@ KEY = ("T", "readers")
 RETRIED = Consumption(frozenset({KEY}))
 
 
-def copy(source: str, queues: dict[int, int] | None, content: Content = Content.SOUND, group: str = "readers") -> Any:
+def copy(
+    source: str, queues: dict[int, int] | None, content: FileState = FileState.SOUND, group: str = "readers"
+) -> Any:
     return OffsetsCopy(source, source, content, offsets={} if queues is None else {("T", group): queues})
 
 
@@ -46,7 +48,7 @@ def test_nobody_skips_a_message(seed: int) -> None:
         copies = [copy(f"copy {age}", {0: history.commits[age]}) for age in reversed(ages)]
         if copies and history.checkpoints:
             copies = []  # a copy's number is what was committed; checkpoints count without one
-        copies.insert(0, copy("file", None, Content.TORN))
+        copies.insert(0, copy("file", None, FileState.TORN))
         evidence = joined([RETRIED, handed_out(*history.checkpoints)])
         one = only(choose(copies, ranges(history.begin, history.end), evidence))
         check(history, one)
@@ -65,7 +67,7 @@ class TestCopies:
         assert (one.offset, one.source, one.read_again_at_most) == (4, "file", 6)
 
     def test_the_first_copy_with_the_queue_counts(self) -> None:
-        copies = [copy("file", {1: 3}, Content.TORN), copy("replica", {0: 5, 1: 1}), copy(".bak", {0: 6, 2: 2})]
+        copies = [copy("file", {1: 3}, FileState.TORN), copy("replica", {0: 5, 1: 1}), copy(".bak", {0: 6, 2: 2})]
         chosen = choose(copies, ranges(), Consumption())
         assert [(one.queue_id, one.found, one.source) for one in chosen] == [
             (0, 5, "replica"),
@@ -113,7 +115,7 @@ class TestLog:
 
     def test_a_queue_that_a_copy_lacks_begins_with_its_first_message(self) -> None:
         """The group may have committed there after the copy was written, and may begin at the end without an offset."""
-        copies = [copy("file", None, Content.TORN), copy(".bak", {1: 0})]
+        copies = [copy("file", None, FileState.TORN), copy(".bak", {1: 0})]
         chosen = choose(copies, ranges(), Consumption())
         assert [(one.queue_id, one.offset, one.source) for one in chosen] == [(0, 0, BEGIN), (1, 0, ".bak")]
         assert [one.queue_id for one in choose([copy("file", {1: 0})], ranges(), Consumption())] == [1]
@@ -133,7 +135,7 @@ class TestTime:
         assert [(one.queue_id, one.offset) for one in chosen] == [(0, 7), (1, 0)]
 
     def test_retries_and_the_brokers_own_stay(self) -> None:
-        retry = OffsetsCopy("file", "", Content.SOUND, offsets={("%RETRY%readers", "readers"): {0: 4}})
+        retry = OffsetsCopy("file", "", FileState.SOUND, offsets={("%RETRY%readers", "readers"): {0: 4}})
         known = QueueRanges({("%RETRY%readers", 0): (0, 9), ("T", 0): (0, 10)})
         assert only(choose([retry], known, Consumption(), {("%RETRY%readers", 0): 7})).offset == 4
         revive = copy("file", {0: 5}, group=REVIVE_GROUP)

@@ -13,7 +13,7 @@ from support.store_to_start import StoreToStart
 
 from jobs.consumer_offsets.copies import OffsetsCopy, read_copies
 from storeformat.errors import MissingInput
-from storeformat.store.config.config_files import Content
+from storeformat.store.config.config_files import FileState
 
 NAME = "consumerOffset.json"
 
@@ -51,9 +51,9 @@ def test_a_file_that_is_torn_or_empty(store: StoreToStart) -> None:
     write(store.root, NAME, None)
     assert order(copies(store)) == [("file, before its tear", 1)]
     (store.root / "config" / NAME).write_bytes(b"")
-    assert [copy.content for copy in copies(store)] == [Content.EMPTY]
+    assert [copy.content for copy in copies(store)] == [FileState.EMPTY]
     (store.root / "config" / NAME).write_bytes(bytes(100))
-    assert [copy.content for copy in copies(store)] == [Content.TORN]
+    assert [copy.content for copy in copies(store)] == [FileState.TORN]
     (store.root / "config" / NAME).unlink()
     assert copies(store) == []
 
