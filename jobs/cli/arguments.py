@@ -63,26 +63,13 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
     group.add_argument(
         "--store", type=path, required=required, metavar="ROOT", help="the broker's storePathRootDir, a path or a URI"
     )
-    group.add_argument(
-        "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
-    )
-    group.add_argument(
-        "--broker-conf", type=path, metavar="FILE", help="the broker.conf to take sizes and switches from"
-    )
-    group.add_argument(
-        "--set",
-        dest="settings",
-        type=setting,
-        action=Gather,
-        metavar="NAME=VALUE",
-        help="a setting under its broker.conf name; overrides the file; repeatable",
-    )
-    group.add_argument(
-        "--broker-version",
-        choices=VERSIONS,
-        help="which release's rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to"
-        " 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows; the"
-        " report says which and why",
+    add_commitlog_argument(group)
+    add_settings_arguments(
+        group,
+        "the broker.conf to take sizes and switches from",
+        "which release's rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to 5.1.0),"
+        " 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows; the report says"
+        " which and why",
     )
     group.add_argument(
         "--batch-topic",
@@ -92,6 +79,25 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
         metavar="TOPIC",
         help="a BatchCQ topic (default: what config/topics.json and batchconsumequeue/ say); repeatable",
     )
+
+
+def add_commitlog_argument(to: argparse._ActionsContainer) -> None:
+    to.add_argument(
+        "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
+    )
+
+
+def add_settings_arguments(to: argparse._ActionsContainer, conf_help: str, version_help: str) -> None:
+    to.add_argument("--broker-conf", type=path, metavar="FILE", help=conf_help)
+    to.add_argument(
+        "--set",
+        dest="settings",
+        type=setting,
+        action=Gather,
+        metavar="NAME=VALUE",
+        help="a setting under its broker.conf name; overrides the file; repeatable",
+    )
+    to.add_argument("--broker-version", choices=VERSIONS, help=version_help)
 
 
 def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
@@ -118,16 +124,12 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
     )
 
 
-def add_replica_argument(parser: Parser) -> None:
-    parser.add_argument(
-        "--replica",
-        dest="replicas",
-        type=path,
-        action=Gather,
-        metavar="ROOT",
-        help="a store with a copy of the log, such as a slave: what is damaged or missing is taken from there, and with"
-        " consumer-offsets what its broker knew of them",
-    )
+def add_replica_argument(
+    parser: Parser,
+    use: str = "what is damaged or missing is taken from there, and with consumer-offsets what its broker knew of them",
+) -> None:
+    what = f"a store with a copy of the log, such as a slave: {use}"
+    parser.add_argument("--replica", dest="replicas", type=path, action=Gather, metavar="ROOT", help=what)
 
 
 def add_topic_argument(parser: Parser) -> None:
@@ -208,9 +210,7 @@ def add_rebuild(parser: Parser) -> None:
 def add_publish(parser: Parser) -> None:
     parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
     parser.add_argument("--from", dest="rebuilt", type=path, required=True, metavar="DIR", help="what `rebuild` wrote")
-    parser.add_argument(
-        "--commitlog", type=paths, metavar="PATH[,PATH]", help="where the segments are, if not in ROOT/commitlog"
-    )
+    add_commitlog_argument(parser)
     parser.add_argument(
         "--after-crash", action="store_true", help="the broker did not stop cleanly: accept its abort file"
     )
@@ -227,29 +227,12 @@ def add_preflight(parser: Parser) -> None:
     parser.add_argument(
         "--store", type=path, required=True, metavar="ROOT", help="the broker's storePathRootDir, a local path"
     )
-    parser.add_argument(
-        "--broker-conf", type=path, metavar="FILE", help="the broker.conf with which the broker will be started"
+    add_settings_arguments(
+        parser,
+        "the broker.conf with which the broker will be started",
+        "the release that will be started (default: what the store shows)",
     )
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        type=setting,
-        action=Gather,
-        metavar="NAME=VALUE",
-        help="a setting; overrides the file",
-    )
-    parser.add_argument(
-        "--broker-version", choices=VERSIONS, help="the release that will be started (default: what the store shows)"
-    )
-    parser.add_argument(
-        "--replica",
-        dest="replicas",
-        type=path,
-        action=Gather,
-        metavar="ROOT",
-        help="a store with a copy of the log, such as a slave: says which is longer, and what is lost by starting this"
-        " one",
-    )
+    add_replica_argument(parser, "says which is longer, and what is lost by starting this one")
 
 
 def add_verify(parser: Parser) -> None:
