@@ -42,7 +42,7 @@ from storeformat.storage import files, locations
 from udfs.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
 from udfs.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
 from udfs.real_topics import REAL_PROPERTIES, real_queues
-from udfs.staged_runs import EntryWriter, Runs, RunWriter, select_units
+from udfs.staged_runs import EntryWriter, Runs, RunWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -275,14 +275,15 @@ class _Dispatch:
     def _add_units(self, block: RecordBlock) -> None:
         if self._task.dispatch_rules.batch_topics:
             self._add_batches(block)
-        units = queue_units(block, self._task.dispatch_rules)
-        if len(units.offsets):
+        found = queue_units(block, self._task.dispatch_rules)
+        units, light = found.columns, found.light
+        if len(light):
             self._tally[Tally.LAST_UNIT] = max(self._tally[Tally.LAST_UNIT], units.offsets[-1])
         if self._task.topics:
-            keep = selected(self._task.topics, units.topics, units.topic_codes, units.queue_ids)
-            units = select_units(units, keep)
-        codes = np.array([_code(self._topics, topic) for topic in units.topics], np.int32)
-        self._units.add(replace(units, topic_codes=codes[units.topic_codes]))
+            keep = selected(self._task.topics, found.topics, units.topic_codes, units.queue_ids)
+            units, light = units.rows(keep), light[keep]
+        codes = np.array([_code(self._topics, topic) for topic in found.topics], np.int32)
+        self._units.add(units._replace(topic_codes=codes[units.topic_codes]), light)
 
     def _add_batches(self, block: RecordBlock) -> None:
         units = batch_units(block, self._task.dispatch_rules)

@@ -20,15 +20,12 @@ from storeformat.arrays import Bools, Bytes, Int32s, Int64s, sum_of_offsets
 from storeformat.index.entries import ROW, TAG_MARK
 from storeformat.kernels import UnitColumns, active
 from storeformat.queues.consume_queue import UNIT
-from storeformat.record.dispatch import IndexEntries, QueueUnits
+from storeformat.record.dispatch import IndexEntries
 from udfs.staged_files import StagedFile
 
 TIME = np.dtype("<i8")
 
 _FLUSH_UNITS = 1 << 19
-_UNIT_COLUMNS = (
-    "topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps", "light",
-)  # fmt: skip
 _PACKED = tuple(
     (name, np.dtype(kind))
     for kind, names in (
@@ -108,15 +105,15 @@ class RunWriter:
         """Where their store times are; empty where there are none."""
         return self._times_file.path
 
-    def add(self, units: QueueUnits) -> None:
+    def add(self, units: UnitColumns, light: Bools) -> None:
         """Takes units whose topic codes are the scan's."""
         taken, count = 0, len(units.offsets)
         while taken < count:
             self.make_room()
             step = min(count - taken, _FLUSH_UNITS - self.waiting)
             here, there = slice(self.waiting, self.waiting + step), slice(taken, taken + step)
-            self.room.put(here, UnitColumns(*(getattr(units, name)[there] for name in UnitColumns._fields)))
-            self._light[here] = units.light[there]
+            self.room.put(here, units.rows(there))
+            self._light[here] = light[there]
             taken += step
             self.waiting += step
 
@@ -130,7 +127,7 @@ class RunWriter:
         count, self.waiting = self.waiting, 0
         if not count:
             return
-        units, light = self.room.head(count), self._light[:count]
+        units, light = self.room.rows(slice(count)), self._light[:count]
         packed = np.empty(count, UNIT)
         order, begins = active().group_units(units, light, packed)
         first = np.flatnonzero(begins)
@@ -189,8 +186,3 @@ class EntryWriter(StagedFile):
             self.write(rows)
         self.entries += len(rows)
         self.offset_sum = (self.offset_sum + sum_of_offsets(rows["offset"])) % (1 << 64)
-
-
-def select_units(units: QueueUnits, keep: Bools) -> QueueUnits:
-    """Returns the units that are to be kept."""
-    return QueueUnits(units.topics, *(getattr(units, name)[keep] for name in _UNIT_COLUMNS))

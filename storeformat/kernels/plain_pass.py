@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bytes, Int32s, Int64s
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 from storeformat.kernels.columns import PADDING
 
 ENTRY_SIZE = 20
@@ -16,7 +16,7 @@ ENTRY_SIZE = 20
 
 
 class UnitColumns(NamedTuple):
-    """Room for consume-queue units, one a row, that a pass fills from the front; ``topic_codes`` are the scan's."""
+    """Consume-queue units, one a row, in log order; or room for them, which a pass fills from the front."""
 
     topic_codes: Int32s
     queue_ids: Int32s
@@ -31,9 +31,9 @@ class UnitColumns(NamedTuple):
         """Returns room for so many units."""
         return UnitColumns(*(np.empty(rows, kind) for kind in ("i4", "i4", "i8", "i8", "i4", "i8", "i8")))
 
-    def head(self, count: int) -> UnitColumns:
-        """Returns the first ``count`` rows."""
-        columns: tuple[Any, ...] = tuple(column[:count] for column in self)
+    def rows(self, chosen: slice | Bools) -> UnitColumns:
+        """Returns some rows."""
+        columns: tuple[Any, ...] = tuple(column[chosen] for column in self)
         return UnitColumns(*columns)
 
     def put(self, rows: slice, units: UnitColumns) -> None:

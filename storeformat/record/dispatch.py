@@ -27,7 +27,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Int32s, Int64s, Structs
 from storeformat.errors import WrongSettings
-from storeformat.kernels import Spans, active
+from storeformat.kernels import Spans, UnitColumns, active
 from storeformat.queues import batch_consume_queue
 from storeformat.record.decode import RecordBlock, span_texts
 from storeformat.record.light_queues import MultiDispatchRules, light_units
@@ -51,18 +51,12 @@ class DispatchRules:
 
 @dataclass(frozen=True)
 class QueueUnits:
-    """One consume-queue unit a row, in log order. ``topic_codes`` index ``topics``: the block's, and names of light
-    queues after them. ``light`` marks units of a record in a queue that is not its own.
+    """Units whose ``topic_codes`` index ``topics``: the block's, and names of light queues after them. ``light`` marks
+    units of a record in a queue that is not its own.
     """
 
     topics: list[bytes]
-    topic_codes: Int32s
-    queue_ids: Int32s
-    queue_offsets: Int64s
-    offsets: Int64s
-    sizes: Int32s
-    tags_codes: Int64s
-    store_timestamps: Int64s
+    columns: UnitColumns
     light: Bools
 
 
@@ -139,17 +133,11 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
         queue_offsets = np.concatenate([queue_offsets, light.queue_offsets])[order]
         is_light = np.repeat([False, True], [len(rows), len(light.rows)])[order]
         rows = np.concatenate([rows, light.rows])[order]
-    return QueueUnits(
-        topics=topics,
-        topic_codes=topic_codes,
-        queue_ids=queue_ids,
-        queue_offsets=queue_offsets,
-        offsets=heads.physical_offset[rows],
-        sizes=heads.total_size[rows],
-        tags_codes=tags_codes(block, rules)[rows],
-        store_timestamps=heads.store_timestamp[rows],
-        light=is_light,
-    )
+    columns = UnitColumns(
+        topic_codes, queue_ids, queue_offsets, heads.physical_offset[rows], heads.total_size[rows],
+        tags_codes(block, rules)[rows], heads.store_timestamp[rows],
+    )  # fmt: skip
+    return QueueUnits(topics, columns, is_light)
 
 
 def _of_batch_topics(block: RecordBlock, rules: DispatchRules) -> Bools:

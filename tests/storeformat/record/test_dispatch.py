@@ -64,7 +64,7 @@ def test_times_of_delivery(level: str | None, code: int) -> None:
     elsewhere = Message(topic="T", tags="a", properties={"DELAY": "2"}, store_timestamp=1_000)
     block = block_of(elsewhere, delayed, elsewhere)
     assert dispatch.tags_codes(block, RULES).tolist() == [97, code, 97]
-    assert dispatch.queue_units(block, RULES).tags_codes.tolist() == [97, code, 97]
+    assert dispatch.queue_units(block, RULES).columns.tags_codes.tolist() == [97, code, 97]
 
 
 def test_without_levels_a_delayed_message_has_its_tags() -> None:
@@ -77,7 +77,7 @@ def test_transaction_types() -> None:
     kinds = (NONE, PREPARED, COMMIT, ROLLBACK)
     block = block_of(*(Message(keys=f"k{kind}", sys_flag=kind) for kind in kinds))
     assert dispatch.dispatched(block).tolist() == [True, False, True, False]
-    assert dispatch.queue_units(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
+    assert dispatch.queue_units(block, RULES).columns.offsets.tolist() == offsets_of(block, 0, 2)
     entries = dispatch.index_entries(block, RULES)
     assert entries.offsets.tolist() == offsets_of(block, 0, 1, 2)
     assert entries.key_hashes.tolist() == [index_hash(f"TopicTest#k{kind}") for kind in kinds[:3]]
@@ -85,7 +85,7 @@ def test_transaction_types() -> None:
 
 def test_foreign_records_become_nothing() -> None:
     block = block_of(Message(keys="k"), Message(keys="k", physical_offset=7), Message(keys="k"))
-    assert dispatch.queue_units(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
+    assert dispatch.queue_units(block, RULES).columns.offsets.tolist() == offsets_of(block, 0, 2)
     assert dispatch.index_entries(block, RULES).offsets.tolist() == offsets_of(block, 0, 2)
 
 
@@ -93,15 +93,16 @@ def test_a_unit_is_what_its_record_says() -> None:
     first = Message(topic="A", queue_id=3, queue_offset=1 << 40, tags="t", body=b"12", store_timestamp=5)
     second = Message(topic="B", queue_id=65_535, queue_offset=0, store_timestamp=6)
     block = block_of(first, second)
-    units = dispatch.queue_units(block, RULES)
-    assert [units.topics[code] for code in units.topic_codes] == [b"A", b"B"]
+    found = dispatch.queue_units(block, RULES)
+    units = found.columns
+    assert [found.topics[code] for code in units.topic_codes] == [b"A", b"B"]
     assert units.queue_ids.tolist() == [3, 65_535]
     assert units.queue_offsets.tolist() == [1 << 40, 0]
     assert units.offsets.tolist() == offsets_of(block, 0, 1)
     assert units.sizes.tolist() == [len(encode_record(first, 0)), len(encode_record(second, 0))]
     assert units.tags_codes.tolist() == [116, 0]
     assert units.store_timestamps.tolist() == [5, 6]
-    assert not units.light.any()
+    assert not found.light.any()
 
 
 INNER = {"INNER_NUM": "3", "INNER_BASE": "40"}
@@ -121,7 +122,7 @@ def test_topics_of_batch_queues_have_batch_units_and_no_others() -> None:
     )
     block = block_of(*messages)
     rules = DispatchRules((), batch_topics=frozenset({b"B", b"another"}))
-    assert dispatch.queue_units(block, rules).offsets.tolist() == offsets_of(block, 1)
+    assert dispatch.queue_units(block, rules).columns.offsets.tolist() == offsets_of(block, 1)
     batches = dispatch.batch_units(block, rules)
     units = batches.units
     assert units["phy_offset"].tolist() == offsets_of(block, 0, 2, 3, 4, 8)
@@ -135,7 +136,7 @@ def test_topics_of_batch_queues_have_batch_units_and_no_others() -> None:
     assert batches.queue_ids.tolist() == [2, 0, 0, 0, 0]
     assert {block.topics[code] for code in batches.topic_codes} == {b"B"}
     assert len(dispatch.batch_units(block, RULES).units) == 0
-    assert len(dispatch.queue_units(block, RULES).offsets) == len(messages) - 1
+    assert len(dispatch.queue_units(block, RULES).columns.offsets) == len(messages) - 1
 
 
 def test_a_batch_that_says_it_holds_nothing_has_a_unit() -> None:

@@ -43,8 +43,9 @@ def assert_as_the_general_functions(data: bytes, base: int, decode_rules: Decode
     assert len(block) == taken
     assert not block.foreign.any()
     assert b"A" not in block.topics
-    units, entries = queue_units(block, rules), index_entries(block, rules)
-    found = room.head(int(tally[Tally.UNITS]))
+    found_slowly, entries = queue_units(block, rules), index_entries(block, rules)
+    units = found_slowly.columns
+    found = room.rows(slice(int(tally[Tally.UNITS])))
     names = np.array([codes[topic] for topic in block.topics], np.int32)
     assert_same(found.topic_codes, names[units.topic_codes], "topics")
     for name in UnitColumns._fields[1:]:
@@ -107,7 +108,7 @@ def test_a_pass_stops_where_there_is_no_room_and_goes_on(room: int, monkeypatch:
     units, tally, taken, offsets, entries = UnitColumns.of(room), Tally.start(), 0, b"", b""
     while taken < len(positions):
         taken += plain.take(buffer, positions[taken:], 0, units, tally)
-        offsets += units.head(int(tally[Tally.UNITS])).offsets.tobytes()
+        offsets += units.rows(slice(int(tally[Tally.UNITS]))).offsets.tobytes()
         entries += plain.entries(tally).tobytes()
         tally[Tally.UNITS] = 0
     block, _ = decode(buffer, 0, positions, DecodeRules())
