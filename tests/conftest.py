@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,11 @@ from support import golden
 
 if TYPE_CHECKING:  # the fast tests run without pyspark
     from pyspark.sql import SparkSession
+
+# A shell without job control starts what runs in its background with Ctrl-C ignored, and so do all processes that tests
+# start: there some wait for it in vain.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines that build are slow at times; a slow example is no failure.
 hypothesis.settings.register_profile("patient", deadline=None)

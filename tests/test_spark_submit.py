@@ -169,7 +169,9 @@ def test_a_fresh_checkout_sets_itself_up(tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "-q", str(ROOT), str(root)], check=True)
     home = tmp_path / "home"
     home.mkdir()
-    settings = {**os.environ, "HOME": str(home), "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable}
+    settings = {
+        **os.environ, "HOME": str(home), "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable, "ROCKETMQ_STORE_SPARK_VENV": "",
+    }  # fmt: skip
     line = [
         str(root / "spark-submit.sh"),
         "rebuild",
