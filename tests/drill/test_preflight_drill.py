@@ -2,7 +2,7 @@
 
 One broker a release writes a store and stops. Copies of it are damaged in what lies around the files:
 
-    ahead     committed offsets behind the ends of their queues; timer wheel and log lost, ``timercheck`` kept
+    ahead     committed offsets after the ends of their queues; timer wheel and log lost, ``timercheck`` kept
     cured     the same, and what ``preflight`` says to do
     forgotten consumerOffset.json torn, no ``.bak``
     shut      topics.json torn, and its ``.bak``, too
@@ -164,7 +164,7 @@ class TestAgainstTheAdvice:
         assert story.started == {"ahead": True, "cured": True, "forgotten": True, "shut": False}
 
     def test_waiting_messages_are_not_queued_again(self, story: Story) -> None:
-        """Recovery reads the timer queue behind them, and wheel and log are empty."""
+        """Recovery reads the timer queue after them, and wheel and log are empty."""
         assert story.timer_offset["ahead"] == TIMED
         assert f"{TIMED} messages" in story.reason("ahead", "timer_state_lost").what
 

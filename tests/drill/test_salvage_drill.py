@@ -111,7 +111,7 @@ def saved(crashed: Crashed, damaged: Damaged) -> Saved:
 
 
 class TestWithoutUs:
-    def test_the_broker_deletes_what_lies_behind_the_damage(
+    def test_the_broker_deletes_what_lies_after_the_damage(
         self, crashed: Crashed, damaged: Damaged, cut: list[str]
     ) -> None:
         assert len(crashed.log) - len(cut) >= 6
@@ -149,7 +149,7 @@ class TestSalvage:
         assert left >= set(places(crashed.answers, "Normal")) - lost
         assert len(saved.group["took"]) - len({tuple(at) for at in saved.group["took"]}) <= len(lost)
 
-    def test_new_messages_go_on_behind_the_old(self, crashed: Crashed, saved: Saved) -> None:
+    def test_new_messages_go_on_after_the_old(self, crashed: Crashed, saved: Saved) -> None:
         for name, queue in crashed.answers["queues"].items():
             got = sorted(r["queueOffset"] for r in saved.sent if f"{r['topic']}:{r['queueId']}" == name)
             assert got == list(range(queue["maxOffset"], queue["maxOffset"] + len(got))), name

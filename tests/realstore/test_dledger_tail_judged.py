@@ -112,7 +112,7 @@ def index_entries(files: dict[str, bytes]) -> list[tuple[int, int]]:
 
 
 def with_the_last_twice(entries: list[tuple[int, int]], group: Group) -> list[tuple[int, int]]:
-    """The entries as they are if the last record before the restart is dispatched again behind it."""
+    """The entries as they are if the last record before the restart is dispatched again after it."""
     offset, _ = entry_at(group.root / group.forgetful, group.forgetful, group.committed_index)
     last = [number for number, entry in enumerate(entries) if entry[1] == offset + HEAD]
     assert last
@@ -137,7 +137,7 @@ def test_a_tail_that_is_not_committed_is_in_no_queue(judged: Judged, tmp_path: P
 
 
 def end_of_entries(root: Path, group: Group) -> int:
-    """The offset behind the last entry."""
+    """The offset after the last entry."""
     number, end = 0, 0
     while entry := entry_at(root, group.old_leader, number):
         number, end = number + 1, sum(entry)
@@ -145,7 +145,7 @@ def end_of_entries(root: Path, group: Group) -> int:
 
 
 def entry_at(root: Path, member: str, number: int) -> tuple[int, int] | None:
-    """Offset and size of an entry, from the group's own index of entries: units of 32 bytes; None behind the last."""
+    """Offset and size of an entry, from the group's own index of entries: units of 32 bytes; None after the last."""
     with (root / f"dledger-{member}" / "index" / f"{0:020d}").open("rb") as units:
         units.seek(32 * number)
         magic, offset, size = struct.unpack(">iqi", units.read(16))

@@ -1,4 +1,4 @@
-"""Random stores whose log is no plain ``commitlog/``: of a DLedger group, of one behind an old commit log, and spread
+"""Random stores whose log is no plain ``commitlog/``: of a DLedger group, of one after an old commit log, and spread
 over several paths, of which one may have become read-only. Rebuilt from the log alone, the files must be the brokers'
 own, and the brokers must go on with them.
 """
@@ -175,7 +175,7 @@ def describe_paths(root: Path, writable: str) -> None:
 
 
 def check_all_served(opened: Opened) -> None:
-    """Every message of every queue, and those put behind them."""
+    """Every message of every queue, and those put after them."""
     assert opened.store.loaded
     assert all(put[-1] for put in served(opened))
     assert all("notFoundAt" not in queue for queue in opened.answers["queues"])

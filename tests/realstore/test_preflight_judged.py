@@ -101,7 +101,7 @@ def queue_file_size(root: Path, facts: Facts) -> None:
 
 
 def damaged_log(root: Path, facts: Facts) -> None:
-    """One bit of a body, in the last segment that has some records behind it."""
+    """One bit of a body, in the last segment that has some records after it."""
     offset = facts.offsets[-LAG]
     path = root / "commitlog" / f"{offset // SEGMENT * SEGMENT:020d}"
     data = bytearray(path.read_bytes())

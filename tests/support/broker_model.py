@@ -58,7 +58,7 @@ def walk(
 
     A running broker (``ReputMessageService#doReput`` of a master) skips the rest of a segment where it meets no record.
     With ``recovery`` it is ``CommitLog#recoverAbnormally`` from the first segment: bodies are checked, and the first
-    failure ends the log. ``until`` is the log's end where bytes of an older one lie behind it.
+    failure ends the log. ``until`` is the log's end where bytes of an older one lie after it.
     """
     if not segments:
         return

@@ -15,7 +15,7 @@ _PIECE = 256 << 20
 def write_distinct_log(segment: Path, size: int, *, message_bytes: int = 1000) -> int:
     """Writes one segment of nearly ``size`` bytes of records, returns how many there are.
 
-    The second half of a record's UNIQ_KEY is its number, in hexadecimal digits. Zeros lie behind the records,
+    The second half of a record's UNIQ_KEY is its number, in hexadecimal digits. Zeros lie after the records,
     as in a segment that is being written.
     """
     written = messages = 0

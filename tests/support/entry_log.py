@@ -23,7 +23,7 @@ def encode_entry(record: bytes, index: int, term: int, position: int) -> bytes:
 
 
 class EntryLogBuilder(LogBuilder):
-    """``records`` are where the records lie, 48 bytes behind their entries; ``term`` is that of the next entry."""
+    """``records`` are where the records lie, 48 bytes after their entries; ``term`` is that of the next entry."""
 
     def __init__(self, segment_size: int = 65536, base: int = 0, *, first_index: int = 0, term: int = 0) -> None:
         super().__init__(segment_size, base)

@@ -9,7 +9,7 @@ The three modes of the manifest:
 exact      every consume queue, batch, ext and index file byte for byte, index files in order of name
 from_min   the head of the log is gone: units below ``log.min_offset`` count as pre-blank, files of
            nothing else do not count, and of the index the (key hash, offset) pairs from there on count
-to_end     the log was truncated once: bytes behind the end of a queue are old, the index is exact
+to_end     the log was truncated once: bytes after the end of a queue are old, the index is exact
 =========  ==========================================================================================
 """
 
@@ -123,7 +123,7 @@ def _from_min(files: Mapping[str, bytes], min_offset: int) -> dict[str, bytes]:
 
 
 def _to_end(files: Mapping[str, bytes], records: Mapping[int, int]) -> dict[str, bytes]:
-    """The broker's files with zeros for the old units behind a queue's end: they point at no record of the log."""
+    """The broker's files with zeros for the old units after a queue's end: they point at no record of the log."""
     cleaned: dict[str, bytes] = {}
     for file, data in files.items():
         alive = [

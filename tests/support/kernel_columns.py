@@ -27,7 +27,7 @@ def implementations() -> list[Kernels]:
 
 
 def padded(data: bytes) -> np.ndarray[Any, Any]:
-    """A buffer as callers of kernels make it, but the bytes behind the data are not zero: what they decide, shows."""
+    """A buffer as callers of kernels make it, but the bytes after the data are not zero: what they decide, shows."""
     return np.frombuffer(data + b"\x02\xff" * (PADDING // 2), np.uint8)
 
 

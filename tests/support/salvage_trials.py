@@ -20,7 +20,7 @@ if the block ends inside its unchecked bytes: the chain leads over the head of t
 (``covered``). Nor can anybody always tell that the first segment of which a record is proven is of an earlier life:
 nothing lies before it (``beginless``). And a copy in the body of a lost message that claims just the place of a message
 which is lost too (``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that
-other lies behind the next damage.
+other lies after the next damage.
 """
 
 from __future__ import annotations

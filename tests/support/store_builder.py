@@ -2,7 +2,7 @@
 
 Nothing here comes from ``storeformat``: when the two disagree, one of them misreads the broker. The writing rules are
 those of ``CommitLog.DefaultAppendMessageCallback#doAppend`` (5.3.3): a record is appended only if 8 bytes stay free
-behind it, else a BLANK closes the segment, of which only the first 8 bytes are written. A truncated log
+after it, else a BLANK closes the segment, of which only the first 8 bytes are written. A truncated log
 (``MappedFileQueue#truncateDirtyFiles``) keeps its bytes: only the write position moves back.
 
 A record, field by field (B and S are 8 or 20 bytes: address and a port of four)::
@@ -304,7 +304,7 @@ class LogBuilder:
         return self.raw(data)
 
     def raw(self, data: bytes) -> int:
-        """Writes bytes as they are and moves the end behind them; returns their offset."""
+        """Writes bytes as they are and moves the end after them; returns their offset."""
         offset = self.end_offset
         if len(data) > self.remaining:
             raise ValueError(f"{len(data)} bytes at {offset}: only {self.remaining} are left in the segment")
@@ -322,7 +322,7 @@ class LogBuilder:
         return offset
 
     def truncate(self, offset: int) -> None:
-        """Moves the end back: later segments go, bytes stay, so that old records lie behind the new end."""
+        """Moves the end back: later segments go, bytes stay, so that old records lie after the new end."""
         if not min(self._segments, default=0) <= offset <= self.end_offset:
             raise ValueError(f"offset {offset} is not in the log")
         for base in [base for base in self._segments if base > offset]:

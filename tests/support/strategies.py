@@ -1,6 +1,6 @@
 """Hypothesis strategies: messages with odd corners, logs as brokers leave them, ways to cut and ways to damage them.
 
-A drawn log keeps its truth: ``records`` are the records that the sizes lead to, ``stale_records`` those that lie behind
+A drawn log keeps its truth: ``records`` are the records that the sizes lead to, ``stale_records`` those that lie after
 the end or under a BLANK and must never appear.
 """
 

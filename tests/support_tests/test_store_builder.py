@@ -118,7 +118,7 @@ def _taken_apart(record: bytes) -> Message:
 
 
 @pytest.mark.parametrize(("left", "rolls"), [(9, False), (8, False), (7, True), (1, True), (0, True)])
-def test_eight_bytes_stay_free_behind_a_record(left: int, rolls: bool) -> None:
+def test_eight_bytes_stay_free_after_a_record(left: int, rolls: bool) -> None:
     log = LogBuilder(segment_size=512)
     first = log.message(body=b"x")
     overhead = first.size - 1
@@ -155,7 +155,7 @@ def test_counters_are_the_brokers() -> None:
     assert stamps == sorted(set(stamps))
 
 
-def test_truncation_keeps_old_bytes_behind_the_new_end() -> None:
+def test_truncation_keeps_old_bytes_after_the_new_end() -> None:
     log = LogBuilder(segment_size=1024)
     placed = [log.message(topic="A", body=bytes([n]) * 100) for n in range(12)]
     assert len(log.segments) > 1

@@ -55,7 +55,7 @@ def test_one_wrong_queue_offset_before_damage_costs_no_survivor(split_size: int,
 
 @pytest.mark.parametrize("split_size", [SEGMENT, 100])
 @pytest.mark.parametrize("lie", [3, 40])
-def test_one_wrong_queue_offset_behind_damage_costs_no_survivor(split_size: int, lie: int) -> None:
+def test_one_wrong_queue_offset_after_damage_costs_no_survivor(split_size: int, lie: int) -> None:
     log = LogBuilder(SEGMENT)
     claims(log, 0, 1, 2, 3, 4, 5)
     lost = log.message(topic="A", queue_offset=6)

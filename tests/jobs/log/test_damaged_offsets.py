@@ -113,7 +113,7 @@ def test_a_record_of_another_place_is_lost_where_its_own_queue_ends(policy: str)
     assert reading.foreign_records == [(other.offset, other.size)]
 
 
-def test_stop_goes_on_behind_a_property_crc_that_no_broker_looks_at() -> None:
+def test_stop_goes_on_after_a_property_crc_that_no_broker_looks_at() -> None:
     log = a_log(property_crc=True)
     flag = log.records[5].offset + 16
     reading = read(log, "stop", (flag, b"\1"))
@@ -121,7 +121,7 @@ def test_stop_goes_on_behind_a_property_crc_that_no_broker_looks_at() -> None:
     assert read(log, "salvage", (flag, b"\1")).records == len(log.records) - 1
 
 
-def test_stop_goes_on_behind_a_blank_of_another_size() -> None:
+def test_stop_goes_on_after_a_blank_of_another_size() -> None:
     log = a_log()
     blank = next(placed.end for placed in log.records if placed.end + 200 > SIZE)
     for size, end in ((12, log.end_offset), (-3, log.end_offset), (SIZE, blank)):
@@ -173,7 +173,7 @@ def test_a_log_does_not_end_at_zeros_that_records_follow(split_size: int, follow
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_healthy_log_is_read_in_one_pass(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is looked for in the zeros behind its end, nor in a segment that was made ahead of need."""
+    """Nothing is looked for in the zeros after its end, nor in a segment that was made ahead of need."""
     passes: list[str] = []
     run = LocalRunner.map
 
@@ -249,7 +249,7 @@ def test_a_corrupt_queue_offset_is_no_new_life() -> None:
     assert not new
 
 
-def test_a_record_of_another_place_may_be_all_that_lies_behind_the_last_damage() -> None:
+def test_a_record_of_another_place_may_be_all_that_lies_after_the_last_damage() -> None:
     log = a_log()
     damaged, last = log.records[-2:]
     body = damaged.offset + 88, b"\xff\xfe\xfd"

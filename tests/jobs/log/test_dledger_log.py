@@ -96,7 +96,7 @@ def test_only_what_is_committed_goes_into_queues(tmp_path: Path, split_size: int
 
 
 def test_a_table_is_read_up_to_what_is_committed(tmp_path: Path) -> None:
-    """The segments before the last are proven by the tasks that read them: none of these lies behind that end."""
+    """The segments before the last are proven by the tasks that read them: none of these lies after that end."""
     log = a_log()
     root = log.write(tmp_path / "store", 10)
     store = opened(root)
@@ -133,7 +133,7 @@ def test_entries_of_an_older_term_are_no_messages(tmp_path: Path, split_size: in
     log.truncate(cut.offset - HEAD.size)
     log.term = 3
     log.message(cut.message, queue_offset=None, store_timestamp=None)
-    assert log.end_offset == cut.end  # the old entry 51 lies just behind
+    assert log.end_offset == cut.end  # the old entry 51 lies just after
     root = log.write(tmp_path / "store", 50)
     reading = read(root, split_size)
     assert (reading.records, reading.end, reading.damaged) == (51, log.end_offset, [])
@@ -173,7 +173,7 @@ def test_one_damaged_entry_is_one_lost_message(tmp_path: Path, split_size: int, 
 def test_committed_entries_that_are_lost_at_the_end_are_damage(
     lost: tuple[int, ...], committed: int, begin: int, end: int | None, policy: DamagePolicy, tmp_path: Path
 ) -> None:
-    """And nothing behind them, that the group may not have agreed on, comes out in their place."""
+    """And nothing after them, that the group may not have agreed on, comes out in their place."""
     log = a_log()
     root = log.write(tmp_path / "store", committed)
     for placed in (log.records[number] for number in lost):

@@ -1,4 +1,4 @@
-"""A log that a broker is writing: where it ends now, and that nothing behind that is read."""
+"""A log that a broker is writing: where it ends now, and that nothing after that is read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def held(tmp_path: Path) -> Iterator[tuple[GoldenStore, Path]]:
 @pytest.mark.golden
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
 def test_end_of_every_store(store: GoldenStore) -> None:
-    """Zeros, unwritten segments and bytes of older logs lie behind it; it is where the broker's log ended."""
+    """Zeros, unwritten segments and bytes of older logs lie after it; it is where the broker's log ended."""
     found = opened(store, golden.unpack(store))
     assert growing_log_end(found.segments, found.decode_rules()) == store.end_offset
 

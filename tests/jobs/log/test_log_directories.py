@@ -1,4 +1,4 @@
-"""Where a log lies: entries of a DLedger group behind an old log, one member of several, several paths."""
+"""Where a log lies: entries of a DLedger group after an old log, one member of several, several paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def mixed(root: Path) -> tuple[LogBuilder, EntryLogBuilder]:
 
 
 @pytest.mark.parametrize("split_size", [100, 1 << 30])
-def test_entries_behind_an_old_log(tmp_path: Path, split_size: int) -> None:
+def test_entries_after_an_old_log(tmp_path: Path, split_size: int) -> None:
     old, new = mixed(tmp_path / "store")
     assert {segment.framing for segment in opened(tmp_path / "store").segments} == {PLAIN, EntryFraming(29)}
     made = rebuilt(tmp_path / "store", tmp_path / "work", split_size=split_size)

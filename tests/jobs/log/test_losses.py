@@ -47,7 +47,7 @@ def test_a_record_with_a_damaged_queue_id_makes_no_losses_of_its_own() -> None:
 
 
 def test_a_record_that_comes_into_another_queue_makes_no_losses_there() -> None:
-    """Queue 0 goes on behind it as if nothing had been between."""
+    """Queue 0 goes on after it as if nothing had been between."""
     log = LogBuilder(SEGMENT)
     for number, queue_id in enumerate((0, 1, 1, 1, 1, 1, 1, 1, 0, 1)):
         log.clock += 1

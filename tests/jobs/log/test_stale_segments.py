@@ -69,7 +69,7 @@ def test_a_whole_segment_of_an_older_log_is_left_out(trial: Trial, base: int) ->
 
 @pytest.mark.parametrize("length", [200, 500, 900])
 @pytest.mark.parametrize("base", [SEGMENT, 2 * SEGMENT, 3 * SEGMENT])
-def test_behind_a_page_of_an_older_log_this_one_goes_on(trial: Trial, base: int, length: int) -> None:
+def test_after_a_page_of_an_older_log_this_one_goes_on(trial: Trial, base: int, length: int) -> None:
     """The first page of a segment was never written: the older records there are chained from the segment's begin."""
     sound = trial.sound[base]
     reading = trial.read({base: trial.older[base][:length] + sound[length:]})
@@ -131,7 +131,7 @@ def test_a_file_of_an_older_log_is_told_whatever_queues_are_read(base: int, lag:
 
 
 def test_a_last_file_of_an_older_log_is_no_loss(trial: Trial) -> None:
-    """Nothing of this log lies behind it, so the log ends before it; but nobody is to lose it without a word."""
+    """Nothing of this log lies after it, so the log ends before it; but nobody is to lose it without a word."""
     base = max(base for base in trial.sound if base < trial.log.end_offset)
     reading = trial.read({base: trial.older[base]})
     assert reading.end == base
@@ -240,7 +240,7 @@ def test_where_the_clock_went_back_by_days_queues_must_go_on(behind: list[Rows],
 
 
 @pytest.mark.parametrize(("numbers", "older"), [((2, 2, 2, 9, 9), []), ((2, 2, 9, 9), [1]), ((2, 9, 9), [1])])
-def test_behind_a_break_more_than_half_of_the_queues_must_go_on(numbers: tuple[int, ...], older: list[int]) -> None:
+def test_after_a_break_more_than_half_of_the_queues_must_go_on(numbers: tuple[int, ...], older: list[int]) -> None:
     """What is lost explains a gap, so only queues that join speak for the segment."""
     log = a_log_of(part(100, 1, 1, 1, 1, 1), part(75, *numbers))
     assert left_out(log, (log.records[4].end, b"\xa5" * 200)) == older
@@ -283,13 +283,13 @@ EARLIER_LIVES = [
     pytest.param([part(0, 5, 5), part(25, 6, 1), part(25, 7, 2)], [], id="one queue may be a damaged queue offset"),
     pytest.param([part(0, *[5] * 8), part(25, *[6] * 6, 1, 1), part(25, *[7] * 6, 2, 2)], [], id="two of eight"),
     pytest.param([part(0, *[5] * 7), part(25, *[6] * 5, 1, 1), part(25, *[7] * 5, 2, 2)], [0], id="two of seven"),
-    pytest.param([part(0, 5, 5), part(25, 2, 2), part(25, 3, 1)], [], id="half of the queues do not go on behind it"),
+    pytest.param([part(0, 5, 5), part(25, 2, 2), part(25, 3, 1)], [], id="half of the queues do not go on after it"),
     pytest.param([[*part(0, 5, 5, 5), *part(23, 6, 6, 6)], part(25, 1, 1), part(25, 2, 2)], [], id="its end is near"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("segments", "older"), EARLIER_LIVES)
-def test_a_first_segment_is_of_an_earlier_life_where_the_log_begins_behind_it(
+def test_a_first_segment_is_of_an_earlier_life_where_the_log_begins_after_it(
     segments: list[Rows], older: list[int]
 ) -> None:
     assert left_out(a_log_of(*segments)) == older
@@ -304,7 +304,7 @@ def test_a_segment_that_is_only_a_blank_may_follow_an_older_one() -> None:
 @pytest.mark.parametrize(
     ("behind", "tail"),
     [([part(75, 2, 2), part(101, 3, 3)], b""), ([part(75, 2, 2)], b"\xa5" * 50)],
-    ids=["and came back", "and an older log lies behind the end"],
+    ids=["and came back", "and an older log lies after the end"],
 )
 def test_where_a_clock_goes_back_by_days_all_queues_are_asked(
     behind: list[Rows], tail: bytes, task: dict[str, Any]

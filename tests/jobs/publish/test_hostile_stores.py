@@ -82,7 +82,7 @@ def test_a_journal_of_another_user_is_refused_and_nothing_undone(job: str, name:
 
 
 @pytest.mark.parametrize("job", ["publish", "restore"])
-def test_a_backup_behind_a_link_is_refused(job: str, case: Case, tmp_path: Path) -> None:
+def test_a_backup_reached_through_a_link_is_refused(job: str, case: Case, tmp_path: Path) -> None:
     directory = plant(case, places=[{"path": "index", "old": True, "new": False}])
     directory.rename(tmp_path / "elsewhere")
     (case.root / "backup").rmdir()
@@ -99,7 +99,7 @@ def test_a_journal_of_30_gigabytes_is_wrong_input(job: str, case: Case) -> None:
         getattr(case, job)()
 
 
-def test_queues_behind_a_link_are_not_swapped(case: Case, victim: Path) -> None:
+def test_queues_reached_through_a_link_are_not_swapped(case: Case, victim: Path) -> None:
     """A journal of our own whose store has changed since: the topic's directory is a link now."""
     (victim / "0").mkdir()
     place = {"path": "consumequeue/T/0", "old": True, "new": False}

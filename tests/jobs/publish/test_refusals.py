@@ -34,7 +34,7 @@ def flip_a_byte(case: Case) -> None:
     path.write_bytes(data)
 
 
-def write_behind_the_data(case: Case) -> None:
+def write_after_the_data(case: Case) -> None:
     """One bit in the last byte of a queue file, which is a hole in all other files."""
     queues = sorted((case.out / "consumequeue").glob("*/*/*"))
     path = own_bytes(next(path for path in queues if not any(path.read_bytes()[-100:])))
@@ -66,7 +66,7 @@ def make_batch_topics(case: Case) -> None:
 
 REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
     "changed file": (flip_a_byte, "differs from what the rebuild wrote"),
-    "byte behind the data": (write_behind_the_data, "differs from what the rebuild wrote"),
+    "byte after the data": (write_after_the_data, "differs from what the rebuild wrote"),
     "longer file": (
         lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 8_192),
         "differs from what the rebuild wrote",

@@ -57,7 +57,7 @@ def test_the_segments_are_no_store_even_with_a_lock_beside_them(case: Case) -> N
             wrong.publish(**more)
 
 
-def test_a_failure_behind_the_swap_leaves_it_finished(
+def test_a_failure_after_the_swap_leaves_it_finished(
     case: Case, old: Snapshot, new: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(item: object) -> None:

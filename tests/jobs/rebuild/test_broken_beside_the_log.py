@@ -119,7 +119,7 @@ def test_an_empty_last_queue_file_is_none(store: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("size", [0, 13, 1000, 1639, 2000])
 def test_a_cut_index_file_reads_as_a_broker_maps_it(size: int, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Zeros behind its end; here nothing else of the index can answer."""
+    """Zeros after its end; here nothing else of the index can answer."""
     last = index_files(store)[-1]
     os.truncate(last, size)
     code, answer, said = ask(store, capsys, "key", "--topic", "A", "--key", "no such key")

@@ -41,7 +41,7 @@ def repaired(root: Path, log: LogBuilder, *changes: tuple[int, bytes], keep: boo
 
 @pytest.mark.parametrize(("lost", "before"), [(2, 1), (4, 3), (0, 1)])
 def test_a_filler_has_the_time_of_the_record_before_it(lost: int, before: int, tmp_path: Path) -> None:
-    """At the begin of the log it is that of the record behind it: times in a log do not run backwards."""
+    """At the start of the log it is that of the record after it: times in a log do not run backwards."""
     log = a_log(2)
     placed = log.records[lost]
     data = repaired(tmp_path, log, (placed.offset, b"\xa5" * placed.size))[0]

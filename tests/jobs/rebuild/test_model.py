@@ -71,7 +71,7 @@ def assert_as_the_model(log: LogBuilder, rules: BrokerSettings, split_size: int)
                 root / "store", root / "work", sizes, broker_version=version, split_size=split_size, batch_topics=topics
             )
         except DamagedLog as refusal:
-            # Old records behind the true end that are not older (the clock was set back) may as well be survivors:
+            # Old records after the true end that are not older (the clock was set back) may as well be survivors:
             # refusing is right, and only there.
             if log.stale_records and refusal.offset == log.end_offset:
                 return

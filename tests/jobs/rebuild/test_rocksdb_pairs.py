@@ -114,7 +114,7 @@ def test_the_report_counts_pairs(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_was_created_anew_in_what_is_lost_keeps_none_of_its_earlier_pairs(tmp_path: Path) -> None:
-    """As in the queues in files; only what lies behind the lost first message shows that a new life began."""
+    """As in the queues in files; only what lies after the lost first message shows that a new life began."""
     log = LogBuilder(4096)
     for queue_offset in (*range(10), *range(5)):
         log.message(Message("T", queue_offset=queue_offset, body=bytes(40)))

@@ -45,7 +45,7 @@ def test_retention_took_only_what_was_loaded(bench: Bench) -> None:
 
 
 def test_a_log_that_was_truncated_and_rewritten(bench: Bench) -> None:
-    """What was truncated away still lies behind the new end, the newest loaded record whole and at its place."""
+    """What was truncated away still lies after the new end, the newest loaded record whole and at its place."""
     bench.messages(200)
     bench.load()
     newest = bench.log.records[-1]

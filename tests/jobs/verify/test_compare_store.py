@@ -44,7 +44,7 @@ def test_checkpoint_ahead(root: Path, position: int) -> None:
     only(root, "checkpoint_ahead", "checkpoint", position)
 
 
-def test_checkpoint_behind_is_fine(root: Path) -> None:
+def test_checkpoint_that_lags_is_fine(root: Path) -> None:
     (root / "checkpoint").write_bytes(bytes(4096))
     assert not verdicts(root, broker_version="5.5").counts
 
@@ -66,7 +66,7 @@ def set_dispatched(root: Path, offset: int) -> None:
 
 
 def test_checkpoint_at_the_end_of_the_log(root: Path) -> None:
-    """No record begins behind the last byte."""
+    """No record begins after the last byte."""
     set_dispatched(root, STORE.end_offset - 1)
     assert not verdicts(root).counts
     set_dispatched(root, STORE.end_offset)
@@ -74,7 +74,7 @@ def test_checkpoint_at_the_end_of_the_log(root: Path) -> None:
 
 
 def test_checkpoint_ahead_of_what_a_killed_broker_dispatched(tmp_path: Path) -> None:
-    """The further of queues and index counts: recovery would begin behind what is missing."""
+    """The further of queues and index counts: recovery would begin after what is missing."""
     root = three_a_file(tmp_path, 9)
     (root / "abort").touch()
     queue = sorted((root / "consumequeue" / "T" / "0").iterdir())
@@ -127,7 +127,7 @@ def test_what_a_broker_writes_meanwhile_is_looked_at_again(root: Path, what: str
     assert bool(found.counts) != comes
 
 
-def test_queues_behind_the_index_are_damaged(tmp_path: Path) -> None:
+def test_queues_that_lag_behind_the_index_are_damaged(tmp_path: Path) -> None:
     """A record comes into its queue before it comes into the index, so no lag explains that."""
     sizes = {"maxHashSlotNum": 100, "maxIndexNum": 4}
     log = LogBuilder(4096)
@@ -158,7 +158,7 @@ def test_a_store_with_queues_in_rocksdb_can_be_verified_without_them(root: Path)
 
 
 def meaningless(file: str, position: int, content: bytes) -> bool:
-    """Bytes that no broker reads: entry 0 of an index file, and everything behind the last entry."""
+    """Bytes that no broker reads: entry 0 of an index file, and everything after the last entry."""
     if not file.startswith("index/"):
         return False
     (count,) = struct.unpack_from(">i", content, 36)

@@ -278,7 +278,7 @@ def test_an_index_of_a_broker_before_the_upgrade_to_tags(tmp_path: Path) -> None
     assert found.notes == ["9 tags are not indexed: those files are of a broker before 5.4.0"]
 
 
-def test_an_empty_index_file_behind_the_end_of_the_log_is_a_hazard(tmp_path: Path) -> None:
+def test_an_empty_index_file_after_the_end_of_the_log_is_a_hazard(tmp_path: Path) -> None:
     """IndexService#buildIndex leaves out what lies in front of the last file's end."""
     root = three_a_file(tmp_path, 3)
     (file,) = index_files(root)

@@ -69,7 +69,7 @@ def test_unit_too_many(root: Path) -> None:
     only(root, "extra_unit", f"{QUEUE}/{file.name}", end)
 
 
-def test_old_unit_behind_the_end_is_a_hazard(root: Path) -> None:
+def test_old_unit_after_the_end_is_a_hazard(root: Path) -> None:
     file = last_file(root)
     content, end = bytearray(file.read_bytes()), end_of(file)
     offset, size, tags_code = UNIT.unpack_from(content, end - 20)

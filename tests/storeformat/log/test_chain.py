@@ -57,7 +57,7 @@ def test_a_copy_in_a_body_is_no_record(tmp_path: Path, split_size: int, rejoins:
     assert chain.end == log.end_offset
 
 
-def test_old_records_under_a_blank_and_behind_the_end_stay_out(tmp_path: Path) -> None:
+def test_old_records_under_a_blank_and_after_the_end_stay_out(tmp_path: Path) -> None:
     log = LogBuilder(SIZE)
     records = [log.message(body=bytes(100)) for _ in range(6)]
     log.truncate(records[2].offset)

@@ -117,7 +117,7 @@ def look_behind(data: bytes) -> Survey:
     return survey_entries(window, place, RULES)
 
 
-def test_behind_several_damaged_entries_the_next_sound_one_goes_on() -> None:
+def test_after_several_damaged_entries_the_next_sound_one_goes_on() -> None:
     log = a_log()
     begin, end = log.records[3].offset - 30, log.records[9].offset + 30
     survey = look_behind(changed(log.segments[0], begin, bytes(end - begin)))
@@ -151,7 +151,7 @@ def test_a_damaged_blank_and_a_damaged_last_entry() -> None:
     ]
 
 
-def test_entries_of_an_older_term_behind_the_end_are_stale() -> None:
+def test_entries_of_an_older_term_after_the_end_are_stale() -> None:
     """What a follower is left with that cut its tail off: the next entry lies just where the old one did."""
     log = a_log()
     cut = log.records[10]
@@ -285,7 +285,7 @@ def zeroed(log: EntryLogBuilder, root: Path, *lost: int) -> None:
     ids=["the first is lost", "it and all before it", "its file", "one before it", "it alone", "two before it",
          "the last of its file", "the first of a file", "one before it in the last file"],
 )  # fmt: skip
-def test_what_lies_behind_damage_is_no_more_committed_than_before(
+def test_what_lies_after_damage_is_no_more_committed_than_before(
     lost: tuple[int, ...], index: int, end: Callable[[EntryLogBuilder], int], tmp_path: Path
 ) -> None:
     log = two_files()

@@ -95,7 +95,7 @@ def fitting(*items: Seen | int, near: Neighbours | None = None, start: int = 0) 
     [(0, {1}), (LEAST - 1, {1}), (LEAST, {1, 2}), (2 * LEAST - 1, {1, 2}), (2 * LEAST, {1, 2, 3})],
 )
 def test_lost_bytes_hold_what_is_missing(lost: int, fits: set[int]) -> None:
-    """Between it and the record before it in its queue, or behind it, or both."""
+    """Between it and the record before it in its queue, or after it, or both."""
     assert {number for number in range(6) if fitting(kept(0), lost, doubted(number))} == fits
     assert {number for number in range(6) if fitting(doubted(5 - number), lost, kept(5))} == fits
     assert {number for number in range(6) if fitting(kept(0), lost, doubted(number), lost, kept(5))} == {
@@ -117,7 +117,7 @@ def test_all_bytes_lost_since_the_last_record_of_a_queue_count() -> None:
         pytest.param(Neighbours(whole=True), {0, 1}, id="the whole log"),
         pytest.param(Neighbours({Q: 3}), {3, 4}, id="a queue's end"),
         pytest.param(Neighbours({Q: 3}, room=LEAST), {3, 4, 5}, id="a queue's end, and more is lost since"),
-        pytest.param(Neighbours(firsts={Q: 6}), {4, 5}, id="a queue's begin behind"),
+        pytest.param(Neighbours(firsts={Q: 6}), {4, 5}, id="a queue's begin after"),
         pytest.param(Neighbours(firsts={Q: 6}, room_behind=LEAST), {3, 4, 5}, id="and more is lost up to there"),
         pytest.param(Neighbours({Q: 4}, {Q: 6}), {4, 5}, id="both"),
         pytest.param(Neighbours({(b"TopicTest", 1): 3}), set(), id="another queue's end"),
@@ -179,7 +179,7 @@ def test_a_record_without_a_place_must_be_in_time() -> None:
     assert fitting(kept(0), doubted(1), prepared, doubted(2), kept(3, hour=20)) == [0, 2]
 
 
-def test_the_bytes_of_records_behind_it_in_its_chain_may_have_held_others() -> None:
+def test_the_bytes_of_records_after_it_in_its_chain_may_have_held_others() -> None:
     assert fitting(doubted(0), doubted(1), doubted(50), kept(3)) == [0, 1]
     assert fitting(doubted(0), doubted(1), doubted(50), kept(4)) == []
 

@@ -115,7 +115,7 @@ def test_a_record_that_claims_the_rest_of_its_segment_is_no_blank() -> None:
     assert (gap.begin, gap.end, gap.finding) == (lost.offset, follower.offset, Finding.RECORD)
 
 
-def test_old_records_behind_a_damaged_blank_stay_out() -> None:
+def test_old_records_after_a_damaged_blank_stay_out() -> None:
     log = LogBuilder(SIZE)
     for _ in range(30):
         log.message(topic="T", body=bytes(60))
@@ -132,7 +132,7 @@ def test_old_records_behind_a_damaged_blank_stay_out() -> None:
     assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [(end, SIZE, Finding.BLANK)]
 
 
-def test_old_records_behind_the_end_are_stale() -> None:
+def test_old_records_after_the_end_are_stale() -> None:
     log = LogBuilder(SIZE)
     for _ in range(30):
         log.message(topic="T", body=bytes(60))
@@ -204,7 +204,7 @@ def test_a_long_range_becomes_several_records_and_the_rest_of_a_segment_a_blank(
 
 
 @pytest.mark.parametrize(("begin", "end"), [(4000, 4500), (4000, 8192), (8000, 8192), (8100, 8192), (8180, 8192)])
-def test_behind_the_last_damage_of_a_segment_comes_a_blank(begin: int, end: int) -> None:
+def test_after_the_last_damage_of_a_segment_comes_a_blank(begin: int, end: int) -> None:
     """The records before it take all the room, so that they tell of every message that may have been there."""
     segment = Segment("x", 0, SIZE)
     *fillers, blank = fill_range(begin, end, segment, 5, is_last=True)
@@ -242,7 +242,7 @@ def claiming(data: bytes, record: Placed, queue_offset: int) -> bytes:
 
 
 def came_out(data: bytes, records: list[Placed]) -> list[int]:
-    """The numbers of the records that survived, those behind the damage only; nothing else did."""
+    """The numbers of the records that survived, those after the damage only; nothing else did."""
     proven = walk(data)[2]
     before = [placed for placed in records if placed.offset in proven]
     ends = {(b"T", placed.message.queue_id): (placed.message.queue_offset or 0) + 1 for placed in before}
@@ -300,7 +300,7 @@ def test_what_a_stretch_holds_of_a_queue_does_not_depend_on_blocks(block_size: i
     assert (found.first_times, found.last_times) == (times[:3], times[-3:])
 
 
-def test_a_damaged_claim_behind_a_record_does_not_speak_against_it() -> None:
+def test_a_damaged_claim_after_a_record_does_not_speak_against_it() -> None:
     """Record 4 claims the place of record 3, but then there were none between 4 and 5, with nothing lost."""
     data, records = a_log_of(0, 0, 0, 0, 0, 0)
     data = without(claiming(data, records[4], 3), records[1], records[2])
@@ -323,7 +323,7 @@ def test_messages_lost_under_a_record_of_another_place_count() -> None:
 
 def test_an_older_record_with_a_time_of_the_future_stays_out() -> None:
     """Two stale records lie over the last four and claim the next places; damage gave the first of them a time that
-    nothing behind it bounds.
+    nothing after it bounds.
     """
     data, records = a_log_of(*[0] * 8)
     data, at = without(data, *records[4:]), records[5].offset

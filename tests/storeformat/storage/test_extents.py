@@ -1,4 +1,4 @@
-"""How far files hold data, and that nothing behind that goes unseen: on the temporary directory's file system, and on
+"""How far files hold data, and that nothing after that goes unseen: on the temporary directory's file system, and on
 tmpfs where there is one.
 """
 
@@ -90,7 +90,7 @@ def test_zeros_that_were_written_or_allocated_are_zeros(place: Path) -> None:
 
 @pytest.mark.parametrize("at", [len(DATA), len(DATA) + 1, 4_095 + 4_096, 262_144 + len(DATA), 3_000_000, SIZE - 1])
 @pytest.mark.parametrize("kind", ["hole", "zeros", "allocated"])
-def test_one_bit_behind_the_data_is_found(at: int, kind: str, place: Path) -> None:
+def test_one_bit_after_the_data_is_found(at: int, kind: str, place: Path) -> None:
     path = sparse_file(place / "file")
     if kind == "zeros":
         path.write_bytes(DATA.ljust(SIZE, b"\0"))

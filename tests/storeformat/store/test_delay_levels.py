@@ -18,7 +18,7 @@ DEFAULT = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
 
 def write_queue(log: LogBuilder, root: Path, queue_id: int, delays: list[int], blanks: int = 0) -> list[Segment]:
-    """Writes one queue whose newest units have these delays, in a file with room behind them."""
+    """Writes one queue whose newest units have these delays, in a file with room after them."""
     placed = [log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=queue_id) for _ in delays]
     times = [(one.message.store_timestamp or 0) + delay for one, delay in zip(placed, delays, strict=True)]
     units = pack_units([one.offset for one in placed], [one.end - one.offset for one in placed], times)

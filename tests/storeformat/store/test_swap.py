@@ -106,7 +106,7 @@ def test_an_abort_that_is_restored_comes_first(root: Path, source: Path, monkeyp
 
 def test_what_others_put_in_the_way_is_set_aside_each_time(begun: Swap, root: Path) -> None:
     item = swap.stage(begun)
-    (root / "index").rename(item.at("index"))  # killed behind the first move
+    (root / "index").rename(item.at("index"))  # killed after the first move
     write(root, {"index/theirs": "first"})
     swap.finish(item)
     assert read(root) == in_place()
@@ -299,7 +299,7 @@ def test_a_place_that_was_mounted_since_stops_the_swap_and_can_be_undone(
 
 def test_what_others_put_in_the_way_of_an_undo_is_set_aside(begun: Swap, root: Path, source: Path) -> None:
     item = swap.stage(begun)
-    (root / "index").rename(item.at("index"))  # killed behind the first move
+    (root / "index").rename(item.at("index"))  # killed after the first move
     write(root, {"index/theirs": "text"})
     swap.undo(item)
     assert (read(root), read(source)) == (OLD, NEW)

@@ -1,4 +1,4 @@
-"""The functions behind SQL, on Arrow columns alone; truth is Java's own output and hand-made bytes."""
+"""The functions after SQL, on Arrow columns alone; truth is Java's own output and hand-made bytes."""
 
 from __future__ import annotations
 

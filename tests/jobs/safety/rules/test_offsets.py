@@ -15,7 +15,7 @@ def test_a_group_at_the_end_of_its_queue_is_fine(store: StoreToStart) -> None:
     assert store.answer().first_line == "safe to start"
 
 
-def test_a_group_behind_the_end_would_skip_what_comes(store: StoreToStart) -> None:
+def test_a_group_beyond_the_end_would_skip_what_comes(store: StoreToStart) -> None:
     store.commit({"Orders@readers": {0: 10, 1: 17}})
     reason = store.only_reason(BEYOND)
     assert (reason.found, reason.expected, reason.unsafe) == (17, "at most 10", True)

@@ -23,7 +23,7 @@ def test_a_healthy_store(tmp_path: Path, version: str) -> None:
     ("version", "lost"), [("4.9", 0), ("5.1", 4), ("5.3", 4), ("5.5", 1)], ids=["4.9", "5.1", "5.3", "5.5"]
 )
 def test_a_lag_after_a_clean_stop(tmp_path: Path, version: str, lost: int) -> None:
-    """4.9 goes on where the queues end, 5.0 to 5.3.1 nowhere, 5.4 and later behind the first record there."""
+    """4.9 goes on where the queues end, 5.0 to 5.3.1 nowhere, 5.4 and later after the first record there."""
     store = healthy_store(tmp_path / "store", dispatched=36, version=version)
     store.commit({})
     assert [reason.found for reason in store.reasons(NOT_SERVED)] == [lost] * bool(lost)
@@ -106,7 +106,7 @@ def test_a_torn_tail_is_a_note(store: StoreToStart) -> None:
 
 
 @pytest.mark.parametrize("number", [5, 20, 38])
-def test_damage_with_records_behind_it(store: StoreToStart, number: int) -> None:
+def test_damage_with_records_after_it(store: StoreToStart, number: int) -> None:
     record = store.log.records[number]
     path = store.root / "commitlog" / f"{record.offset // 4096 * 4096:020d}"
     data = bytearray(path.read_bytes())
@@ -125,8 +125,8 @@ def test_zeros_in_the_middle_are_damage(store: StoreToStart) -> None:
     assert not store.answer().safe
 
 
-def test_leftovers_behind_the_end_are_none(store: StoreToStart) -> None:
-    """A broker that cut its log wrote on; records of the old log lie behind its end, older than the last one."""
+def test_leftovers_after_the_end_are_none(store: StoreToStart) -> None:
+    """A broker that cut its log wrote on; records of the old log lie after its end, older than the last one."""
     store.log.truncate(store.log.records[36].offset)
     store.log.message(topic="Orders", queue_id=0, body=bytes(45), store_timestamp=store.log.clock + 10_000)
     shutil.rmtree(store.root)
@@ -146,13 +146,13 @@ def test_a_queue_file_of_another_length(store: StoreToStart) -> None:
     assert store.only_reason("queue_files").expected.startswith("400 bytes")
 
 
-def test_an_empty_file_behind_a_full_one(tmp_path: Path) -> None:
+def test_an_empty_file_after_a_full_one(tmp_path: Path) -> None:
     store = healthy_store(tmp_path / "store", messages=80)
     (store.queue_directory("Orders", 0) / f"{400:020d}").write_bytes(bytes(400))
     assert "without a message" in store.only_reason("queue_files").what
 
 
-def test_an_empty_file_behind_an_unfinished_one(store: StoreToStart) -> None:
+def test_an_empty_file_after_an_unfinished_one(store: StoreToStart) -> None:
     """The broker deletes it."""
     (store.queue_directory("Orders", 0) / f"{400:020d}").write_bytes(bytes(400))
     assert store.answer().safe
