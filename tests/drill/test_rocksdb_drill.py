@@ -1,5 +1,6 @@
 """A broker with RocksDB queues writes and is killed, and their database is lost: rebuild and publish make it anew, and
-the broker serves every message, goes on writing and starts again.
+the broker serves every message, goes on writing and starts again. Then it changes to files, with all that its databases
+hold, and its group goes on where it was.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.drilling import ASK, TOPICS, Answers, Done, differences, missing, run_job, wipe
-from support.real_broker import BrokerSite
+from support.drilling import ASK, GROUP, TOPICS, Answers, Done, differences, missing, places, run_job, wipe
+from support.real_broker import RELEASES, BrokerSite
 
 pytest.importorskip("rocksdict")
 pytestmark = pytest.mark.broker
@@ -18,9 +19,11 @@ pytestmark = pytest.mark.broker
 ROCKSDB = {"storeType": "defaultRocksDB"}
 COUNTS = {"normal": 400, "large": 3, "tagged": 60, "batch": 8}
 MORE = {"normal": 40, "tagged": 20, "batch": 4}
+READ = 150
+EVERYTHING = "consumequeue,index,checkpoint,consumer-offsets"
 
 
-@pytest.fixture(params=["5.5.0"])
+@pytest.fixture(params=RELEASES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerSite]:
     with BrokerSite(request.param, tmp_path / "site", settings=ROCKSDB) as running:
         yield running
@@ -72,9 +75,33 @@ def test_queues_in_rocksdb_come_back(site: BrokerSite) -> None:
     assert differences(before, after) == []
     more, grown = round_of(site, "two", MORE)
     assert missing(grown, [*sent, *more]) == []
+    (group,) = site.clients({**GROUP, "messages": READ})
     site.stop()
     assert job(site, "verify", store).report["counts"] == {}
     site.start(store)
+    (again,) = site.clients(ASK)
+    assert differences(grown, again) == []
+    site.stop()
+    to_files(site, store, grown, group["took"])
+
+
+def to_files(site: BrokerSite, store: Path, before: Answers, took: list[list[int]]) -> None:
+    output = site.scratch / "files"
+    rebuilt, _ = replaced(site, store, output, "--queue-store", "file", "--only", EVERYTHING, "--topics-json")
+    assert {row["source"] for row in rebuilt.report["consumer_offsets"]} == {"database"}
+    files = {"storeType": "default"}
+    site.start(store, **files)
+    (after, group) = site.clients(ASK, {**GROUP, "messages": 1, "to_the_end": True})
+    assert differences(before, after) == []
+    read = {(queue_id, offset) for queue_id, offset in took}
+    assert sorted((queue_id, offset) for queue_id, offset in group["took"]) == sorted(
+        set(places(before, "Normal")) - read
+    )
+    sent, grown = site.clients({"command": "send", "round": "three", "create": [], "counts": MORE}, ASK)
+    assert missing(grown, sent) == []
+    site.stop()
+    assert job(site, "verify", store, "--set", "storeType=default").code == 0
+    site.start(store, **files)
     (again,) = site.clients(ASK)
     assert differences(grown, again) == []
     site.stop()

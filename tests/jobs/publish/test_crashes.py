@@ -17,12 +17,16 @@ from support.publishing import (
     Snapshot,
     contents,
     cut_the_log,
+    make_case,
     manifest,
     snapshot,
 )
 
 from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import durable
+from storeformat.store.rocksdb_queues import rocksdb_queues_in
+
+DERIVED = ("consumequeue", "index", "checkpoint", "abort")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +86,30 @@ def test_a_publish_killed_anywhere_ends_old_or_new(
         if not list((case.root / "backup").glob("*/manifest.json")):
             assert snapshot(case.out) == out
     assert number > 40
+
+
+@pytest.mark.parametrize("name", ["base-killed-5.3.3", "base-killed-5.5.0"])
+def test_a_database_swapped_in_ends_old_or_new(name: str, killer: Killer, tmp_path: Path) -> None:
+    """Queues in files make room for a RocksDB database; a kill before each fourth change."""
+    pytest.importorskip("rocksdict")
+    original = make_case(tmp_path / "original", name, queue_store="rocksdb")
+    old, made = snapshot(original.root), snapshot(original.out)
+    kept = {path: digest for path, digest in old.items() if path.partition("/")[0] not in DERIVED}
+    new = {**kept, **{path: digest for path, digest in made.items() if path != "manifest.json"}}
+    assert "consumequeue/CURRENT" in new
+    for number in range(0, 1000, 4):
+        case = original.copy(tmp_path / "case")
+        if not killed_publish(killer, case, number):
+            break
+        if number % 8:
+            recover_to_old(case)
+            assert (number, snapshot(case.root)) == (number, old)
+            continue
+        case.publish()
+        assert (number, snapshot(case.root)) == (number, new)
+        with rocksdb_queues_in(str(case.root / "consumequeue")) as queues:
+            assert queues.dispatched()
+    assert number > 20
 
 
 @EVERY
