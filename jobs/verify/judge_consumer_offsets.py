@@ -55,7 +55,16 @@ def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
 
 def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     main, backup = stored.file.main, stored.file.backup
-    if main.content is FileState.SOUND or (stored.file.is_absent and not stored.expected):
+    if main.content is FileState.SOUND:
+        return
+    if stored.file.is_absent:
+        if stored.expected:
+            verdicts.warn(
+                _SUBJECT,
+                "no_committed_offsets",
+                "the store has other configuration, and no committed offsets: every group starts over",
+                advice="rebuild --only consumer-offsets, with --replica if there is one, then publish",
+            )
         return
     cause = "missing_file" if main.content is FileState.ABSENT else "torn_file"
     found = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}

@@ -73,10 +73,9 @@ def test_its_tasks_run_under_spark(tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.5.0")
     root = golden.unpack(store, tmp_path)
     here = Path(made(root, tmp_path / "here", store.settings).directory) / "consumequeue"
-    sizes = [
-        word for name in SETTINGS if name in store.settings for word in ("--set", f"{name}={store.settings[name]}")
-    ]
-    line = ("--store", root, "--set", "storeType=defaultRocksDB", *sizes)
+    line = ["--store", str(root), "--set", "storeType=defaultRocksDB"]
+    for name in SETTINGS:
+        line += ["--set", f"{name}={store.settings[name]}"] if name in store.settings else []
     rebuilt = run_job_with_spark("--master", "local[2]", "rebuild", *line, "--output", tmp_path / "out")
     assert rebuilt.code == 0, rebuilt.said
     assert pairs_in(tmp_path / "out" / "consumequeue") == pairs_in(here)

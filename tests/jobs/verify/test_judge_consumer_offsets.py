@@ -63,7 +63,7 @@ def test_what_healthy_brokers_leave_is_a_note(store: StoreToStart) -> None:
         ("", '{"offsetTable":{"Orders@readers":{0:1}}}', "torn_file",
          {"file": "empty", ".bak": "sound", ".bak entries": "1"}),
         ("\0\0\0", '{"off', "torn_file", {"file": "torn", ".bak": "torn"}),
-        (None, None, "missing_file", {"file": "absent", ".bak": "absent"}),
+        (None, '{"offsetTable":{}}', "missing_file", {"file": "absent", ".bak": "sound", ".bak entries": "0"}),
     ],
 )  # fmt: skip
 def test_a_file_that_is_torn_or_gone(
@@ -83,6 +83,12 @@ def test_what_a_broker_takes_from_the_backup_is_judged(store: StoreToStart) -> N
     store.write_config("consumerOffset.json.bak", {"offsetTable": {"Orders@readers": {0: 17}}})
     store.config("consumerOffset.json").write_text("{")
     assert [row[0] for row in differences(store)] == ["torn_file", "beyond_end"]
+
+
+def test_a_file_that_is_gone_is_a_hazard_beside_other_configuration(store: StoreToStart) -> None:
+    store.config("consumerOffset.json").unlink()
+    found = verdicts(store)
+    assert (found.counts, found.hazard_counts) == ({}, {"no_committed_offsets": 1})
 
 
 def test_a_copy_without_config_is_not_judged(store: StoreToStart) -> None:
