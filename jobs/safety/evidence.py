@@ -9,7 +9,7 @@ from functools import cached_property
 
 from jobs.safety.log_files import LogFiles, read_log_files
 from jobs.safety.log_tail import LogTail, read_tail
-from jobs.safety.recovery import Redispatch, redispatch
+from jobs.safety.recovery import Redispatch, looks_from, redispatch
 from jobs.safety.start_settings import StartSettings
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log import dledger
@@ -99,15 +99,16 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
     furthest = max((queue.end_offset for queue in queues.values() if not queue.ends_in_pre_blank), default=-1)
     after_crash = files.exists(locations.join(root, ABORT))
     again = redispatch(log.segments, page or StoreCheckpoint(), rules, settings, furthest, after_crash=after_crash)
-    segments = log.segments
+    segments, met_from = log.segments, looks_from(log.segments, rules, settings, furthest, after_crash=after_crash)
     if log.of_group:
+        met_from = 0
         segments = tuple(replace(segment, framing=dledger.ENTRIES) for segment in segments)
     return Evidence(
         root=root,
         settings=settings,
         rules=rules,
         log=log,
-        tail=read_tail(segments, furthest, DecodeRules(split_parser=rules.split_parser, as_broker=True)),
+        tail=read_tail(segments, furthest, DecodeRules(split_parser=rules.split_parser, as_broker=True), met_from),
         queues=queues,
         configs={name: read_config(root, name) for name in DECODERS},
         timers=read_timer_files(root),

@@ -31,7 +31,8 @@ _LAST_ZEROS = 16 << 20
 class LogTail:
     """Records that go to a queue, one a row: ``offsets``, ``ends`` (after them), ``queue_offsets``, and ``key_of``
     into ``keys`` (topic, queue id). ``begin`` and ``end`` are the part of the log that was read; ``defect`` says why it
-    ended, ``goes_on_at`` where the first younger record lies after the place where it broke.
+    ended, ``goes_on_at`` where the first younger record lies after the place where it broke. ``passed`` are places of
+    damage that recovery does not read.
     """
 
     begin: int = 0
@@ -44,6 +45,7 @@ class LogTail:
     defect: RecordDefect = RecordDefect.UNWRITTEN
     goes_on_at: int | None = None
     last_store_timestamp: int = 0
+    passed: tuple[int, ...] = ()
 
     @cached_property
     def last_rows(self) -> dict[tuple[str, int], int]:
@@ -88,28 +90,49 @@ class _Rows:
         return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
 
 
-def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRules) -> LogTail:
-    """Returns the tail of a log; ``furthest_unit`` is where the furthest consume queue ends, -1 without any."""
+def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRules, met_from: int = 0) -> LogTail:
+    """Returns the tail of a log; ``furthest_unit`` is where the furthest consume queue ends, -1 without any. Damage
+    before ``met_from`` is passed over, where a sound record comes after it.
+    """
     written = [segment for segment in segments if any(_head(segment))]
     if not written:
         return LogTail(end=segments[0].base if segments else 0)
     at, start = _start(segments, written[-1], furthest_unit)
-    rows, position, defect = _Rows(), start, RecordDefect.OK
-    for segment in segments[at:]:
+    begin, rows, position, defect, passed = start, _Rows(), start, RecordDefect.OK, []
+    while at < len(segments):
+        segment = segments[at]
         with RangeReader(segment.path) as reader:
-            if furthest_unit <= segment.base and rows.time and _begins_older(reader, segment, rows.time):
+            fresh = start <= segment.base
+            if fresh and furthest_unit <= segment.base and rows.time and _begins_older(reader, segment, rows.time):
                 break  # a leftover: the file was used before, or the log was cut at its end
             walk = chain_from(BlockWindow(reader, segment), max(start, segment.base), rules)
             for block in walk:
                 rows.add(block)
-        position, defect = walk.position, walk.defect
-        if walk.ended != ChainEnd.BLANK:
+        position, defect, at = walk.position, walk.defect, at + 1
+        if walk.ended == ChainEnd.BLANK:
+            position, defect = segment.end, RecordDefect.OK
+            continue
+        if position >= met_from:
             break
-        position, defect = segment.end, RecordDefect.OK
+        found = _younger_record(segments, position, furthest_unit, rows.time, defect)
+        if found is None or found > met_from:
+            break
+        passed.append(position)
+        start, at = found, next(number for number, one in enumerate(segments) if one.base <= found < one.end)
     goes_on = _younger_record(segments, position, furthest_unit, rows.time, defect)
     offsets, ends, queue_offsets, key_of = rows.columns()
     return LogTail(
-        start, position, offsets, ends, queue_offsets, key_of, tuple(rows.numbers), defect, goes_on, rows.time
+        begin,
+        position,
+        offsets,
+        ends,
+        queue_offsets,
+        key_of,
+        tuple(rows.numbers),
+        defect,
+        goes_on,
+        rows.time,
+        tuple(passed),
     )
 
 

@@ -69,6 +69,34 @@ def redispatch(
     return Redispatch()
 
 
+_LOOKS_AT_MORE = ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable", "timerRocksDBEnable")
+
+
+def looks_from(
+    segments: Sequence[Segment], rules: BrokerRules, settings: StartSettings, furthest_unit: int, *, after_crash: bool
+) -> int:
+    """Returns the first offset that the next start reads in the log, of all releases that the rules are of: damage
+    before it is not met. After a crash, and with queues in RocksDB, that is the log's begin: there checkpoints decide.
+
+    ===============  ==========================================================================================
+    4.5.1 to 5.3.1   the third-last segment
+    5.3.2 and later  the segment in which the furthest queue ends (5.4.0 and later: the tenth-last at the earliest)
+    ===============  ==========================================================================================
+    """
+    if not segments or after_crash or settings.text("storeType", "default").lower() == "defaultrocksdb":
+        return segments[0].base if segments else 0
+    third_last = segments[max(len(segments) - 3, 0)].base
+    if not rules.search_by_store_time:
+        return third_last
+    reached = max((segment.base for segment in segments if segment.base <= furthest_unit), default=segments[0].base)
+    if not rules.bounded_recovery:
+        return min(third_last, reached)
+    most = settings.number("commitLogRecoverMaxNum", _MOST_SEGMENTS)
+    last_ten = segments[max(len(segments) - (most if most > 0 else _MOST_SEGMENTS), 0)].base
+    more = any(settings.flag(name, default=False) for name in _LOOKS_AT_MORE)
+    return last_ten if more else max(reached, last_ten)
+
+
 def _matched(
     segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, settings: StartSettings, first: int
 ) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
+from storeformat.message import SCHEDULE_TOPIC
 from storeformat.store.config.config_files import ConfigFile, FileState
 
 _ALWAYS_THERE = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
@@ -87,8 +88,15 @@ def _nothing(evidence: Evidence, config: ConfigFile, found: str) -> Reason:
         found=found,
         expected="JSON",
         cure=cure,
-        unsafe=config.name not in _HARMLESS and bool(evidence.log.segments),
+        unsafe=_is_missed(evidence, config.name),
     )
+
+
+def _is_missed(evidence: Evidence, name: str) -> bool:
+    """Whether a start without a file loses or repeats something; without delayed messages no level has to be known."""
+    if name == "delayOffset.json":
+        return any(topic == SCHEDULE_TOPIC for topic, _ in (*evidence.queues, *evidence.tail.keys))
+    return name not in _HARMLESS and bool(evidence.log.segments)
 
 
 def topics_not_configured(evidence: Evidence) -> Iterator[Reason]:

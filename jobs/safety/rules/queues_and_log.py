@@ -143,12 +143,21 @@ def units_beyond_log(evidence: Evidence) -> Iterator[Reason]:
 
 
 def log_damaged(evidence: Evidence) -> Iterator[Reason]:
-    """Yields a log that breaks and goes on after the break: recovery cuts it at the break.
+    """Yields a log that breaks and goes on after the break: recovery cuts it there, if it reads that far back.
 
     Mirrors CommitLog#recoverNormally and MappedFileQueue#truncateDirtyFiles (4.9.8 to 5.5.0), which delete every
-    segment after the one where the first bytes are that are not a record.
+    segment after the one with the first bytes that are not a record. ``recovery`` says from where on it reads.
     """
     tail = evidence.tail
+    if tail.passed:
+        yield Reason(
+            "log_damaged",
+            f"the log is damaged at {len(tail.passed)} places, the first at offset {tail.passed[0]}; a start after a "
+            "clean stop reads what comes after them and keeps them, one after a crash may cut the log there",
+            found=list(tail.passed[:100]),
+            cure="rebuild --on-damage salvage says what is lost",
+            unsafe=False,
+        )
     if tail.goes_on_at is None:
         return
     last = evidence.log.segments[-1].end

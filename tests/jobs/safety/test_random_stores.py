@@ -61,6 +61,8 @@ class Trial:
         self.write_offsets()
         for kind in chosen:
             kind()
+        self.expired = max(min(self.expired, len(list((self.store.root / "commitlog").glob("0*"))) - 1), 0)
+        self.store.age(100, self.expired)  # only now: what is written is young
 
     # ------------------------------------------------------------------------------------------------------- damages
     def lag(self) -> None:
@@ -145,7 +147,6 @@ class Trial:
     def expire(self) -> None:
         count = len(list((self.store.root / "commitlog").glob("0*")))
         self.expired = self.random.randrange(count) if count else 0
-        self.store.age(100, self.expired)
 
     def write_offsets(self) -> None:
         table: dict[str, dict[int, int]] = {}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
-from support.store_to_start import StoreToStart, as_fastjson
+from support.store_to_start import StoreToStart, as_fastjson, finished, healthy_store
 
-LOSING = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
+LOSING = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
 
 
 @pytest.mark.parametrize("name", LOSING)
@@ -58,6 +59,16 @@ def test_no_configuration_at_all(store: StoreToStart) -> None:
     shutil.rmtree(store.root / "config")
     assert store.only_reason("config_absent").unsafe
     assert [reason.rule for reason in store.answer().reasons] == ["config_absent"]
+
+
+def test_lost_delay_offsets_matter_where_something_was_delayed(store: StoreToStart, tmp_path: Path) -> None:
+    store.config("delayOffset.json").write_bytes(b"{")
+    assert not store.only_reason("config_lost").unsafe
+    log = healthy_store(tmp_path / "first").log
+    log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
+    delayed = finished(tmp_path / "delayed", log)
+    delayed.config("delayOffset.json").write_bytes(b"{")
+    assert delayed.only_reason("config_lost").unsafe
 
 
 def test_lost_filters_are_a_note(store: StoreToStart) -> None:

@@ -117,6 +117,49 @@ def test_damage_with_records_after_it(store: StoreToStart, number: int) -> None:
     assert reason.unsafe
 
 
+def many_segments(root: Path, version: str, damaged: int) -> StoreToStart:
+    """A store of some eight segments, with a damaged record in one of them."""
+    store = healthy_store(root, 180, version=version)
+    path = store.segment(damaged)
+    data = bytearray(path.read_bytes())
+    data[95] ^= 1
+    path.write_bytes(bytes(data))
+    return store
+
+
+@pytest.mark.parametrize("version", ["4.9", "5.1", "5.3", "5.5"])
+def test_damage_before_what_recovery_reads(tmp_path: Path, version: str) -> None:
+    """Nothing is cut, and what lies after it is judged; a start after a crash may go back that far."""
+    store = many_segments(tmp_path, version, 1)
+    reason = store.only_reason("log_damaged")
+    assert (reason.unsafe, reason.found) == (False, [4096])
+    assert store.answer().safe
+    assert store.evidence().tail.end == store.log.end_offset
+    (store.root / "abort").touch()
+    assert store.only_reason("log_damaged").unsafe
+
+
+@pytest.mark.parametrize(("version", "unsafe"), [("4.9", True), ("5.1", True), ("5.3", True), ("5.5", False)])
+def test_how_far_back_recovery_reads(tmp_path: Path, version: str, unsafe: bool) -> None:
+    """The third-last segment; 5.3.2 and later that in which the furthest queue ends, but 5.3.1 has the same rules."""
+    store = many_segments(tmp_path, version, -3)
+    assert store.only_reason("log_damaged").unsafe is unsafe
+
+
+def test_a_later_database_of_transactions_goes_back_further(tmp_path: Path) -> None:
+    store = many_segments(tmp_path, "5.5", -3)
+    store.conf["transRocksDBEnable"] = "true"
+    assert store.only_reason("log_damaged").unsafe
+
+
+def test_messages_after_damage_that_recovery_does_not_read_are_looked_for(tmp_path: Path) -> None:
+    store = many_segments(tmp_path, "5.5", 1)
+    shutil.rmtree(store.queue_directory("Orders", 0))
+    (reason,) = store.reasons("messages_not_served")
+    assert reason.unsafe
+    assert reason.found > 30
+
+
 def test_zeros_in_the_middle_are_damage(store: StoreToStart) -> None:
     path = store.segment(-1)
     data = bytearray(path.read_bytes())
