@@ -7,6 +7,7 @@ is parsed: the defaults are those of the dataclasses in ``jobs.contract.options`
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from jobs.contract.option_values import (
@@ -47,6 +48,21 @@ class Gather(argparse.Action):
         setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
 
 
+class NameStores(argparse.Action):
+    """Takes the file whose lines name stores: what one of them is called need not be given then."""
+
+    def __init__(self, *given: Any, instead_of: Sequence[argparse.Action], **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self._instead_of = instead_of
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        for action in self._instead_of:
+            action.required = False
+
+
 def add_output_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print the report as one JSON object, alone on stdout")
@@ -58,9 +74,9 @@ def add_output_arguments(parser: Parser) -> None:
     group.add_argument("--debug", action="store_true", help="Spark's log, and Java and Python stack traces, on stderr")
 
 
-def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
+def add_store_arguments(parser: Parser, *, required: bool = True) -> argparse.Action:
     group = parser.add_argument_group("store")
-    group.add_argument(
+    store = group.add_argument(
         "--store", type=path, required=required, metavar="ROOT", help="the broker's storePathRootDir, a path or a URI"
     )
     add_commitlog_argument(group)
@@ -79,6 +95,7 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> None:
         metavar="TOPIC",
         help="a BatchCQ topic (default: what config/topics.json and batchconsumequeue/ say); repeatable",
     )
+    return store
 
 
 def add_commitlog_argument(to: argparse._ActionsContainer) -> None:
@@ -100,8 +117,8 @@ def add_settings_arguments(to: argparse._ActionsContainer, conf_help: str, versi
     to.add_argument("--broker-version", choices=VERSIONS, help=version_help)
 
 
-def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
-    add_store_arguments(parser, required=required)
+def add_log_arguments(parser: Parser, *, required: bool = True) -> argparse.Action:
+    store = add_store_arguments(parser, required=required)
     group = parser.add_argument_group("reading the log")
     group.add_argument(
         "--on-damage",
@@ -121,6 +138,21 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> None:
     )
     group.add_argument(
         "--split-size", type=positive, metavar="BYTES", help="bytes a task reads; never changes the result"
+    )
+    return store
+
+
+def add_fleet_argument(parser: Parser, *instead_of: argparse.Action) -> None:
+    parser.add_argument(
+        "--stores",
+        type=path,
+        action=NameStores,
+        instead_of=instead_of,
+        metavar="FILE",
+        help="the stores of several brokers, a line each: store,cluster,broker,broker.conf (the last three may be"
+        " missing). Or --store with {cluster} and {broker} in place of names of directories: each that is there is one;"
+        " --cluster, --broker, --broker-conf, --commitlog and --replica may have them, too. The report has an entry for"
+        " each broker, and the largest of their exit codes",
     )
 
 
@@ -236,7 +268,7 @@ def add_preflight(parser: Parser) -> None:
 
 
 def add_verify(parser: Parser) -> None:
-    add_log_arguments(parser)
+    add_fleet_argument(parser, add_log_arguments(parser))
     add_replica_argument(parser)
     add_topic_argument(parser)
     add_only_argument(parser)
@@ -329,7 +361,7 @@ def _add_list_and_lag(listing: Parser, lag: Parser) -> None:
 
 
 def add_inspect(parser: Parser) -> None:
-    add_log_arguments(parser)
+    add_fleet_argument(parser, add_log_arguments(parser))
     add_replica_argument(parser)
     add_topic_argument(parser)
     parser.add_argument(
@@ -340,10 +372,15 @@ def add_inspect(parser: Parser) -> None:
 
 
 def add_load(parser: Parser) -> None:
-    add_log_arguments(parser)
+    store = add_log_arguments(parser)
     parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
-    parser.add_argument("--cluster", type=name, required=True, metavar="C", help="value of the table's column cluster")
-    parser.add_argument("--broker", type=name, required=True, metavar="B", help="value of the table's column broker")
+    cluster = parser.add_argument(
+        "--cluster", type=name, required=True, metavar="C", help="value of the table's column cluster"
+    )
+    broker = parser.add_argument(
+        "--broker", type=name, required=True, metavar="B", help="value of the table's column broker"
+    )
+    add_fleet_argument(parser, store, cluster, broker)
     add_topic_argument(parser)
     parser.add_argument("--time-zone", metavar="ZONE", help="the time zone of store_date (new table: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")

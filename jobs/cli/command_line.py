@@ -28,6 +28,7 @@ from storeformat import __version__
 from storeformat.errors import DependencyMissing, UsageError, WriteFailed
 
 PROGRAM = "spark-submit.sh"
+FLEET = "jobs.fleet.fleet"
 EXIT_CODES = """\
 exit codes:
   0 done   1 differences, damage or loss, nothing found   2 refused   64 wrong command line   65 the input is not what
@@ -161,13 +162,16 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             logging.getLogger().addHandler(logging.NullHandler())
         with orderly_signals():
             launch.prepare(spark_options, job_words, job_name, delta=jobs[job_name].needs_delta, debug=debug)
-            report = importlib.import_module(jobs[job_name].module).run(options, Reporter.for_options(options))
+            run = importlib.import_module(jobs[job_name].module).run
+            if isinstance(options, job_options.FleetOptions) and options.names_several:
+                run = importlib.import_module(FLEET).of(job_name, run)
+            report = run(options, Reporter.for_options(options))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:
             for line in traceback.format_exc().splitlines():
                 print(printable(line), file=sys.stderr)  # noqa: T201
         report = failure_report(job_name, error)
-    written = "error" not in report and jobs[job_name].own_metrics
+    written = "error" not in report and "brokers" not in report and jobs[job_name].own_metrics
     return deliver(report, replace(options, metrics=None) if written else options)
 
 

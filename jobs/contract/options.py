@@ -24,6 +24,11 @@ QueueStoreKind = Literal["file", "rocksdb", "both"]
 ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
 """What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
 
+PLACEHOLDERS = ("{cluster}", "{broker}")
+"""What stands for parts of paths that differ between the brokers of a fleet."""
+NAMED_BY_LINES = ("store", "cluster", "broker")
+"""Options that a file of stores may have in place of the command line."""
+
 Options = TypeVar("Options", bound="JobOptions")
 
 
@@ -57,6 +62,19 @@ class LogOptions(JobOptions):
     split_size: int | None = None
     replicas: tuple[str, ...] = ()
     """Stores with copies of the log: ``rebuild``, ``inspect`` and ``verify`` heal damage from them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions(LogOptions):
+    """What a job is told that takes the stores of several brokers, each as if it were alone."""
+
+    stores: str | None = None
+    """A file that names them, a line each; ``store`` is then empty."""
+
+    @property
+    def names_several(self) -> bool:
+        """Whether ``jobs.fleet`` has to find out which stores are meant."""
+        return self.stores is not None or any(name in self.store for name in PLACEHOLDERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +136,7 @@ class PreflightOptions(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions(LogOptions):
+class VerifyOptions(FleetOptions):
     """``verify``."""
 
     topics: tuple[TopicFilter, ...] = ()
@@ -166,7 +184,7 @@ class QueryOptions(LogOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectOptions(LogOptions):
+class InspectOptions(FleetOptions):
     """``inspect``; with ``from_offset`` or ``limit`` the records themselves."""
 
     topics: tuple[TopicFilter, ...] = ()
@@ -176,7 +194,7 @@ class InspectOptions(LogOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadOptions(LogOptions):
+class LoadOptions(FleetOptions):
     """``load``; without ``time_zone`` the table's own, UTC for a new one."""
 
     table: str
@@ -207,6 +225,8 @@ def from_arguments(kind: type[Options], arguments: argparse.Namespace) -> Option
     Raises UsageError when a field without a default was not given.
     """
     given = vars(arguments)
+    if "stores" in given:
+        given = dict.fromkeys(NAMED_BY_LINES, "") | given
     missing = [
         f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING and f.name not in given
     ]

@@ -39,6 +39,12 @@ class Reporter:
         """Returns the reporter that the options ask for."""
         return cls(quiet=options.quiet, dated=True)
 
+    def for_part(self, name: str) -> Reporter:
+        """Returns the reporter of a part of the run, with notes of its own: what it says begins with ``name``, and it
+        shows no progress.
+        """
+        return _PartReporter(self, name)
+
     @property
     def seconds(self) -> float:
         """How long the run has taken so far."""
@@ -54,6 +60,11 @@ class Reporter:
         for text in notes:
             self.say(text)
         self.notes += notes
+
+    def tell(self, *lines: str) -> None:
+        """Says lines that must not be missed, and are in the report elsewhere."""
+        for line in lines:
+            self._line(line.strip())
 
     def warn(self, text: str) -> None:
         """Says what must not be missed, now and in the report."""
@@ -101,6 +112,20 @@ class Reporter:
         finally:
             with self._lock:
                 self._clear()
+
+
+class _PartReporter(Reporter):
+    def __init__(self, whole: Reporter, name: str) -> None:
+        super().__init__(quiet=whole.quiet, stream=whole.stream)
+        self._whole = whole
+        self._name = name
+
+    def _line(self, text: str) -> None:
+        self._whole._line(f"{self._name}: {text}")
+
+    @contextmanager
+    def progress(self, what: str, total: int) -> Iterator[Progress]:
+        yield Progress(Reporter(quiet=True), what, total)
 
 
 class Progress:

@@ -105,9 +105,14 @@ _task: Any = None
 """In a worker of a ProcessRunner: what it runs."""
 
 
+_side_by_side = 1
+"""How many processes like this one share the cores."""
+
+
 def usable_cores() -> int:
-    """Returns how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Returns how many cores this process may use, at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores // _side_by_side, 1)
 
 
 @contextmanager
@@ -131,9 +136,17 @@ def _forked(processes: int, task: object) -> Iterator[ProcessPoolExecutor]:
 
 
 def _start_worker(task: object, driver: int) -> None:
-    """Makes a forked process a worker. Signals are for the driver, which ends its workers; they end when it is gone."""
     global _task  # noqa: PLW0603
     _task = task
+    become_worker(driver)
+
+
+def become_worker(driver: int, side_by_side: int = 1) -> None:
+    """Makes a forked process a worker, which shares the cores with others. Signals are for the driver, which ends its
+    workers; they end when it is gone.
+    """
+    global _side_by_side  # noqa: PLW0603
+    _side_by_side = side_by_side
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()

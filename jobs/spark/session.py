@@ -3,6 +3,8 @@
 Both are context managers. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
 left alone; one that is started here is gone when the block ends, with its JVM and its Python workers. A job that stages
 files cleans them up *outside* of the block, when no task can write any more.
+
+Several jobs in threads of one process share one Spark (``shared_spark``).
 """
 
 from __future__ import annotations
@@ -47,6 +49,16 @@ def _has_context() -> bool:
 @contextmanager
 def spark_context(job: str) -> Iterator[SparkContext]:
     """Yields a SparkContext; no SQL is set up, which saves two seconds."""
+    if _shared is not None:
+        with plain_errors():
+            yield _shared.context
+        return
+    with _own_context(job) as context:
+        yield context
+
+
+@contextmanager
+def _own_context(job: str) -> Iterator[SparkContext]:
     from pyspark import SparkConf, SparkContext
 
     name = f"rocketmq-store-spark {job}"
@@ -99,6 +111,9 @@ class SparkOnDemand:
     @cached_property
     def context(self) -> SparkContext:
         """The SparkContext."""
+        return self._start()
+
+    def _start(self) -> SparkContext:
         return self._given.sparkContext if self._given else self._stack.enter_context(spark_context(self._job))
 
     @cached_property
@@ -116,9 +131,56 @@ class SparkOnDemand:
         return builder.getOrCreate()
 
 
+class SharedSpark(SparkOnDemand):
+    """Spark of several jobs in threads, which starts once. One that did not start is not tried again."""
+
+    def __init__(self, job: str, stack: ExitStack) -> None:
+        super().__init__(job, stack)
+        self._starting = threading.Lock()
+        self._started: SparkContext | None = None
+        self._failed: BaseException | None = None
+
+    def _start(self) -> SparkContext:
+        with self._starting:
+            if self._failed is not None:
+                raise self._failed
+            if self._started is None:
+                try:
+                    self._started = self._stack.enter_context(_own_context(self._job))
+                except BaseException as error:
+                    self._failed = error
+                    raise
+            return self._started
+
+    def end(self) -> None:
+        """Refuses to start from now on; waits for a start that is under way."""
+        with self._starting:
+            self._failed = self._failed or RuntimeError("Spark has ended")
+
+
+_shared: SharedSpark | None = None
+
+
+@contextmanager
+def shared_spark(job: str) -> Iterator[None]:
+    """Within it the jobs of all threads have one Spark, which starts when one asks for it and ends with the block."""
+    global _shared  # noqa: PLW0603  (as there is one SparkContext in a process)
+    with ExitStack() as stack:
+        _shared = shared = SharedSpark(job, stack)
+        try:
+            yield
+        finally:
+            shared.end()
+            _shared = None
+
+
 @contextmanager
 def spark_on_demand(job: str) -> Iterator[SparkOnDemand]:
     """Yields Spark that has not started; what was asked for ends with the block."""
+    if _shared is not None:
+        with plain_errors():
+            yield _shared
+        return
     with ExitStack() as stack:
         yield SparkOnDemand(job, stack)
 
@@ -135,7 +197,7 @@ def does_without_spark(total: int, *places: str) -> bool:
     has started, and all ``places`` are local.
     """
     limit = ONE_MACHINE if sys.platform == "linux" and all(map(locations.is_local, places)) else SMALL
-    return total <= limit and launch.spark_is_optional() and not _has_context()
+    return total <= limit and launch.spark_is_optional() and not (_shared or _has_context())
 
 
 @contextmanager

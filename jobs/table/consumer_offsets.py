@@ -7,6 +7,7 @@ on a local file system have none.
 
 from __future__ import annotations
 
+import threading
 import time
 
 import deltalake
@@ -19,6 +20,8 @@ from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import files, locations
 
 SUFFIX = "_consumer_offsets"
+_ONE_MAKES_IT = threading.Lock()
+"""Of two that find no table and make one, delta-rs lets one fail."""
 SCHEMA = pa.schema(
     [
         pa.field("cluster", pa.string()),
@@ -60,7 +63,8 @@ def _table(rows: list[dict[str, object]], options: LoadOptions) -> pa.Table:
 
 def _append(path: str, table: pa.Table) -> None:
     try:
-        deltalake.write_deltalake(path, table, mode="append", name="consumer_offsets")
+        with _ONE_MAKES_IT:
+            deltalake.write_deltalake(path, table, mode="append", name="consumer_offsets")
     except (OSError, deltalake.exceptions.DeltaError) as error:
         raise WriteFailed(f"a snapshot of committed offsets was not added: {files.first_line(error)}", path=path) from (
             error

@@ -93,3 +93,15 @@ class TestProgress:
     )
     def test_times(self, seconds: float, text: str) -> None:
         assert duration_text(seconds) == text
+
+
+def test_a_part_says_its_name_and_keeps_its_notes() -> None:
+    said = io.StringIO()
+    whole = Reporter(stream=said, interval=0)
+    part = whole.for_part("broker-a")
+    with part.progress("scan", 10) as progress:
+        progress.update(5)
+    part.note("by the way")
+    part.warn("look")
+    assert said.getvalue() == "broker-a: by the way\nbroker-a: warning: look\n"
+    assert (part.notes, whole.notes) == (["by the way", "look"], [])

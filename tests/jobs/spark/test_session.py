@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 from py4j.protocol import Py4JError
 
@@ -23,3 +28,48 @@ def test_the_reason_is_sparks_own() -> None:
     assert str(ended.value) == "Spark did not start: SparkException: Application application_1_1 failed 2 times"
     assert ended.value.exit_code == 69
     assert "--master" in (ended.value.advice or "")
+
+
+class TestSharedSpark:
+    def test_threads_share_one_that_ends_with_the_block(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        said: list[str] = []
+
+        @contextmanager
+        def own(job: str) -> Iterator[str]:
+            said.append(f"start {job}")
+            yield "a context"
+            said.append("end")
+
+        def work() -> None:
+            together.wait()
+            with session.spark_context("verify") as context:
+                said.append(str(context))
+            with session.spark_on_demand("load") as spark:
+                said.append(str(spark.context))
+
+        monkeypatch.setattr(session, "_own_context", own)
+        together = threading.Barrier(4, timeout=20)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        with session.shared_spark("verify"):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert "end" not in said
+        assert said == ["start verify", *["a context"] * 8, "end"]
+
+    def test_one_that_fails_is_not_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tries: list[str] = []
+
+        @contextmanager
+        def own(job: str) -> Iterator[Any]:
+            tries.append(job)
+            raise DependencyMissing("no cluster")
+            yield
+
+        monkeypatch.setattr(session, "_own_context", own)
+        with session.shared_spark("load"):
+            for _ in range(2):
+                with pytest.raises(DependencyMissing, match="no cluster"), session.spark_context("load"):
+                    pass
+        assert tries == ["load"]
