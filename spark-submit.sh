@@ -1,6 +1,7 @@
 #!/bin/sh
 # spark-submit.sh [spark-submit options] JOB [options]: sets up .venv on the first start, then runs the job with Spark.
 # spark-submit.sh --setup [--from FILE]: only sets up; from a file that --bundle wrote, without a network.
+# spark-submit.sh --setup --with s3: fetches the connector, too, with which Spark reads tables on S3.
 # spark-submit.sh --bundle FILE: writes all that a set-up fetches into one file, for machines without a network.
 # spark-submit.sh --pack FILE: writes the Python packages that executors need into a .tar.gz, for --archives.
 # Environment: ROCKETMQ_STORE_SPARK_VENV (where .venv is), ROCKETMQ_STORE_SPARK_PYTHON (the Python that makes it), JAVA_HOME,
@@ -39,7 +40,7 @@ if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/
     ! [ "$root/conf/requirements/setup.txt" -nt "$stamp" ] &&
     ! [ "$root/jobs/spark/environment.py" -nt "$stamp" ] && ! [ "$root/jobs/spark/delta_jars.py" -nt "$stamp" ] &&
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ] &&
-    { [ "${1:-}" != --setup ] || [ -d "$venv/jars" ]; }; then
+    { [ "${1:-}" != --setup ] || [ -d "$venv/jars" ]; } && [ "${1:-}:${2:-}" != --setup:--with ]; then
     case ${1:-} in
     --setup) exit 0 ;;
     --pack | --bundle) exec "$venv/bin/python" "$root/jobs/spark/environment.py" --venv "$venv" "$@" ;;
@@ -73,8 +74,9 @@ case $1 in
 --setup)
     case "$#:${2:-}" in
     1: | 3:--from) ;;
+    3:--with) ;;
     *)
-        echo "error: --setup takes nothing, or --from FILE" >&2
+        echo "error: --setup takes nothing, --from FILE, or --with s3" >&2
         exit 64
         ;;
     esac

@@ -120,7 +120,7 @@ class TestWithoutSetUp:
             assert done.returncode == 69
             assert "No such file" in done.stderr
         else:
-            assert (done.returncode, done.stderr) == (64, "error: --setup takes nothing, or --from FILE\n")
+            assert (done.returncode, done.stderr) == (64, "error: --setup takes nothing, --from FILE, or --with s3\n")
 
 
 class TestWhenReady:

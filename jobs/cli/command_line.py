@@ -171,7 +171,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             for line in traceback.format_exc().splitlines():
                 print(printable(line), file=sys.stderr)  # noqa: T201
         report = failure_report(job_name, error)
-    written = "error" not in report and "brokers" not in report and jobs[job_name].own_metrics
+    written = "error" not in report and "statuses" not in report and jobs[job_name].own_metrics
     return deliver(report, replace(options, metrics=None) if written else options)
 
 

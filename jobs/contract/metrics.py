@@ -31,7 +31,7 @@ def write_report(path: str, report: Report, store: str) -> None:
     """Writes the outcome of a run as its report has it, also of one that failed: each of its numbers is a gauge. Where
     there were several brokers, these have them, each with its labels.
     """
-    if "brokers" not in report:
+    if "statuses" not in report:
         write(path, report["job"], store, _facts(report, report.exit_code))
         return
     outcomes = []

@@ -32,9 +32,9 @@ jvm.end_jvm(jvm.start_jvm(), at_work=False)
 """
 
 
-def known_sums() -> dict[str, str]:
-    """Returns the SHA-256 of each jar, by its name."""
-    lines = SUMS.read_text(encoding="utf-8").splitlines()
+def known_sums(sums: Path | None = None) -> dict[str, str]:
+    """Returns the SHA-256 of each jar that a file names, Delta's without one, by its name."""
+    lines = (sums or SUMS).read_text(encoding="utf-8").splitlines()
     return {name: digest for digest, name in (line.split() for line in lines if line and not line.startswith("#"))}
 
 
@@ -47,13 +47,16 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check(directory: Path) -> None:
-    """Raises SetupError unless the directory holds each jar that is needed, with its own bytes, and no other."""
-    sums = known_sums()
+def check(directory: Path, file: Path | None = None) -> None:
+    """Raises SetupError unless the directory holds each jar that a file names, Delta's without one, with its own bytes,
+    and no other.
+    """
+    sums = known_sums(file)
     there = {path.name: path for path in directory.glob("*.jar")}
     for name in sorted(sums.keys() | there.keys()):
         if name not in there:
-            raise SetupError(f"{directory} lacks {name}", f"conf/{SUMS.name} says which jars are needed")
+            named = f"conf/{(file or SUMS).name}"
+            raise SetupError(f"{directory} lacks {name}", f"{named} says which jars are needed")
         found, expected = sha256_of(there[name]), sums.get(name, "no such jar")
         if found != expected:
             raise SetupError(

@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # A script's own directory leads sys.path; modules of ours are found as packages only.
 sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROOT), str(ROOT / "jobs" / "spark")))]
 
-from jobs.spark import bundle, delta_jars, packing  # noqa: E402  (only now the path is right)
+from jobs.spark import bundle, delta_jars, packing, s3_jars  # noqa: E402  (only now the path is right)
 from jobs.spark.setup_steps import LeftOut, Progress, SetupError, Step, Steps, say  # noqa: E402
 from storeformat.errors import WriteFailed  # noqa: E402
 
@@ -347,6 +347,7 @@ def main() -> NoReturn:
     parser.add_argument("--venv", type=lambda text: Path(text).absolute(), default=Path(sys.prefix))
     parser.add_argument("--java", default="java")
     parser.add_argument("--from", type=Path, dest="archive", metavar="FILE", help="a file that --bundle wrote")
+    parser.add_argument("--with", choices=("s3",), dest="connector", help="what Spark reads tables on S3 with, too")
     parser.add_argument("--bundle", type=Path, metavar="FILE", help="write all that a set-up fetches into FILE")
     parser.add_argument("--pack", type=Path, metavar="FILE", help="write what executors need into FILE, a .tar.gz")
     parser.add_argument("--extra", help="only install an extra of pyproject.toml; inside the environment")
@@ -367,6 +368,8 @@ def main() -> NoReturn:
             install_extra(arguments.venv, arguments.extra)
         else:
             set_up(arguments.venv, arguments.java, arguments.archive)
+            if arguments.connector:
+                say(s3_jars.fetch(arguments.venv, Progress(arguments.venv / "setup-s3.log")))
     except KeyboardInterrupt:
         say("interrupted; the next start goes on with the set-up")
         sys.exit(130)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jobs.spark import isolation
+from jobs.spark import isolation, s3_jars
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, MissingInput, UsageError
 from storeformat.javaproperties import parse_properties
@@ -179,7 +179,7 @@ def prepare(
         require_yarn(chosen, job_arguments)
     extra: list[str] = []
     if delta or "io.delta" in " ".join(chosen.values()):
-        extra += delta_options(chosen, settings)
+        extra += delta_options(chosen, settings, on_s3=_reads_s3(job, options, job_arguments))
     worker_python = sys.executable
     if is_local(master):
         private = isolation.private_directories(chosen)
@@ -220,6 +220,20 @@ def prepare(
         filter(None, (*jvm_flags(job, debug), os.environ.get("SPARK_SUBMIT_OPTS")))
     )
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*command, "pyspark-shell"])
+
+
+def _reads_s3(job: str, options: Sequence[str], job_arguments: Sequence[str]) -> bool:
+    """Returns whether Spark itself reads a table on S3; raises UsageError for a URI that only we understand."""
+    named = [uri for uri in values_of(job_arguments, "--table") if uri.startswith(("s3://", "s3a://"))]
+    wanted = bool(options) or any(word.startswith(("--checks", "--html")) for word in job_arguments)
+    if not (job == "report" and named and wanted):
+        return False
+    if any(mark in uri for uri in named for mark in "?@"):
+        raise UsageError(
+            "Spark itself reads this table, and knows S3 from the environment alone",
+            advice="AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION instead of ?... and ...@",
+        )
+    return True
 
 
 def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> None:
@@ -289,8 +303,23 @@ def delta_coordinate() -> str:
     return f"io.delta:delta-spark_{spark[0]}.{spark[1]}_2.13:{importlib.metadata.version('delta-spark')}"
 
 
-def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]:
-    """Returns spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none."""
+def s3_connector(present: str, settings: dict[str, str], chosen: Mapping[str, str]) -> list[Path]:
+    """Returns the jars with which Spark reads S3, none where the user names some; adds their settings."""
+    settings |= {name: value for name, value in s3_jars.settings().items() if name not in chosen}
+    jars = sorted(Path(sys.prefix, s3_jars.DIRECTORY).glob("*.jar"))
+    if "hadoop-aws" in present:
+        return []
+    if not jars:
+        raise DependencyMissing(
+            "Spark has no S3 connector", advice="`./spark-submit.sh --setup --with s3` fetches it, 700 MB"
+        )
+    return jars
+
+
+def delta_options(chosen: dict[str, str], settings: dict[str, str], *, on_s3: bool = False) -> list[str]:
+    """Returns spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none. With
+    ``on_s3`` also what Spark needs for a table there.
+    """
     extensions = chosen.get("spark.sql.extensions", "")
     ours = "io.delta.sql.DeltaSparkSessionExtension"
     extra = []
@@ -299,11 +328,12 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]
     if "spark.sql.catalog.spark_catalog" not in chosen:
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     present = " ".join((chosen.get("spark.jars", ""), chosen.get("spark.jars.packages", "")))
-    if "delta-spark" in present:
-        return extra
-    jars = sorted(Path(sys.prefix, "jars").glob("*.jar"))
-    if jars:
-        return [*extra, "--jars", ",".join(filter(None, (chosen.get("spark.jars"), *map(str, jars))))]
+    more = s3_connector(present, settings, chosen) if on_s3 else []
+    ours_there = "delta-spark" in present
+    jars = [] if ours_there else sorted(Path(sys.prefix, "jars").glob("*.jar"))
+    if jars or ours_there:
+        named = ",".join(filter(None, (chosen.get("spark.jars"), *map(str, [*jars, *more]))))
+        return [*extra, "--jars", named] if jars or more else extra
     raise DependencyMissing(
         "Delta's jars are not there",
         advice="`./spark-submit.sh --setup` fetches them and knows their bytes; "

@@ -27,7 +27,7 @@ from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
 from jobs.spark.runner import LocalRunner, MeteringRunner, Runner
 from jobs.spark.session import SparkOnDemand
-from jobs.table import commits, messages_table
+from jobs.table import commits, messages_table, s3_tables
 from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import shortest_delays, too_early
@@ -139,7 +139,9 @@ class Load:
 
     def _attempt(self) -> dict[str, Any]:
         options = self._options
-        table = messages_table.open_table(lambda: self._spark.session, self._path)
+        table = messages_table.open_table(lambda: self._spark.session, self._path, writes=True)
+        if options.repair_from is not None and s3_tables.on_s3(self._path):
+            raise s3_tables.needs_delta(self._path, "--repair-from")
         zone = messages_table.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
         self._check_topics(state)
@@ -357,6 +359,8 @@ class Load:
         """Warns where deliveries contradict the delay levels, which the store's own queues do not show."""
         options = self._options
         if self._levels_shown or table is None or not (commit and commit.rows and commit.delayed):
+            return
+        if s3_tables.on_s3(self._path):  # Spark may have no connector
             return
         mine = f"{commits.of_broker(options.cluster, options.broker)} AND commit_log_offset >= {window.rows_from}"
         shortest = shortest_delays(table.rows().where(mine))

@@ -12,13 +12,14 @@ the features ``clustering`` and ``domainMetadata``, and OPTIMIZE of closed dates
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from jobs.table import commits, plain_table
+from jobs.table import commits, plain_table, s3_tables
 from jobs.table.commits import BrokerRows, BrokerState, Commit
 from jobs.table.plain_table import PlainTable
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused
@@ -120,6 +121,8 @@ class MessagesTable:
         """Adds the columns that an older version of this program did not have; returns their names."""
         present = {name.lower() for name in self.schema().names}
         missing = [name for name in wanted if name not in present]
+        if missing and s3_tables.on_s3(self.path):
+            raise s3_tables.needs_delta(self.path, f"it lacks the column {missing[0]}, which")
         if missing:
             columns = ", ".join(
                 f"{field.name} {field.dataType.simpleString()} COMMENT {commits.literal(field.metadata['comment'])}"
@@ -198,12 +201,18 @@ class MessagesTable:
         return found
 
 
-def open_table(spark: SparkSession | Session, path: str) -> MessagesTable | None:
-    """Returns the table at a path, None if nothing is there. Raises what is there instead."""
+def open_table(spark: SparkSession | Session, path: str, *, writes: bool = False) -> MessagesTable | None:
+    """Returns the table at a path, None if nothing is there. Raises what is there instead, and, for one who ``writes``,
+    Refused where two at once could not be told apart.
+    """
     plain = plain_table.open_plain(path)
-    if plain is None and locations.is_local(path) and _is_free(path):
-        return None
+    if plain is None and plain_table.may_be_plain(path):
+        if _is_free(path):
+            return None
+        plain = plain_table.open_plain(path)  # another load may have made it just now
     table = MessagesTable(spark, path, plain)
+    if plain is None and writes and s3_tables.on_s3(path):
+        raise s3_tables.needs_delta(path, "this table has properties or features that")
     if plain is None:
         require_delta(table._spark)
         if not table.exists():
@@ -217,9 +226,14 @@ def open_table(spark: SparkSession | Session, path: str) -> MessagesTable | None
 
 
 def _is_free(path: str) -> bool:
-    """Returns whether a table can be made at a path: nothing is there, or Delta's directory without a version."""
+    """Returns whether a table can be made at a path: nothing is there, or Delta's directory without a version, in which
+    a load may be writing its first one.
+    """
     names = [entry.name for entry in files.list_directory(path) or ()]
-    return not names or (names == ["_delta_log"] and not files.list_directory(locations.join(path, "_delta_log")))
+    if names != ["_delta_log"]:
+        return not names
+    log = files.list_directory(locations.join(path, "_delta_log")) or ()
+    return not any(re.match(r"\d{20}\.", entry.name) for entry in log)
 
 
 def existing_table(spark: SparkSession, path: str) -> MessagesTable:
@@ -235,7 +249,7 @@ def create_table(spark: SparkSession | Session, path: str, *, time_zone: str, bo
     """Returns the table at a path, made if it is not there."""
     schema = schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES
     properties = {TIME_ZONE: time_zone, "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS)}
-    if locations.is_local(path):
+    if plain_table.may_be_plain(path):
         plain_table.create(path, schema, properties)
         return MessagesTable(spark, path, plain_table.open_plain(path))
     from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)

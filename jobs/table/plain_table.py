@@ -3,7 +3,8 @@
 A table is plain where delta-rs and this program know all that its readers and writers have to heed:
 
 ====================  ================================================================================================
-where it lies         on a local file system: there delta-rs makes a version's file by a link, so of two one fails
+where it lies         on a local file system: there delta-rs makes a version's file by a link, so of two one fails;
+                      or on S3, with conditional writes (``s3_tables``)
 protocol              readers of version 1; writers up to version 6, or 7 with nothing but ``_FEATURES``
 its log               a checkpoint of one or more parts, or every version since the first
 ====================  ================================================================================================
@@ -30,7 +31,7 @@ import pyarrow.parquet as pq
 from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from jobs.table import commits
+from jobs.table import commits, s3_tables
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from jobs.table.restored import commits_back_from
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
@@ -52,16 +53,27 @@ class NotPlain(Exception):
     """The table needs Delta's own reader or writer; the message says why."""
 
 
+def may_be_plain(path: str) -> bool:
+    """Returns whether tables are plain in this place, as far as that goes."""
+    return locations.is_local(path) or s3_tables.on_s3(path)
+
+
+def _place_of(path: str) -> tuple[str, dict[str, str] | None]:
+    """Returns what delta-rs calls a place, and the options for it."""
+    return s3_tables.place_of(path) if s3_tables.on_s3(path) else (locations.local_path(path), None)
+
+
 class PlainTable:
     """One version of a plain table. Raises NotPlain where there is another kind of table, or none."""
 
     def __init__(self, path: str) -> None:
-        if not locations.is_local(path):
-            raise NotPlain("not on a local file system")
-        self.path = locations.local_path(path)
+        if not may_be_plain(path):
+            raise NotPlain("neither on a local file system nor on S3")
+        self.path = locations.absolute(path)
+        uri, options = _place_of(path)
         try:
-            self._table = deltalake.DeltaTable(self.path)
-        except exceptions.DeltaError as error:
+            self._table = deltalake.DeltaTable(uri, storage_options=options)
+        except (exceptions.DeltaError, OSError) as error:
             raise NotPlain(str(error)) from error
         protocol = self._table.protocol()
         unknown = set(protocol.writer_features or ()) - _FEATURES
@@ -99,7 +111,8 @@ class PlainTable:
         if reached > (0 if checkpoint is None else checkpoint[0] + 1):
             raise NotPlain("its log lacks versions")
         for name in checkpoint[1] if checkpoint else ():
-            for row in pq.read_table(name, columns=["txn"])["txn"].drop_null().to_pylist():
+            filesystem, inner = files.resolve(name)
+            for row in pq.read_table(inner, columns=["txn"], filesystem=filesystem)["txn"].drop_null().to_pylist():
                 if row["appId"] is not None:
                     found.setdefault(row["appId"], int(row["version"]))
         for name, known in found.items():  # two readers of one log
@@ -192,8 +205,12 @@ class PlainTable:
                 yield day, self._dataset(named)
 
     def _dataset(self, paths: Sequence[str]) -> pads.Dataset:
+        filesystem, _ = files.resolve(self.path)
         options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        return pads.dataset(paths, pa.schema(self._table.schema()), pads.ParquetFileFormat(read_options=options))
+        return pads.dataset(
+            [path.removeprefix("s3://") for path in paths], pa.schema(self._table.schema()),
+            pads.ParquetFileFormat(read_options=options), filesystem,
+        )  # fmt: skip
 
     @cached_property
     def _offsets_of_files(self) -> dict[str, tuple[int | None, int | None]]:
@@ -213,6 +230,8 @@ class PlainTable:
 
         A version is committed only right after the one that was looked at: whatever came between is looked at first.
         """
+        if s3_tables.on_s3(self.path):
+            s3_tables.require_conditional_writes(self.path)
         table = self
         rows = sum(file.rows for file in written)
         size = sum(file.size for file in written)
@@ -258,11 +277,12 @@ def open_plain(path: str) -> PlainTable | None:
 
 
 def create(path: str, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-    """Makes an empty table on a local file system, unless one is there."""
+    """Makes an empty table, unless one is there."""
+    uri, options = _place_of(path)
     try:
         deltalake.DeltaTable.create(
-            locations.local_path(path), schema, mode="ignore", partition_by=list(schemas.PARTITION_COLUMNS),
-            configuration=dict(properties), raise_if_key_not_exists=False,
+            uri, schema, mode="ignore", partition_by=list(schemas.PARTITION_COLUMNS),
+            configuration=dict(properties), storage_options=options, raise_if_key_not_exists=False,
         )  # fmt: skip
     except exceptions.CommitFailedError as error:
         raise Overtaken(str(error)) from error

@@ -44,7 +44,8 @@ class Entry:
     is_directory: bool
 
 
-def _resolve(path: str) -> tuple[Any, str]:
+def resolve(path: str) -> tuple[Any, str]:
+    """Returns the client of a path's storage, and what the path is called there."""
     if locations.is_local(path):
         return pafs.LocalFileSystem(), locations.local_path(path)
     plain, settings = locations.split_settings(path)
@@ -102,7 +103,7 @@ def writing(path: str) -> Iterator[None]:
 
 def list_directory(path: str) -> list[Entry] | None:
     """Returns the entries of a directory sorted by name, or None if there is no such directory."""
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)
         if info.type == pafs.FileType.NotFound:
@@ -133,14 +134,14 @@ def first_dead_link(path: str) -> str | None:
 
 def exists(path: str) -> bool:
     """Returns whether a file or directory is there."""
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     with reading(path):
         return bool(filesystem.get_file_info(inner).type != pafs.FileType.NotFound)
 
 
 def size_of(path: str) -> int | None:
     """Returns the length of a file, or None if there is none."""
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)
     return int(info.size) if info.type == pafs.FileType.File else None
@@ -151,7 +152,7 @@ class RangeReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        filesystem, inner = _resolve(path)
+        filesystem, inner = resolve(path)
         with reading(path):
             # To open a pipe would wait for somebody who writes into it.
             if locations.is_local(path) and not stat.S_ISREG(os.stat(inner).st_mode):
@@ -217,7 +218,7 @@ class FileWriter:
     def __init__(self, path: str, *, stream: bool = False) -> None:
         self.path = path
         self._position = 0
-        self._filesystem, self._inner = _resolve(path)
+        self._filesystem, self._inner = resolve(path)
         self._local = locations.is_local(path)
         self._stream = stream and not self._local
         with writing(path):
@@ -290,7 +291,7 @@ def new_stream(path: str) -> Iterator[Any]:
 
     Trouble while writing is the caller's to name (``writing``).
     """
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     if locations.is_local(path):
         with writing(path):
             os.makedirs(os.path.dirname(inner), exist_ok=True)
@@ -319,14 +320,14 @@ def refuse_missing_bucket(path: str) -> None:
         scheme, _, rest = path.partition("://")
         bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
         with writing(path):
-            filesystem, inner = _resolve(bucket)
+            filesystem, inner = resolve(bucket)
             if filesystem.get_file_info(inner).type == pafs.FileType.NotFound:
                 raise WriteFailed("there is no such bucket", path=bucket)
 
 
 def tree_sizes(path: str) -> dict[str, int]:
     """Returns the length of every file below a directory by its path there; nothing if there is no such directory."""
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     with reading(path):
         found = filesystem.get_file_info(pafs.FileSelector(inner, recursive=True, allow_not_found=True))
     begin = len(inner.rstrip("/")) + 1
@@ -357,14 +358,14 @@ def rename(source: str, target: str) -> None:
 
 def remove_object(path: str) -> None:
     """Removes one file of our own making."""
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     with writing(path):
         filesystem.delete_file(inner)
 
 
 def remove_tree(path: str) -> None:
     """Removes a directory of our own making and all in it; one that is not there is fine."""
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     with writing(path):
         if filesystem.get_file_info(inner).type == pafs.FileType.Directory:
             try:
@@ -393,7 +394,7 @@ def set_modified(path: str, milliseconds: int) -> None:
 
 def modified_at(path: str) -> int:
     """Returns when a file was last changed, in milliseconds."""
-    filesystem, inner = _resolve(path)
+    filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)
     return int((info.mtime_ns or 0) // 1_000_000)

@@ -1,6 +1,6 @@
 """``load`` whose tasks run in this process, without a JVM: as a function, and as a program that dies where it is told.
 
-python tests/support/loading.py STEP STORE TABLE
+python tests/support/loading.py STEP STORE TABLE [BROKER]
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def without_spark() -> Iterator[None]:
         yield
 
 
-def load_here(store: Path, table: Path, **more: Any) -> Report:
+def load_here(store: Path, table: Path | str, **more: Any) -> Report:
     """Returns the report of a load that runs in this process alone."""
     options = LoadOptions(**{"store": str(store), "table": str(table), "cluster": "c", "broker": "b", **more})
     with without_spark():
@@ -70,7 +70,7 @@ def _after(found: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def main(step: str, store: str, table: str) -> None:
+def main(step: str, store: str, table: str, broker: str = "b") -> None:
     if step == "drafting":
         DraftTask.__call__ = _after(DraftTask.__call__)  # type: ignore[method-assign]
     elif step == "drafted":
@@ -79,7 +79,7 @@ def main(step: str, store: str, table: str) -> None:
         PlainTable.append = die  # type: ignore[assignment,method-assign]
     elif step == "committed":
         PlainTable.append = _after(PlainTable.append)  # type: ignore[method-assign]
-    report = load_here(Path(store), Path(table), split_size=100_000)
+    report = load_here(Path(store), table, split_size=100_000, broker=broker)
     sys.stdout.write(f"{report['rows']} {report['skipped']}\n")
 
 

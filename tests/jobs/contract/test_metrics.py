@@ -32,6 +32,11 @@ def test_each_number_of_the_report_is_a_gauge(tmp_path: Path) -> None:
     assert "SECRET" not in (tmp_path / "load.prom").read_text()
 
 
+def test_brokers_of_a_table_are_no_fleet(tmp_path: Path) -> None:
+    metrics.write_report(str(tmp_path / "m"), Report("report", brokers=["c/b"], messages=5), "/t")
+    assert values(tmp_path / "m")["rocketmq_store_report_messages"] == 5
+
+
 @pytest.mark.parametrize("job", ["restore", "verify"])
 def test_a_failure_is_told_in_place_of_an_earlier_success(
     job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -56,3 +56,10 @@ def test_no_link_leads_the_archive_elsewhere(monkeypatch: pytest.MonkeyPatch, tm
     assert victim.read_text() == "dear to me"
     assert not target.is_symlink()
     assert target.stat().st_mode & 0o022 == 0
+
+
+def test_what_is_packed_comes_with_what_it_requires() -> None:
+    found = packing.with_required(["delta_spark", "hdfs-native", "absent-package"])
+    assert found[:2] == ["delta-spark", "hdfs-native"]
+    assert "importlib-metadata" in found
+    assert not {"pyspark", "py4j", "absent-package"} & set(found)

@@ -1,0 +1,85 @@
+"""What Spark reads S3 with: fetched when asked for, refused where it is not the published one, told what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.fake_java import executable
+
+from jobs.spark import delta_jars, launch, s3_jars
+from jobs.spark.setup_steps import Progress, SetupError
+from storeformat.errors import DependencyMissing, UsageError
+
+
+def maven_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
+    executable(
+        tmp_path / "bin" / "mvn",
+        f"#!/bin/sh\nfor word; do case $word in -DoutputDirectory=*) cd ${{word#*=}};; esac; done\n{does}\n",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+
+
+def test_the_jars_are_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = delta_jars.known_sums(s3_jars.SUMS)
+    assert "hadoop-aws-3.5.0.jar" in names
+    progress = Progress(tmp_path / "log")
+    maven_that(tmp_path, monkeypatch, f"touch {' '.join(names)}")
+    with pytest.raises(SetupError, match=r"analyticsaccelerator-s3-1.3.1.jar is not the published one"):
+        s3_jars.fetch(tmp_path, progress)
+    maven_that(tmp_path, monkeypatch, 'echo "[ERROR] Failed: no route to host"; exit 1')
+    with pytest.raises(SetupError, match="could not fetch the S3 connector: Failed: no route to host"):
+        s3_jars.fetch(tmp_path, progress)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "log"]
+    maven_that(tmp_path, monkeypatch, f"touch {' '.join(names)}")
+    monkeypatch.setattr(delta_jars, "check", lambda directory, file: None)
+    assert s3_jars.fetch(tmp_path, progress).startswith("3 jars")
+    assert {path.name for path in (tmp_path / "jars-s3").iterdir()} == names.keys()
+    assert s3_jars.fetch(tmp_path, progress) == "up to date"
+
+
+def test_what_the_environment_says_reaches_hadoop() -> None:
+    given = {"AWS_ENDPOINT_URL": "http://h:9000", "AWS_DEFAULT_REGION": "eu", "AWS_SECRET_ACCESS_KEY": "secret"}
+    found = s3_jars.settings(given)
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://h:9000"
+    assert found["spark.hadoop.fs.s3a.endpoint.region"] == "eu"
+    assert "secret" not in str(found)
+    assert s3_jars.settings({}).keys() == {"spark.hadoop.fs.s3.impl"}
+
+
+class TestLaunch:
+    @pytest.fixture(autouse=True)
+    def _an_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.prefix", str(tmp_path))
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / "delta-spark.jar").touch()
+
+    def test_a_connector_that_is_missing_is_told(self) -> None:
+        with pytest.raises(DependencyMissing, match="no S3 connector") as missing:
+            launch.delta_options({}, {}, on_s3=True)
+        assert "--setup --with s3" in (missing.value.advice or "")
+        assert launch.delta_options({}, {})[-1].endswith("delta-spark.jar")
+
+    def test_it_comes_beside_deltas_jars(self, tmp_path: Path) -> None:
+        (tmp_path / "jars-s3").mkdir()
+        (tmp_path / "jars-s3" / "hadoop-aws.jar").touch()
+        settings: dict[str, str] = {}
+        jars = launch.delta_options({"spark.jars": "own.jar"}, settings, on_s3=True)[-1].split(",")
+        assert [Path(jar).name for jar in jars] == ["own.jar", "delta-spark.jar", "hadoop-aws.jar"]
+        assert "spark.hadoop.fs.s3.impl" in settings
+
+    def test_it_may_be_the_users(self) -> None:
+        jars = launch.delta_options({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}, {}, on_s3=True)[-1]
+        assert jars.endswith("delta-spark.jar")
+
+    def test_it_is_needed_where_spark_reads_a_table(self) -> None:
+        assert launch._reads_s3("report", [], ["report", "--table", "s3://b/t", "--checks"])
+        assert launch._reads_s3("report", ["--master", "yarn"], ["report", "--table=s3a://b/t"])
+        assert not launch._reads_s3("report", [], ["report", "--table", "s3://b/t?region=eu"])
+        assert not launch._reads_s3("report", [], ["report", "--table", "/t", "--checks", "--csv", "s3://b/x"])
+        assert not launch._reads_s3("load", ["--master", "yarn"], ["load", "--table", "s3://b/t"])
+
+    def test_what_only_we_understand_is_refused(self) -> None:
+        for uri in ("s3://key:secret@b/t", "s3://b/t?region=eu"):
+            with pytest.raises(UsageError, match="from the environment alone"):
+                launch._reads_s3("report", [], ["report", f"--table={uri}", "--html", "x"])
