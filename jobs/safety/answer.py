@@ -33,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     queues_and_log.messages_not_served,
     rocksdb_queues.database_not_read,
     rocksdb_queues.not_dispatched,
+    offsets.no_offsets,
     offsets.committed_beyond_queue,
     offsets.delay_offsets_beyond_queue,
     retention.messages_deleted,

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from jobs.safety.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.storage import files
 from storeformat.store import queue_ends
+from storeformat.store.config import fastjson
+from storeformat.store.config.consumer_offsets import SYSTEM_GROUPS
 from storeformat.store.queue_ends import QueueEnd
 
 _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
+_RETRY = "%RETRY%"
 
 
 def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
@@ -25,6 +29,34 @@ def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
     if row is not None and evidence.redispatch.covers(int(tail.offsets[row])):
         end = max(end, int(tail.queue_offsets[row]) + 1)
     return end
+
+
+def no_offsets(evidence: Evidence) -> Iterator[Reason]:
+    """Yields a sound consumerOffset.json of a 5.5 that knows of no offset and no pull, beside groups that have
+    subscribed: it is that of a slave.
+
+    Mirrors ClientManageProcessor#heartBeat, which makes the retry topic of a group, and PullMessageProcessor, which
+    notes every pull in pullOffsetTable. SlaveSynchronize#syncConsumerOffset of 5.5.0 fails at this table, which its
+    master sends, too: ConsumerOffsetSerializeWrapper does not have it, and fastjson2 cannot skip numbers as names.
+    """
+    config = evidence.configs["consumerOffset.json"]
+    if evidence.rocksdb_queues or config.taken is None or config.value or not evidence.log.segments:
+        return
+    document = fastjson.parse(files.read_bytes(config.taken.path).decode("utf-8", "replace"))
+    if not isinstance(document, dict) or document.get("pullOffsetTable", True):
+        return
+    topics = evidence.configs["topics.json"].value or {}
+    groups = sorted(topic[len(_RETRY) :] for topic in topics if topic.startswith(_RETRY))
+    groups = [group for group in groups if not group.startswith(SYSTEM_GROUPS)]
+    if groups:
+        shown = ", ".join(groups[:5]) + (f" and {len(groups) - 5} more" if len(groups) > 5 else "")
+        yield Reason(
+            "no_offsets",
+            f"{len(groups)} groups have subscribed ({shown}), and consumerOffset.json has no offset: they start over, "
+            "read messages again or skip those they have not read; a slave of 5.5 gets no offsets from its master",
+            found=0,
+            cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets",
+        )
 
 
 def committed_beyond_queue(evidence: Evidence) -> Iterator[Reason]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support.store_to_start import StoreToStart, healthy_store
 
 BEYOND = "committed_beyond_queue"
@@ -23,6 +26,38 @@ def test_a_group_beyond_the_end_would_skip_what_comes(store: StoreToStart) -> No
     assert "set 1:17 to 1:10" in reason.cure
     store.commit({"Orders@readers": {0: 10, 1: 10}})
     assert store.answer().safe
+
+
+def test_offsets_of_a_slave_of_5_5(store: StoreToStart) -> None:
+    """Groups have subscribed, and nobody has pulled or committed: its master's offsets never came."""
+    entry = {"readQueueNums": 1, "writeQueueNums": 1}
+    names = ("Orders", "Stock", "%RETRY%readers", "%RETRY%CID_RMQ_SYS_x")
+    topics = {"topicConfigTable": dict.fromkeys(names, entry)}
+    store.write_config("topics.json", topics)
+    store.write_config("consumerOffset.json", {"offsetTable": {}, "pullOffsetTable": {}})
+    reason = store.only_reason("no_offsets")
+    assert reason.unsafe
+    assert reason.what.startswith("1 groups have subscribed (readers)")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"offsetTable": {}},  # before 5.5: groups may all be broadcasting
+        {"offsetTable": {}, "pullOffsetTable": {"Orders@readers": {0: 3}}},  # the same, and somebody has pulled
+        {"offsetTable": {"Orders@readers": {0: 3}}, "pullOffsetTable": {}},
+    ],
+)
+def test_offsets_that_may_be_the_brokers_own(store: StoreToStart, document: Mapping[str, Any]) -> None:
+    entry = {"readQueueNums": 1, "writeQueueNums": 1}
+    store.write_config("topics.json", {"topicConfigTable": dict.fromkeys(("Orders", "Stock", "%RETRY%readers"), entry)})
+    store.write_config("consumerOffset.json", document)
+    assert store.reasons("no_offsets") == []
+
+
+def test_groups_that_never_subscribed_need_no_offset(store: StoreToStart) -> None:
+    store.write_config("consumerOffset.json", {"offsetTable": {}, "pullOffsetTable": {}})
+    assert store.reasons("no_offsets") == []
 
 
 def test_a_queue_that_is_not_there_ends_at_zero(store: StoreToStart) -> None:
