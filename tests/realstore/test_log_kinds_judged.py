@@ -26,7 +26,8 @@ from jobs.publish import publish
 pytestmark = pytest.mark.realstore
 
 SPLIT_SIZES = (1 << 10, 5_000, 64 << 10, 1 << 30)
-ENTRIES, SPREAD = 25, 8
+FEW, MANY = (8, 4), (25, 8)
+"""Stores with entries in their log, and such with several paths."""
 READ_ONLY = "commitlog-a"
 
 
@@ -37,16 +38,19 @@ class Judged:
     release: str
     stores: list[Store]
     rebuilt: list[Path]
+    entries: int
 
 
-def kinds(number: int) -> list[str]:
-    if number >= ENTRIES:
+def kinds(number: int, entries: int) -> list[str]:
+    if number >= entries:
         return ["read_only_path" if number % 2 else "multi_path"]
     return ["mixed_log" if number % 2 else "dledger"]
 
 
-def judge(release: str, directory: Path, seed: int) -> Judged:
-    stores = RealStore(release).write(directory / "written", ENTRIES + SPREAD, seed=seed, features=kinds)
+def judge(release: str, directory: Path, counts: tuple[int, int], seed: int) -> Judged:
+    stores = RealStore(release).write(
+        directory / "written", sum(counts), seed=seed, features=lambda number: kinds(number, counts[0])
+    )
     rebuilt = []
     for number, store in enumerate(stores):
         log = wiped_copy(store.root, directory / "logs" / store.root.name)
@@ -62,7 +66,7 @@ def judge(release: str, directory: Path, seed: int) -> Judged:
         assert built.reading.damaged == []
         assert built.reading.end == store.end_offset
         rebuilt.append(Path(built.directory))
-    return Judged(release, stores, rebuilt)
+    return Judged(release, stores, rebuilt, counts[0])
 
 
 def write_conf(root: Path, *, read_only: bool) -> None:
@@ -74,10 +78,18 @@ def write_conf(root: Path, *, read_only: bool) -> None:
     (root / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((release, counts), id=f"{release}-{sum(counts)}", marks=pytest.mark.slow if counts == MANY else ())
+        for release in RELEASES
+        for counts in (FEW, MANY)
+    ],
+)
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    directory = tmp_path_factory.mktemp(f"dledger-{request.param}")
-    yield judge(request.param, directory, seed=60_000)
+    release, counts = request.param
+    directory = tmp_path_factory.mktemp(f"dledger-{release}")
+    yield judge(release, directory, counts, seed=60_000)
     shutil.rmtree(directory)
 
 
@@ -86,9 +98,9 @@ def has_old_log(store: Store) -> bool:
 
 
 def test_files_are_those_that_the_broker_wrote(judged: Judged) -> None:
-    assert {has_old_log(store) for store in judged.stores[:ENTRIES]} == {True, False}
+    assert {has_old_log(store) for store in judged.stores[: judged.entries]} == {True, False}
     for number, (store, rebuilt) in enumerate(zip(judged.stores, judged.rebuilt, strict=True)):
-        where = (READ_ONLY, "commitlog-b") if number >= ENTRIES else ("dledger-n0/data",)
+        where = (READ_ONLY, "commitlog-b") if number >= judged.entries else ("dledger-n0/data",)
         assert all(any((store.root / path).iterdir()) for path in where)
         assert differing(derived(store.root), derived(rebuilt)) == [], f"{judged.release}: {store.root}"
 
@@ -104,7 +116,7 @@ def test_verify_finds_nothing_wrong(judged: Judged) -> None:
 
 
 def test_a_published_rebuild_of_several_paths_serves_everything(judged: Judged, tmp_path: Path) -> None:
-    pairs = list(zip(judged.stores, judged.rebuilt, strict=True))[ENTRIES:]
+    pairs = list(zip(judged.stores, judged.rebuilt, strict=True))[judged.entries :]
     ours = [published(store, rebuilt, tmp_path / "ours" / store.root.name) for store, rebuilt in pairs]
     theirs = [unchanged(store, tmp_path / "theirs" / store.root.name) for store, _ in pairs]
     halves = [halved(*pairs[0], tmp_path / name) for name in ("comma", "single")]
@@ -186,7 +198,7 @@ def test_files_are_those_that_the_broker_recovers(judged: Judged, tmp_path: Path
     """Of a log that begins with entries: a broker never goes back into the old log before them."""
     if judged.release == "5.1.4":
         pytest.skip("5.1.4 does not dispatch entries again when it starts: what is lost stays lost")
-    pairs = list(zip(judged.stores, judged.rebuilt, strict=True))[:ENTRIES:2]
+    pairs = list(zip(judged.stores, judged.rebuilt, strict=True))[: judged.entries : 2]
     copies = [wiped_copy(store.root, tmp_path / store.root.name) for store, _ in pairs]
     for recovered, (_, rebuilt) in zip(RealStore(judged.release).recover(copies), pairs, strict=True):
         theirs, ours = derived(recovered.root), derived(rebuilt)

@@ -24,7 +24,8 @@ from storeformat.queues.queue_search import Boundary, offset_by_time
 
 pytestmark = pytest.mark.realstore
 
-EVERY_KIND, PLAIN = 25, 5
+FEW, MANY = (10, 2), (25, 5)
+"""Stores with every kind of queue and record that a release knows, and plain ones."""
 SPLIT_SIZES = (1 << 10, 5_000, 64 << 10, 1 << 30)
 
 
@@ -35,21 +36,23 @@ class Judged:
     release: str
     stores: list[Store]
     rebuilt: list[Path]
+    every_kind: int
 
 
-def kinds_of(release: str, number: int) -> tuple[str, ...]:
+def kinds_of(release: str, number: int, every_kind: int) -> tuple[str, ...]:
     """What a random store has: names that are hard on a file system in every second, a clock that is set back in every
     third."""
     odd = [name for every, name in ((2, "odd_names"), (3, "unsteady_clock")) if number % every == 0]
-    return (*(FEATURES[release] if number < EVERY_KIND else ()), *odd)
+    return (*(FEATURES[release] if number < every_kind else ()), *odd)
 
 
-def judge(release: str, directory: Path, count: int, seed: int) -> Judged:
+def judge(release: str, directory: Path, counts: tuple[int, int], seed: int) -> Judged:
+    every_kind = counts[0]
     stores = RealStore(release).write(
         directory / "written",
-        count,
+        sum(counts),
         seed=seed,
-        features=lambda number: kinds_of(release, number),
+        features=lambda number: kinds_of(release, number, every_kind),
     )
     rebuilt = []
     for number, store in enumerate(stores):
@@ -64,13 +67,21 @@ def judge(release: str, directory: Path, count: int, seed: int) -> Judged:
         )
         assert built.reading.damaged == []
         rebuilt.append(Path(built.directory))
-    return Judged(release, stores, rebuilt)
+    return Judged(release, stores, rebuilt, every_kind)
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((release, counts), id=f"{release}-{sum(counts)}", marks=pytest.mark.slow if counts == MANY else ())
+        for release in RELEASES
+        for counts in (FEW, MANY)
+    ],
+)
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    directory = tmp_path_factory.mktemp(f"judged-{request.param}")
-    yield judge(request.param, directory, count=EVERY_KIND + PLAIN, seed=20_000)
+    release, counts = request.param
+    directory = tmp_path_factory.mktemp(f"judged-{release}")
+    yield judge(release, directory, counts, seed=20_000)
     shutil.rmtree(directory)
 
 
@@ -81,7 +92,7 @@ def check_written(judged: Judged) -> None:
         assert differing(derived(store.root), ours) == [], f"{judged.release}: {store.root}"
         kinds.append({name.split("/")[0] for name in ours} | {name[:17] for name in ours if "/%LMQ%" in name})
     for number, found in enumerate(kinds):
-        has = kinds_of(judged.release, number)
+        has = kinds_of(judged.release, number, judged.every_kind)
         assert {"consumequeue", "index"} <= found
         assert ("consumequeue/%LMQ" in found, "consumequeue_ext" in found) == ("lmq" in has, "cq_ext" in has)
         assert ("batchconsumequeue" in found) == ("batch_cq" in has)
@@ -106,7 +117,7 @@ OTHER_RELEASES = [
 @pytest.mark.parametrize("release", OTHER_RELEASES)
 def test_files_are_those_that_an_old_broker_wrote(release: str, tmp_path: Path) -> None:
     """Up to 4.7.0 the heads of index files count every put; up to 4.9.0 properties are split at every separator."""
-    written = judge(release, tmp_path, EVERY_KIND, seed=30_000)
+    written = judge(release, tmp_path, (10, 0), seed=30_000)
     check_written(written)
     if rules_of_release(release) == "4.8":
         for nearest in ("4.6", "4.9"):
@@ -261,9 +272,9 @@ def test_thousands_of_queue_ids(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", [*RELEASES, "4.6.1", "4.8.0"])
 def test_many_more_stores(release: str, tmp_path: Path) -> None:
     for round_number in range(10):
         directory = tmp_path / str(round_number)
-        check_written(judge(release, directory, count=25, seed=500_000 + 25 * round_number))
+        check_written(judge(release, directory, (25, 0), seed=500_000 + 25 * round_number))
         shutil.rmtree(directory)

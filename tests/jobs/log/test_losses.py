@@ -7,7 +7,7 @@ import random
 from support.reading import read_segments
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.losses import Loss, _Intervals
+from jobs.log.losses import DAMAGE, NO_DAMAGE, Loss, _Intervals
 
 SEGMENT = 1 << 16
 PROBED = 4
@@ -67,6 +67,28 @@ def test_what_is_lost_before_the_only_survivor_of_a_queue_counts() -> None:
     log.message(topic="Topic", queue_id=77, queue_offset=3, body=b"alone")
     (lost,) = [row for row in losses_of(bytearray(log.segments[0]), log.records[2]) if row.queue_id == 77]
     assert (lost.first_queue_offset, lost.messages) == (0, 3)
+
+
+def after_damage(size: int, before: int, *numbers: int) -> list[tuple[int | None, int, str]]:
+    """What is lost of a queue with the messages 0 to ``before``, then ``size`` destroyed bytes, then some numbers."""
+    log = LogBuilder(SEGMENT)
+    for _ in range(before):
+        log.message(topic="T")
+        log.message(topic="another")
+    bare = log.message(topic="T").size
+    log.truncate(log.records[-1].offset)
+    lost = log.message(topic="T", body=bytes(size - bare))
+    assert lost.size == size
+    for number in numbers:
+        log.message(topic="T", queue_offset=number)
+        log.message(topic="another")
+    return [(row.first_queue_offset, row.messages, row.cause) for row in losses_of(bytearray(log.segments[0]), lost)]
+
+
+def test_damaged_bytes_hold_a_message_for_each_91_of_them() -> None:
+    """A gap of three in 273 bytes is theirs; one byte less explains two at most."""
+    assert after_damage(273, 1, 4, 5) == [(1, 3, DAMAGE)]
+    assert after_damage(272, 1, 4, 5) == [(1, 3, NO_DAMAGE)]
 
 
 def many_queues(count: int, queue_offset: int, *, damaged: int) -> list[Loss]:

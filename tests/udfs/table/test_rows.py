@@ -144,6 +144,7 @@ def test_times_that_no_calendar_has(tmp_path: Path, time: int) -> None:
         ("Europe/Berlin", "2024-06-30T22:30", "2024-07-01"),
         ("Europe/Berlin", "2040-06-30T22:30", "2040-07-01"),  # after the last change that the zone's file lists
         ("Europe/Paris", "1911-03-10T23:55", "1911-03-10"),  # at 23:50:39 the clock went back by 9 min 21 s
+        ("America/St_Johns", "1919-05-06T02:31", "1919-05-06"),  # at 02:30:52 it became midnight: summer time
         ("America/New_York", "2200-07-02T04:30", "2200-07-02"),
         ("Africa/Monrovia", "1972-01-07T00:44:29", "1972-01-06"),  # at 00:44:30 clocks were set to UTC
         ("Africa/Monrovia", "1972-01-07T00:44:30", "1972-01-07"),
