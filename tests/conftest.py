@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -34,6 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         store = given.params.get("store") if given else None
         if isinstance(store, golden.GoldenStore) and store not in newest:
             item.add_marker("thorough")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Returns how ``--dist loadfile`` shares tests out."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from support.scheduling import LoadReleases
+
+    return LoadReleases(config, log)
 
 
 @pytest.fixture(scope="session")
