@@ -35,6 +35,8 @@ from jobs.table import load
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.storage import files, locations
 
+pytestmark = pytest.mark.thorough
+
 QUIET = Reporter(quiet=True)
 NUMBERS = itertools.count()
 

@@ -10,7 +10,9 @@ import pytest
 from support.killing import Ended, Killer
 from support.publishing import Case, Snapshot, snapshot
 
-EVERY = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+EVERY = pytest.mark.parametrize(
+    "step", [pytest.param(9, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
+)
 """A fault before each ninth change of the disk, in the slow run before each."""
 FAULTS = pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
 

@@ -47,6 +47,7 @@ def alike(roots: tuple[Path, Path], **question: Any) -> dict[str, Any]:
     return first
 
 
+@pytest.mark.thorough
 def test_offsets_and_times(roots: tuple[Path, Path]) -> None:
     asked = 0
     for queue in STORE.entry["answers"]["queues"]:

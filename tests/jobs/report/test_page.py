@@ -126,6 +126,7 @@ def test_plots_hold_their_numbers() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- in a browser
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:

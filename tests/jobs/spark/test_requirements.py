@@ -60,6 +60,7 @@ def locked_to(path: Path) -> str:
     return f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
+@pytest.mark.thorough
 def test_a_tampered_wheel_is_refused(tmp_path: Path, venv: Path) -> None:
     lock = locked_to(wheel(tmp_path / "wheels", "PUBLISHED = 1"))
     environment.pip_install(venv, lock, Progress(venv / "log"))

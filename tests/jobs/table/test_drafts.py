@@ -133,6 +133,7 @@ def test_a_dry_run_drafts_nothing(bench: Bench) -> None:
     assert set(bench.table.rglob("*")) == files
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", loading.STEPS)
 def test_killed(bench: Bench, step: str) -> None:
     """What a killed load leaves is in no version of the table, and VACUUM knows it."""
@@ -148,6 +149,7 @@ def test_killed(bench: Bench, step: str) -> None:
     assert bench.rows == bench.expected
 
 
+@pytest.mark.thorough
 def test_a_race(bench: Bench) -> None:
     """All end well: one brings the rows, the others find them there."""
     bench.log.write(bench.store)

@@ -27,6 +27,7 @@ def assert_nothing_failed(tally: Tally) -> None:
     assert tally.counts["alive"] > 20 * tally.trials
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("copies", [2, 3])
 def test_only_what_is_damaged_in_all_copies_is_lost(copies: int) -> None:
     assert_nothing_failed(run_replica_trials(copies, 60, copies=copies))
