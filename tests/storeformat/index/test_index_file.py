@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -308,6 +309,14 @@ def test_query_stops_at_the_first_file_older_than_its_begin() -> None:
     late = build([columns([(7, 14, 5_000)])], 3, 9)
     files.append((late[0], reader(late[1])))
     assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_000_000, end=1 << 62) == []
+
+
+def test_a_query_looks_into_each_file_that_has_a_time_of_its_own() -> None:
+    for first, last, begin, end in itertools.product(range(5), repeat=4):
+        if first <= last and begin <= end:
+            common = set(range(first, last + 1)) & set(range(begin, end + 1))
+            header = ix.IndexHeader(first, last)
+            assert ix.is_time_matched(header, begin, end) == bool(common), (first, last, begin, end)
 
 
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
