@@ -12,5 +12,6 @@ what groups have committed      ``consumer_offsets/``
 a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``preflight/``, ``query/`` (and
                                 inspect), ``table/`` (load, the data source), ``report/``, ``demo``
 whether a broker may start      ``safety/``
+several brokers in one start    ``fleet/``
 ==============================  ======================================================================================
 """

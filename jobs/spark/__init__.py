@@ -2,6 +2,7 @@
 
 =================  ===================================================================================================
 ``environment``    the set-up, at the first start: packages, jars (``delta_jars``), compiled kernels
+``s3_jars``        what Spark itself reads S3 with, when the set-up is asked for it
 ``setup_steps``    steps of it, several at once; ``bundle`` is all that they fetch, for machines without a network
 ``launch``         what goes to spark-submit, with which defaults
 ``jvm``            the start and the end of Spark's JVM
