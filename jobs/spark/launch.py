@@ -66,7 +66,7 @@ WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query
 WITH_ROWS = frozenset({"load", "demo"})
 
 # Jobs whose work is Python's: a JVM that never leaves its fast compiler starts sooner and leaves the cores to them.
-BUSY_JVM = frozenset({"report", "demo"})
+BUSY_JVM = frozenset({"report"})
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:

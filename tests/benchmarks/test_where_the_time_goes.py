@@ -10,7 +10,8 @@ from support.uniform_log import uniform_log
 
 pytestmark = pytest.mark.benchmark
 LOG = uniform_log(48 << 20)
-SEGMENT = 64 << 20
+SEGMENT = 80 << 20
+"""Above what one process reads alone."""
 
 
 @pytest.fixture
@@ -25,9 +26,10 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.spark
-def test_every_second_has_a_name(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spark", [["--master", "local[2]"], []], ids=["spark", "processes"])
+def test_every_second_has_a_name(spark: list[str], store: Path, tmp_path: Path) -> None:
     options = ["--set", f"mappedFileSizeCommitLog={SEGMENT}", "--split-size", str(8 << 20)]
-    found = where_the_time_goes.profile(store, tmp_path / "work", spark=["--master", "local[2]"], job=options)
+    found = where_the_time_goes.profile(store, tmp_path / "work", spark=spark, job=options)
     print("\n" + "\n".join(found.lines()))
     assert found.report["messages"] == LOG.messages
     assert found.cores == 2

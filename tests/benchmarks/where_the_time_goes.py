@@ -126,21 +126,25 @@ def profile(
 
 def _process(begun: float, ended: float, spans: dict[str, tuple[float, float]]) -> dict[str, float]:
     """Returns the seconds of a whole process, from its first to its last."""
-    ends = [
-        ("start of Python", spans["Python is there"][0]),
-        ("imports", spans["run"][0]),
-        ("open the store, import pyspark", spans["start of the JVM"][0]),
-        ("start of the JVM", spans["start of the JVM"][1]),
-        ("SparkContext", spans["SparkContext is there"][1]),
+    ends = [("start of Python", spans["Python is there"][0]), ("imports", spans["run"][0])]
+    if "start of the JVM" in spans:
+        ends += [
+            ("open the store, import pyspark", spans["start of the JVM"][0]),
+            ("start of the JVM", spans["start of the JVM"][1]),
+            ("SparkContext", spans["SparkContext is there"][1]),
+        ]
+    else:
+        ends.append(("open the store", spans["open the store"][1]))
+    ends += [
         ("driver: splits", spans[SCAN][0]),
         (SCAN, spans[SCAN][1]),
         ("driver: chain, losses, plans", spans[BUILD][0]),
         (BUILD, spans[BUILD][1]),
-        ("driver: counts, manifest, clean-up, rename", spans["end of the JVM"][0]),
-        ("end of the JVM", spans["end of the JVM"][1]),
-        ("driver: clean-up, report", spans["run"][1]),
-        ("end of Python", ended),
     ]
+    if "end of the JVM" in spans:
+        ends.append(("driver: counts, manifest, clean-up, rename", spans["end of the JVM"][0]))
+        ends.append(("end of the JVM", spans["end of the JVM"][1]))
+    ends += [("driver: the rest, report", spans["run"][1]), ("end of Python", ended)]
     edges = [begun, *(edge for _, edge in ends)]
     return {name: edge - before for (name, edge), before in zip(ends, edges[:-1], strict=True)}
 

@@ -200,7 +200,15 @@ def into_driver(probe: Probe) -> None:
     probe.span(jvm, "start_jvm", "start of the JVM")
     probe.span(jvm, "end_jvm", "end of the JVM")
     probe.span(runner.SparkRunner, "__init__", "SparkContext is there")
-    probe.span(runner.SparkRunner, "map", "{1}")
+    probe.span(runner.MeteringRunner, "map", "{1}")
+    before_fork = runner.import_tasks
+
+    def import_tasks() -> None:
+        before_fork()
+        runner.import_tasks = before_fork
+        into_worker(probe)
+
+    runner.import_tasks = import_tasks
     probe.span(files, "remove_tree", "remove the staging directory")
 
 
