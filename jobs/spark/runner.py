@@ -11,7 +11,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from storeformat.errors import WriteFailed
@@ -109,9 +110,14 @@ _side_by_side = 1
 """How many processes like this one share the cores."""
 
 
-def usable_cores() -> int:
-    """Returns how many cores this process may use, at least one."""
+def usable_cores(quota: str = "/sys/fs/cgroup/cpu.max") -> int:
+    """Returns how many cores this process may use, at least one: those of its affinity, fewer where its container has
+    less time.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # not a container, or one whose file says "max"
+        allowed, period = map(int, Path(quota).read_text(encoding="ascii").split())
+        cores = min(cores, allowed // period)
     return max(cores // _side_by_side, 1)
 
 

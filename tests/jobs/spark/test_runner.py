@@ -19,7 +19,7 @@ from support.rebuilding import rebuild_here
 
 from jobs.rebuild import build_store
 from jobs.spark import session
-from jobs.spark.runner import LocalRunner, ProcessRunner
+from jobs.spark.runner import LocalRunner, ProcessRunner, usable_cores
 from storeformat.errors import Refused, WriteFailed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -133,6 +133,20 @@ def test_workers_end_when_their_driver_is_killed() -> None:
     while any(Path("/proc", str(worker)).exists() for worker in workers):
         assert time.monotonic() < deadline, "a worker outlives its driver"
         time.sleep(0.1)
+
+
+@linux
+@pytest.mark.parametrize(
+    ("said", "cores"),
+    [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("6400000 100000", 8), ("", 8), (None, 8)],
+)
+def test_a_containers_share_of_the_cores(
+    said: str | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    if said is not None:
+        (tmp_path / "cpu.max").write_text(said)
+    assert usable_cores(str(tmp_path / "cpu.max")) == cores
 
 
 @linux
