@@ -101,7 +101,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
     again = redispatch(log.segments, page or StoreCheckpoint(), rules, settings, furthest, after_crash=after_crash)
     segments, met_from = log.segments, looks_from(log.segments, rules, settings, furthest, after_crash=after_crash)
     if log.of_group:
-        met_from = 0
+        met_from, again = 0, Redispatch()
         segments = tuple(replace(segment, framing=dledger.ENTRIES) for segment in segments)
     return Evidence(
         root=root,

@@ -117,7 +117,7 @@ def _hours_until(delete_when: str, now_ms: int) -> int:
 def messages_deleted(evidence: Evidence) -> Iterator[Reason]:
     """Yields what is deleted soon after the start: how much of the log, when, and which groups have not read it.
 
-    A group counts where it has committed an offset in a queue that lies before what stays. Mirrors what
+    A group counts for topics in which it has committed an offset. Mirrors what
     ``doomed_segments`` names; DefaultMessageStore#getMessage answers OFFSET_TOO_SMALL for what is gone.
     """
     doomed = doomed_segments(evidence)
@@ -146,16 +146,21 @@ def messages_deleted(evidence: Evidence) -> Iterator[Reason]:
 
 
 def _unread(evidence: Evidence, begin: int) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yields the messages before a log offset that each group (group, topic) has not read."""
+    """Yields the messages before a log offset that each group (group, topic) has not read. Of a queue in which it has
+    no offset, but has one in another queue of the topic, it has read none.
+    """
     unread: dict[tuple[str, str], int] = {}
+    queues: dict[str, set[int]] = {}
+    for topic, queue_id in (*evidence.queues, *evidence.tail.keys):
+        queues.setdefault(topic, set()).add(queue_id)
     deleted: dict[tuple[str, int], tuple[int, int]] = {}
     for (topic, group), offsets in (evidence.configs["consumerOffset.json"].value or {}).items():
-        for queue_id, committed in offsets.items():
+        for queue_id in queues.get(topic, ()) if offsets else ():
             key = (topic, queue_id)
             if key not in deleted:
                 deleted[key] = _deleted(evidence, key, begin)
             first, kept = deleted[key]
-            lost = kept - max(committed, first)
+            lost = kept - max(offsets.get(queue_id, 0), first)
             if lost > 0:
                 unread[group, topic] = unread.get((group, topic), 0) + lost
     yield from unread.items()

@@ -44,9 +44,17 @@ def test_messages_that_the_start_dispatches_before_they_expire(tmp_path: Path) -
     (store.root / "abort").touch()  # recovery goes back ten segments
     (store.root / "checkpoint").unlink(missing_ok=True)
     store.age(100, segments=1)
-    store.commit({"Orders@readers": {0: 2}})
+    store.commit({"Orders@readers": {0: 2, 1: 10}})
     before = [record for record in store.log.records if record.offset < 4096]
     unread = sum(record.message.queue == ("Orders", 0) for record in before) - 2
+    assert f"; {unread} messages of them" in store.only_reason(RULE).what
+
+
+def test_a_queue_of_its_topic_in_which_a_group_has_no_offset(store: StoreToStart) -> None:
+    store.age(100, segments=1)
+    store.commit({"Orders@readers": {0: 10}})
+    unread = sum(record.message.queue == ("Orders", 1) for record in store.log.records if record.offset < 4096)
+    assert unread > 0
     assert f"; {unread} messages of them" in store.only_reason(RULE).what
 
 
