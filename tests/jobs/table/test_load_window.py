@@ -1,13 +1,24 @@
-"""What a load reads, and which rows it replaces."""
+"""What a load reads, which rows it replaces, and what the table's history says of it."""
 
 from __future__ import annotations
 
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions
+from jobs.contract.reporter import Reporter
+from jobs.log.opening import open_store
+from jobs.log.store_log import read_log
+from jobs.spark.runner import LocalRunner
+from jobs.spark.session import SparkOnDemand
 from jobs.table.commits import BrokerState
+from jobs.table.load import Load
 from jobs.table.load_window import Window, plan_window, split_size_for
 from storeformat.errors import Refused, UsageError
 from storeformat.log.segments import Segment
@@ -56,3 +67,16 @@ def test_a_gap_must_be_allowed() -> None:
 )
 def test_splits_keep_all_cores_at_work(size: int, cores: int, split: int) -> None:
     assert split_size_for(size, cores) == split
+
+
+def test_the_history_holds_no_secret_of_the_stores_location(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    log.message(topic="T")
+    options = LoadOptions(store=str(log.write(tmp_path)), table="", cluster="c", broker="b")
+    store = open_store(options)
+    reading = read_log(store, options, LocalRunner())
+    elsewhere = replace(store, root="s3://KEY:SECRET@bucket/store?secret_key=SECRET&region=eu")
+    one = Load(SparkOnDemand("load", ExitStack()), elsewhere, options, "", Reporter(quiet=True))
+    said = json.dumps(one._metadata(Window(0, 0), reading))
+    assert "s3://***@bucket/store" in said
+    assert "SECRET" not in said
