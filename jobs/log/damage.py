@@ -52,7 +52,7 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
     end = min((*candidates, *(item.start for item in older)), key=lambda item: item.offset, default=None)
     if end is None:
         return Tail(known.chain.end, known.chain.end)
-    if known.is_zero_behind(end, known.segments[-1].end):
+    if known.is_zero_after(end, known.segments[-1].end):
         return Tail(end.offset, end.offset)
     surveys = runner.map("look past the end", task, list(broken_places(known, candidates)))
     used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
@@ -112,7 +112,7 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
             before=time_before(before, next_time),
             after=next_time,
             room=_lost_bytes([(begin, end) for begin, end in lost if begin < item.offset], before),
-            room_behind=_lost_bytes([(begin, end) for begin, end in lost if begin >= item.segment.end], after),
+            room_after=_lost_bytes([(begin, end) for begin, end in lost if begin >= item.segment.end], after),
             whole=known.whole,
             other_ends=other_ends,
             other_firsts=other_firsts,

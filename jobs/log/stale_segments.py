@@ -46,7 +46,7 @@ def without_older_segments(known: ProvenLog) -> ProvenLog:
     for number, scans in enumerate(written):
         segment = scans[0].report.split.segment
         end = breaks.get(segment.base)
-        is_broken = end is not None and not known.is_zero_behind(end, segment.end)
+        is_broken = end is not None and not known.is_zero_after(end, segment.end)
         if not _is_of_another_life(before, scans, written[number + 1 :], blanks, is_broken=is_broken):
             before = scans
             continue
@@ -116,8 +116,8 @@ def _is_of_an_earlier_life(
     if not _is_long_before([scans, *later]):
         return False
     jumps, _, queues = _border(scans, later[0], blanks)
-    jumps_behind, joints_behind, _ = _border(later[0], later[1], blanks)
-    return jumps > 1 and 4 * jumps > queues and jumps_behind < joints_behind  # one may be a damaged queue offset
+    jumps_after, joints_after, _ = _border(later[0], later[1], blanks)
+    return jumps > 1 and 4 * jumps > queues and jumps_after < joints_after  # one may be a damaged queue offset
 
 
 def _is_long_before(written: Sequence[Sequence[SplitScan]]) -> bool:

@@ -1,7 +1,7 @@
 """Records that stand in a wrong place of a queue: their queue id, topic or queue offset is damaged, and nothing checks
 these.
 
-The queues show it: in each the queue offsets are dense, so a record that a queue goes on without is none of it.
+The queues show it: in each the queue offsets are dense, so a record that its queue skips does not belong there.
 
 ===========================  ==========================================================================================
 its queue goes on            as if the record had the next queue offset: its queue offset is damaged
@@ -31,7 +31,7 @@ _MOST_PLACES = 64
 
 @dataclass(frozen=True)
 class StrayRecord:
-    """A record at log offset ``offset`` that says it is message ``queue_offset`` of a queue and is none of it.
+    """A record at log offset ``offset`` that says it is message ``queue_offset`` of a queue, and is not.
 
     ``home`` is the topic, queue id and queue offset that it belongs to, None where nothing shows it; ``next_offset`` is
     the log offset of the first record after it that shows this, its own where it is the last of its queue.

@@ -43,7 +43,7 @@ class ProvenLog:
         """The scans that the chain leads through, in log order."""
         return [self.scans[report.split.number] for report in self.chain.reports]
 
-    def is_zero_behind(self, end: Break, limit: int) -> bool:
+    def is_zero_after(self, end: Break, limit: int) -> bool:
         """Returns whether nothing but zeros lies from a break of the chain to the end ``limit`` of a segment."""
         if end.defect != RecordDefect.UNWRITTEN or not end.report.rest_is_zero:
             return False

@@ -30,7 +30,7 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        if (interruption := interruption_behind(error)) is not None:
+        if (interruption := interruption_that_caused(error)) is not None:
             raise interruption from None
         text = str(error)
         raised = RAISED.findall(text, max(text.rfind(TRACE), 0))
@@ -40,7 +40,7 @@ def plain_errors() -> Iterator[None]:
         raise cause or SparkError(reason) from SparkError(text)
 
 
-def interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
+def interruption_that_caused(error: BaseException) -> KeyboardInterrupt | None:
     """Returns the Ctrl-C or signal in whose wake an error came: calls that clean up after it fail, too."""
     cause = error.__context__
     while cause is not None and not isinstance(cause, KeyboardInterrupt):

@@ -49,7 +49,7 @@ class Neighbours:
 
     ``ends`` holds the next free queue offset of each queue before it, ``firsts`` the first queue offset of each queue
     after it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
-    bytes before this place (damaged ones, foreign records) may hold lost messages, ``room_behind`` bytes in
+    bytes before this place (damaged ones, foreign records) may hold lost messages, ``room_after`` bytes in
     the segments after it; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
 
     Of a queue whose last record before the place, or first one after it, contradicts its neighbour though nothing is
@@ -61,7 +61,7 @@ class Neighbours:
     before: int | None = None
     after: int | None = None
     room: int = 0
-    room_behind: int = 0
+    room_after: int = 0
     whole: bool = False
     other_ends: Mapping[Queue, int] = field(default_factory=dict)
     other_firsts: Mapping[Queue, int] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class SurvivorJudge:
 
     def _judge(self, rows: _Rows, row: int) -> Strength:
         queue, number, time = rows.queues[row], rows.queue_offsets[row], rows.timestamps[row]
-        in_time = self._is_in_time(time) and not self._is_ahead(time, rows.latest_behind(row))
+        in_time = self._is_in_time(time) and not self._is_ahead(time, rows.latest_after(row))
         if queue is None:
             return Strength.WEAK if in_time else Strength.NONE
         end, following = self._end(queue), self._firsts.get(queue)
@@ -175,13 +175,13 @@ class SurvivorJudge:
             return -math.inf if before is None else before - slack, math.inf if after is None else after + slack
         return min(before, after) - slack, max(before, after) + slack
 
-    def _is_ahead(self, time: int, latest_behind: int | None) -> bool:
+    def _is_ahead(self, time: int, latest_after: int | None) -> bool:
         """Returns whether a time is of the future, where no record after the chain bounds it: the chain itself goes
         back from there by more than a clock jumps.
         """
-        if self._after is not None or self._before is None or latest_behind is None:
+        if self._after is not None or self._before is None or latest_after is None:
             return False
-        return time - CLOCK_SLACK > max(self._before, latest_behind)
+        return time - CLOCK_SLACK > max(self._before, latest_after)
 
     def _reach_back(self, rows: _Rows, row: int) -> int:
         """Returns the first of the records before ``row`` that its queue proves, without a break: from both sides, or,
@@ -250,7 +250,7 @@ class _Rows:
         self._queue_ids = heads.queue_id
         self._queued = queued
 
-    def latest_behind(self, row: int) -> int | None:
+    def latest_after(self, row: int) -> int | None:
         """Returns the latest store timestamp after a row, None if it is the last."""
         return self._latest[row + 1] if row + 1 < len(self._latest) else None
 

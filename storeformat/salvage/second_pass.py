@@ -220,7 +220,7 @@ class _Surroundings:
             for number in item.firsts.get(queue, []):
                 yield number, room
         if queue in self._near.firsts:
-            room += self._limit - at + self._near.room_behind
+            room += self._limit - at + self._near.room_after
             yield self._near.firsts[queue], room
             if queue in self._near.other_firsts:
                 yield self._near.other_firsts[queue], room

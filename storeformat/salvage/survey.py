@@ -78,7 +78,7 @@ class _Surveyor:
         """Returns the whole survey."""
         piece = _Piece(self._broken.start, self._broken.start, ChainEnd.DEFECT, self._broken.defect)
         while piece.ended == ChainEnd.DEFECT and piece.end < self._limit:
-            following = self._behind(piece.end, piece.defect)
+            following = self._following(piece.end, piece.defect)
             if following is None:
                 break
             piece = following
@@ -90,16 +90,16 @@ class _Surveyor:
         found = find_survivors(self._read, near, start, end, self._pieces, self._doubtful)
         pieces = sorted([*self._pieces, *found])
         if blank is None and found:
-            blank = self._blank_behind(*pieces[-1])
+            blank = self._blank_after(*pieces[-1])
         named = [*found, *([] if blank is None else [blank])]
         return Survey(self._broken, tuple(pieces), tuple(self._kept), blank, tuple(_carved(self._gaps, named)))
 
-    def _blank_behind(self, begin: int, end: int) -> tuple[int, int] | None:
+    def _blank_after(self, begin: int, end: int) -> tuple[int, int] | None:
         """Returns the BLANK that a piece leads to."""
         walk = self._chain(begin).finish()
         return (end, self._segment.end) if (walk.position, walk.ended) == (end, ChainEnd.BLANK) else None
 
-    def _behind(self, position: int, defect: RecordDefect) -> _Piece | None:
+    def _following(self, position: int, defect: RecordDefect) -> _Piece | None:
         """Returns the next piece of the log after the damaged place; None if there is none up to the limit."""
         if defect == RecordDefect.UNWRITTEN and self._window.is_zero(position, self._limit, SURVEY_BLOCK):
             self._lose(position, self._limit, Finding.ZEROS, defect)

@@ -80,7 +80,7 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
         written = _written(file, batch=batch)
         if written:
             last = _units(file, written - 1, 1, batch=batch)
-            queue = replace(queue, end=_offset_behind(file, written, last, batch=batch))
+            queue = replace(queue, end=_offset_after(file, written, last, batch=batch))
         if written < file.size // units:
             later = recovered[number + 1 :]
             lost = sum(_written(file, batch=batch) for file in later)
@@ -93,7 +93,7 @@ def _unit_size(*, batch: bool) -> int:
     return batch_consume_queue.UNIT_SIZE if batch else consume_queue.UNIT_SIZE
 
 
-def _offset_behind(file: FileStatus, written: int, last: Structs, *, batch: bool) -> int:
+def _offset_after(file: FileStatus, written: int, last: Structs, *, batch: bool) -> int:
     if batch:
         return int(last["msg_base_offset"][0]) + int(last["batch_size"][0])
     return int(file.name) // consume_queue.UNIT_SIZE + written

@@ -28,7 +28,7 @@ def a_break(tmp_path: Path) -> tuple[Broken, int]:
     content[begin : begin + 40] = b"\xff" * 40
     path = tmp_path / f"{0:020d}"
     path.write_bytes(content)
-    near = Neighbours(ends={(b"T", 0): 1}, firsts={}, before=1_700_000_000_001, after=None, room=0, room_behind=0)
+    near = Neighbours(ends={(b"T", 0): 1}, firsts={}, before=1_700_000_000_001, after=None, room=0, room_after=0)
     return Broken(Segment(str(path), 0, 4096), begin, RecordDefect.ILLEGAL_MAGIC, 4096, near), end
 
 

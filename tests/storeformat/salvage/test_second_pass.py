@@ -118,7 +118,7 @@ def test_all_bytes_lost_since_the_last_record_of_a_queue_count() -> None:
         pytest.param(Neighbours({Q: 3}), {3, 4}, id="a queue's end"),
         pytest.param(Neighbours({Q: 3}, room=LEAST), {3, 4, 5}, id="a queue's end, and more is lost since"),
         pytest.param(Neighbours(firsts={Q: 6}), {4, 5}, id="a queue's begin after"),
-        pytest.param(Neighbours(firsts={Q: 6}, room_behind=LEAST), {3, 4, 5}, id="and more is lost up to there"),
+        pytest.param(Neighbours(firsts={Q: 6}, room_after=LEAST), {3, 4, 5}, id="and more is lost up to there"),
         pytest.param(Neighbours({Q: 4}, {Q: 6}), {4, 5}, id="both"),
         pytest.param(Neighbours({(b"TopicTest", 1): 3}), set(), id="another queue's end"),
     ],
