@@ -28,7 +28,7 @@ from support.drilling import (
     run_job,
     wipe,
 )
-from support.real_broker import RELEASES, BrokerPair
+from support.real_broker import RELEASES, BrokerPair, await_alike
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -64,7 +64,7 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             {"command": "send", "round": "one", "create": TOPICS, "counts": {kind: COUNTS[kind] for kind in KINDS}},
             ASK,
         )
-        pair.await_alike(master, slave, log_alone=True)
+        await_alike(master, slave)
         pair.kill_slave()
         pair.kill()
         queues, _, log = files_of(master)

@@ -1,131 +1,273 @@
 """``preflight`` before a real broker starts: what it predicts comes true against its advice, and not after the cure.
 
-One broker a release writes a store and stops. Copies of it are damaged in what lies around the files:
+One broker a release writes a store and stops. Copies of it are changed in what lies around the log:
 
-    ahead     committed offsets after the ends of their queues; timer wheel and log lost, ``timercheck`` kept
-    cured     the same, and what ``preflight`` says to do
-    forgotten consumerOffset.json torn, no ``.bak``
-    shut      topics.json torn, and its ``.bak``, too
+=============  ==========================================================================================
+``ahead``      committed offsets, and that of a delay level, after the ends of their queues; timer wheel and
+               timer log lost, ``timercheck`` kept
+``cured``      the same, and what ``preflight`` says to do
+``forgotten``  offsets of groups and of delay levels torn, no ``.bak``; the timer log lost
+``noted``      topics torn with a sound ``.bak``, filters torn, the timer wheel lost, the log's tail torn: no loss
+``bare``       no ``config/`` at all
+``rebuilt``    the same, and topics from the log
+``SHUT``       what a broker does not start with
+=============  ==========================================================================================
+
+Messages with a timer are due after the store was stopped, and before its copies are started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.drilling import copy_store
+from support.drilling import copy_store, overwrite, run_job
 from support.real_broker import RELEASES, BrokerFailed, BrokerSite
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import judge
-from jobs.safety.evidence import gather
+from jobs.safety.evidence import Evidence, gather
 from jobs.safety.reason import Answer, Reason
 from jobs.safety.start_settings import read_settings
 
 pytestmark = pytest.mark.broker
 
 SENT, MORE, TIMED, AHEAD = 40, 12, 3, 20
+DUE_SECONDS = 60
 READ = {"command": "consume", "group": "readers", "topic": "Normal", "messages": 0, "to_the_end": True}
+READ_ALL = {**READ, "group": "everyone"}
 SEND_MORE: Mapping[str, Any] = {"command": "send", "round": "two", "create": [], "counts": {"normal": MORE}}
+SEND_DELAYED: Mapping[str, Any] = {"command": "send", "round": "late", "create": [], "counts": {"delayed": 1}}
+ASK_DELAYED = {"command": "ask", "topics": ["Delayed"]}
 ENDS = re.compile(r"(?<=[{,\s])(\d+):(\d+)")
+
+
+def await_delayed(messages: int) -> dict[str, Any]:
+    return {"command": "await", "topic": "Delayed", "messages": messages}
+
+
+STEPS: Mapping[str, list[Mapping[str, Any]]] = {
+    # delivered before the stop, and what the start delivers by itself
+    "ahead": [SEND_MORE, SEND_DELAYED, await_delayed(1 + 1), READ, ASK_DELAYED],
+    "cured": [SEND_MORE, SEND_DELAYED, await_delayed(1 + 1 + TIMED), READ, ASK_DELAYED],
+    "forgotten": [SEND_MORE, await_delayed(1 + 1), READ, ASK_DELAYED],
+    "noted": [SEND_MORE, await_delayed(1 + TIMED), READ, READ_ALL, ASK_DELAYED],
+    "bare": [READ],
+    "rebuilt": [SEND_MORE, READ, READ_ALL],
+}
+
+
+@dataclass(frozen=True)
+class Started:
+    """A copy that was started: what its group took, what everyone, the tags of what was delivered late, and from which
+    message of the timer queue on the broker queued again.
+    """
+
+    took: int
+    all_took: int
+    late: tuple[str, ...]
+    timer_offset: int
 
 
 @dataclass(frozen=True)
 class Story:
     healthy: Answer
     said: Mapping[str, Answer]
-    took: Mapping[str, int]
-    timer_offset: Mapping[str, int]
-    started: Mapping[str, bool]
+    started: Mapping[str, Started]
+    shut: Mapping[str, tuple[Answer, bool]]
+    """What was said, and whether the broker came up."""
 
-    def reason(self, name: str, rule: str) -> Reason:
-        return next(reason for reason in self.said[name].reasons if reason.rule == rule)
-
-
-def offsets_of_group(text: str, more: int) -> str:
-    """consumerOffset.json with every offset of the group so much higher."""
-    at = text.index('"Normal@readers"', text.index('"offsetTable"'))
-    end = text.index("}", at)
-    return text[:at] + ENDS.sub(lambda found: f"{found[1]}:{int(found[2]) + more}", text[at:end]) + text[end:]
+    def reasons(self, name: str, rule: str) -> list[Reason]:
+        return [reason for reason in self.said[name].reasons if reason.rule == rule]
 
 
-def preflight(site: BrokerSite, store: Path) -> Answer:
-    settings = read_settings(str(site.broker_conf(store)), ())
-    return judge(gather(str(store), settings, rules_of_release(site.release)))
+def evidence_of(site: BrokerSite, store: Path, settings: Mapping[str, Any] | None = None) -> Evidence:
+    conf = read_settings(str(site.broker_conf(store, **(settings or {}))), ())
+    return gather(str(store), conf, rules_of_release(site.release))
+
+
+def preflight(site: BrokerSite, store: Path, settings: Mapping[str, Any] | None = None) -> Answer:
+    return judge(evidence_of(site, store, settings))
 
 
 def make(site: BrokerSite) -> Path:
     """A store with messages that the group has read, and some that wait."""
     store = site.scratch / "store"
     site.start(store)
-    counts = {"normal": SENT, "timed": TIMED}
+    counts = {"normal": SENT, "delayed": 2, "soon": TIMED}
     site.clients(
         {"command": "send", "round": "one", "create": ["Normal", "Delayed"], "counts": counts},
+        await_delayed(1),
         {**READ, "messages": SENT},
     )
     site.stop()
     return store
 
 
-def copies(site: BrokerSite, store: Path) -> dict[str, Path]:
-    """The damaged copies, one of them cured again."""
-    found = {name: copy_store(store, site.scratch / name) for name in ("ahead", "cured", "forgotten", "shut")}
-    for name in ("ahead", "cured"):
-        path = found[name] / "config" / "consumerOffset.json"
-        path.write_text(offsets_of_group(path.read_text(), AHEAD))
-        (found[name] / "timerwheel").unlink()
-        shutil.rmtree(found[name] / "timerlog")
-    torn = found["forgotten"] / "config" / "consumerOffset.json"
-    torn.write_text(torn.read_text()[:-5])
-    torn.with_name(torn.name + ".bak").unlink(missing_ok=True)
-    for suffix in ("", ".bak"):
-        (found["shut"] / "config" / f"topics.json{suffix}").write_text("{")
-    return found
+# -------------------------------------------------------------------------------------------------------- what is lost
+def tear(store: Path, name: str, *, backup: bytes | None = None) -> None:
+    path = store / "config" / name
+    content = path.read_bytes() if path.exists() else b"{"
+    path.write_bytes(content[: max(len(content) - 5, 1)])
+    path.with_name(name + ".bak").unlink(missing_ok=True)
+    if backup is not None:
+        path.with_name(name + ".bak").write_bytes(backup)
 
 
-def cure(answer: Answer, store: Path) -> None:
+def put_ahead(text: str, table: str, more: int) -> str:
+    """A file of offsets with every one of a table so much higher."""
+    at = text.index(table, text.index('"offsetTable"'))
+    end = text.index("}", at)
+    return text[:at] + ENDS.sub(lambda found: f"{found[1]}:{int(found[2]) + more}", text[at:end]) + text[end:]
+
+
+def ahead(site: BrokerSite, store: Path) -> None:
+    for name, table in (("consumerOffset.json", '"Normal@readers"'), ("delayOffset.json", '"offsetTable"')):
+        path = store / "config" / name
+        path.write_text(put_ahead(path.read_text(), table, AHEAD))
+    (store / "timerwheel").unlink()
+    shutil.rmtree(store / "timerlog")
+
+
+def cured(site: BrokerSite, store: Path) -> None:
     """Does what the reasons say."""
-    path = store / "config" / "consumerOffset.json"
-    text = path.read_text()
-    for reason in answer.reasons:
-        for before, after in re.findall(r"set (\d+:\d+) to (\d+:\d+)", reason.cure):
+    ahead(site, store)
+    for reason in preflight(site, store).reasons:
+        for path, before, after in re.findall(r"in (\S+\.json),.* set (\d+:\d+) to (\d+:\d+)", reason.cure):
+            text = Path(path).read_text()
             assert before in text
-            text = text.replace(before, after)
+            Path(path).write_text(text.replace(before, after))
         if f"mv {store / 'config' / 'timercheck'}" in reason.cure:
             (store / "config" / "timercheck").rename(store / "timercheck.away")
-    path.write_text(text)
+
+
+def forgotten(site: BrokerSite, store: Path) -> None:
+    tear(store, "consumerOffset.json")
+    tear(store, "delayOffset.json")
+    shutil.rmtree(store / "timerlog")
+
+
+def noted(site: BrokerSite, store: Path) -> None:
+    tear(store, "topics.json", backup=(store / "config" / "topics.json").read_bytes())
+    tear(store, "consumerFilter.json")
+    (store / "timerwheel").unlink()
+    end = evidence_of(site, store).tail.end
+    record = (store / "commitlog" / f"{0:020d}").read_bytes()[:90]
+    overwrite(store, end, end + len(record), record)
+
+
+def bare(site: BrokerSite, store: Path) -> None:
+    shutil.rmtree(store / "config")
+
+
+def rebuilt(site: BrokerSite, store: Path) -> None:
+    bare(site, store)
+    made = store.with_name("made")
+    conf = ("--broker-conf", site.broker_conf(store), "--broker-version", rules_of_release(site.release))
+    assert run_job("rebuild", "--store", store, "--output", made, "--topics-json", *conf).code == 0
+    assert run_job("publish", "--store", store, "--from", made).code == 0
+
+
+LOST: Mapping[str, Callable[[BrokerSite, Path], None]] = {
+    "ahead": ahead, "cured": cured, "forgotten": forgotten, "noted": noted, "bare": bare, "rebuilt": rebuilt,
+}  # fmt: skip
+
+
+def torn_twice(store: Path) -> None:
+    for suffix in ("", ".bak"):
+        (store / "config" / f"topics.json{suffix}").write_text("{")
+
+
+def short_wheel(store: Path) -> None:
+    (store / "timerwheel").write_bytes(bytes(100))
+
+
+def nothing(store: Path) -> None:
+    pass
+
+
+SHUT: Mapping[str, tuple[Callable[[Path], None], Mapping[str, Any]]] = {
+    "config_torn": (torn_twice, {}),
+    "timer_wheel_size": (short_wheel, {}),
+    "timer_log_size": (nothing, {"mappedFileSizeTimerLog": 1 << 21}),
+    "segment_size": (nothing, {"mappedFileSizeCommitLog": 1 << 17}),
+    "store_in_use": (nothing, {}),
+}
+"""What a broker does not start with, by rule: what is done to the store, and other settings."""
+
+
+@contextlib.contextmanager
+def lock_held(store: Path) -> Iterator[None]:
+    """As a broker holds it that runs on the store."""
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    )
+    line = [sys.executable, "-c", program, str(store / "lock")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield
+        holder.communicate("\n")
+
+
+def try_to_start(site: BrokerSite, store: Path, settings: Mapping[str, Any]) -> bool:
+    try:
+        site.start(store, **settings)
+    except BrokerFailed:
+        assert site.broker is not None
+        site.broker.kill()
+        site.broker = None
+        return False
+    site.stop()
+    return True
+
+
+def run_copy(site: BrokerSite, store: Path, name: str) -> Started:
+    site.start(store)
+    steps = STEPS[name]
+    answers = list(zip(steps, site.clients(*steps), strict=True))
+    took = {step["group"]: len(answer["took"]) for step, answer in answers if step["command"] == "consume"}
+    late = [
+        row["tags"]
+        for step, answer in answers
+        if step["command"] == "ask"
+        for queue in answer["queues"].values()
+        for row in queue["messages"]
+    ]
+    found = re.findall(r"Timer recover ok.*? currQueueOffset:(\d+)", site.store_log())
+    site.kill()
+    return Started(took["readers"], took.get("everyone", 0), tuple(sorted(late)), int(found[-1]) if found else -1)
 
 
 @pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with BrokerSite(request.param, tmp_path_factory.mktemp(f"preflight-{request.param}")) as site:
         store = make(site)
+        due = time.monotonic() + DUE_SECONDS
         healthy = preflight(site, store)
-        stores = copies(site, store)
-        cure(preflight(site, stores["cured"]), stores["cured"])
-        said = {name: preflight(site, path) for name, path in stores.items()}
-        took, timer_offset, started = {}, {}, {}
-        for name, path in stores.items():
-            try:
-                site.start(path)
-            except BrokerFailed:
-                started[name] = False
-                assert site.broker is not None
-                site.broker.kill()
-                site.broker = None
-                continue
-            started[name] = True
-            _, read = site.clients(SEND_MORE, READ)
-            took[name] = len(read["took"])
-            found = re.findall(r"Timer recover ok.*? currQueueOffset:(\d+)", site.store_log())
-            timer_offset[name] = int(found[-1]) if found else -1
-            site.kill()
-        yield Story(healthy, said, took, timer_offset, started)
+        shut, said, started = {}, {}, {}
+        for rule, (change, settings) in SHUT.items():
+            copy = copy_store(store, site.scratch / rule)
+            change(copy)
+            with lock_held(copy) if rule == "store_in_use" else contextlib.nullcontext():
+                shut[rule] = preflight(site, copy, settings), try_to_start(site, copy, settings)
+        for name, lose in LOST.items():
+            copy = copy_store(store, site.scratch / name)
+            lose(site, copy)
+            said[name] = preflight(site, copy)
+        time.sleep(max(due - time.monotonic(), 0))
+        for name in LOST:
+            started[name] = run_copy(site, site.scratch / name, name)
+        yield Story(healthy, said, started, shut)
 
 
 class TestAnswers:
@@ -133,45 +275,76 @@ class TestAnswers:
         assert story.healthy.safe, story.healthy.lines()
 
     @pytest.mark.parametrize(
-        ("name", "rules"),
+        ("name", "unsafe", "notes"),
         [
-            ("ahead", {"committed_beyond_queue", "timer_state_lost"}),
-            ("forgotten", {"config_lost"}),
-            ("shut", {"config_torn"}),
+            ("ahead", {"committed_beyond_queue", "timer_state_lost"}, {"delay_offset_beyond_queue"}),
+            ("cured", set(), {"timer_state_lost"}),
+            ("forgotten", {"config_lost", "timer_state_lost"}, set()),
+            ("noted", set(), {"config_backup", "config_lost", "timer_state_lost", "torn_tail"}),
+            ("bare", {"config_absent"}, {"timer_state_lost"}),
+            ("rebuilt", {"config_lost"}, {"timer_state_lost"}),
         ],
     )
-    def test_every_damage_is_named(self, story: Story, name: str, rules: set[str]) -> None:
-        assert {reason.rule for reason in story.said[name].reasons if reason.unsafe} == rules
-
-    def test_after_the_cure_it_is_safe(self, story: Story) -> None:
-        assert story.said["cured"].safe, story.said["cured"].lines()
+    def test_every_loss_is_named(self, story: Story, name: str, unsafe: set[str], notes: set[str]) -> None:
+        reasons = story.said[name].reasons
+        assert {reason.rule for reason in reasons if reason.unsafe} == unsafe, story.said[name].lines()
+        never_used = {"queues_fewer_than_configured"}  # three queues of Delayed had no message yet
+        assert {reason.rule for reason in reasons if not reason.unsafe} - never_used == notes, story.said[name].lines()
 
 
 class TestAgainstTheAdvice:
     def test_a_group_ahead_skips_what_is_sent(self, story: Story) -> None:
-        assert story.took["ahead"] == 0
+        assert story.started["ahead"].took == 0
         skipped = sum(
             int(str(reason.found)) - int(str(reason.expected).rpartition(" ")[2])
-            for reason in story.said["ahead"].reasons
-            if reason.rule == "committed_beyond_queue"
+            for reason in story.reasons("ahead", "committed_beyond_queue")
         )
         assert skipped == 4 * AHEAD
 
-    def test_a_group_without_offsets_reads_all_again(self, story: Story) -> None:
-        assert story.took["forgotten"] == SENT + MORE
+    def test_groups_without_offsets_read_all_again(self, story: Story) -> None:
+        assert story.started["forgotten"].took == SENT + MORE
 
-    def test_a_broker_with_two_torn_files_does_not_start(self, story: Story) -> None:
-        assert story.started == {"ahead": True, "cured": True, "forgotten": True, "shut": False}
+    def test_delay_levels_without_offsets_deliver_again(self, story: Story) -> None:
+        """And a timer message of which ``timercheck`` says that it is in the lost timer log never comes."""
+        assert story.started["forgotten"].late == ("late", "late")
 
     def test_waiting_messages_are_not_queued_again(self, story: Story) -> None:
         """Recovery reads the timer queue after them, and wheel and log are empty."""
-        assert story.timer_offset["ahead"] == TIMED
-        assert f"{TIMED} messages" in story.reason("ahead", "timer_state_lost").what
+        assert story.started["ahead"].timer_offset == TIMED
+        assert f"{TIMED} messages" in story.reasons("ahead", "timer_state_lost")[0].what
+        assert "soon" not in story.started["ahead"].late
+
+    def test_without_configuration_nobody_gets_a_message(self, story: Story) -> None:
+        assert story.started["bare"].took == 0
+
+    @pytest.mark.parametrize("rule", SHUT)
+    def test_a_broker_does_not_start(self, story: Story, rule: str) -> None:
+        said, started = story.shut[rule]
+        assert {reason.rule for reason in said.reasons if reason.unsafe} == {rule}
+        assert not started
 
 
 class TestAfterTheCure:
     def test_the_group_gets_what_is_sent(self, story: Story) -> None:
-        assert story.took["cured"] == MORE
+        assert story.started["cured"].took == MORE
 
-    def test_waiting_messages_are_queued_again(self, story: Story) -> None:
-        assert story.timer_offset["cured"] == 0
+    def test_waiting_messages_are_queued_again_and_delivered(self, story: Story) -> None:
+        assert story.started["cured"].timer_offset == 0
+        assert story.started["cured"].late == ("late", "late", *["soon"] * TIMED)
+
+    def test_topics_made_from_the_log_are_served(self, story: Story) -> None:
+        """Offsets cannot be made of it: the group starts over, and the answer still says so."""
+        assert story.started["rebuilt"].all_took == SENT + MORE
+        assert story.started["rebuilt"].took == SENT + MORE
+
+
+class TestNotes:
+    def test_a_delay_level_ahead_is_set_back(self, story: Story) -> None:
+        """It delivers what is sent, as releases from 4.9.2 on do."""
+        assert story.started["ahead"].late == ("late", "late")
+
+    def test_nothing_that_is_noted_loses_a_message(self, story: Story) -> None:
+        """The backup is taken, a lost wheel is made of the timer log, a torn tail is cut off."""
+        started = story.started["noted"]
+        assert (started.took, started.all_took) == (MORE, SENT + MORE)
+        assert started.late == ("late", *["soon"] * TIMED)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.drilling import Done, copy_store, run_job
-from support.real_broker import BrokerPair
+from support.real_broker import REPLICATED, BrokerPair, await_alike
 from support.rebuilding import rules_of_release
 
 pytestmark = pytest.mark.broker
@@ -53,7 +53,7 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pair.start(master)
         pair.start_slave(slave)
         pair.clients(send("one", SENT), {**READERS, "messages": READ_BEFORE})
-        pair.await_alike(master, slave)
+        await_alike(master, slave, REPLICATED)
         pair.stop_slave()
         old = copy_store(slave, pair.scratch / "old")
         pair.start_slave(slave)

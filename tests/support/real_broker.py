@@ -38,7 +38,8 @@ SETTINGS: Mapping[str, Any] = {
     "mappedFileSizeTimerLog": 1 << 20,
     "deleteWhen": "04",
     "fileReservedTime": 24 * 365,
-    "diskMaxUsedSpaceRatio": 99,
+    "diskMaxUsedSpaceRatio": 95,  # no higher is taken
+    "cleanFileForciblyEnable": False,
     "autoCreateTopicEnable": False,
     "enableCompaction": False,
     # offsets and the ends of transactions reach the disk at once, and no transaction is asked for again
@@ -131,7 +132,8 @@ class BrokerSite:
         self._class_path = build_driver(self.release, _SOURCES / "pom.xml", sources, target)
         self._name_server_port, self._broker_port = free_ports()
         conf = self.scratch / "namesrv.conf"
-        conf.write_text(f"listenPort={self._name_server_port}\nbindAddress=127.0.0.1\n", encoding="utf-8")
+        facts = {"listenPort": self._name_server_port, "bindAddress": "127.0.0.1", **self._name_server_settings()}
+        conf.write_text("".join(f"{name}={value}\n" for name, value in facts.items()), encoding="utf-8")
         try:
             self._name_server = self._serve("org.apache.rocketmq.namesrv.NamesrvStartup", conf, "name-server")
             self._name_server.await_words("The Name Server boot success")
@@ -144,6 +146,9 @@ class BrokerSite:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+
+    def _name_server_settings(self) -> Mapping[str, Any]:
+        return {}
 
     @property
     def name_server(self) -> str:
@@ -181,7 +186,7 @@ class BrokerSite:
     def start(self, store: Path, **settings: Any) -> Server:
         """Returns the broker, up and known to the name server; ``settings`` are those of this start."""
         assert self.broker is None, "one broker at a time"
-        known = self._name_server_said(_REGISTERED)
+        known = self._registered()
         self.broker = self._serve_broker(self.broker_conf(store, **settings))
         self.broker.await_words("boot success")
         self._await_registered(known + 1)
@@ -202,6 +207,10 @@ class BrokerSite:
     def _serve_broker(self, conf: Path) -> Server:
         self._starts += 1
         return self._serve("org.apache.rocketmq.broker.BrokerStartup", conf, f"broker-{self._starts}")
+
+    def _registered(self) -> int:
+        """How many brokers have made themselves known so far."""
+        return self._name_server_said(_REGISTERED)
 
     def _await_registered(self, count: int) -> None:
         """A broker's first call may have failed on a busy machine; it calls again every ten seconds."""
@@ -290,8 +299,8 @@ class BrokerPair(BrokerSite):
     """A name server, a master that acknowledges what its slave has, and that slave, which replicates the log over
     loopback (DefaultHAService); a context manager.
 
-    ``start`` and the rest are the master's. A slave takes topics, offsets and groups from its master every ten seconds
-    (SlaveSynchronize); ``await_alike`` returns when log and configuration are the same.
+    ``start`` and the rest are the master's. A slave takes topics, offsets and groups from its master every minute
+    (SlaveSynchronize), but one of 5.5.0 no offsets; ``await_alike`` returns when stores are the same.
     """
 
     slave: Server | None = None
@@ -309,7 +318,7 @@ class BrokerPair(BrokerSite):
         """Returns the slave, up, known to the name server and connected with its master."""
         assert self.slave is None, "one slave at a time"
         _, self._slave_port = free_ports()
-        known = self._name_server_said(_REGISTERED)
+        known = self._registered()
         self.slave = self._serve_broker(self.slave_conf(store))
         self.slave.await_words("boot success")
         self._await_registered(known + 1)
@@ -328,17 +337,6 @@ class BrokerPair(BrokerSite):
         assert slave is not None
         self._end_broker(slave.stop)
 
-    def await_alike(self, master: Path, slave: Path, *, log_alone: bool = False) -> None:
-        """Waits until the slave's store has the log, the topics and the offsets of its master's, which is at rest; or
-        the log alone.
-        """
-        names = _REPLICATED[:1] if log_alone else _REPLICATED
-        deadline = time.monotonic() + _STOP_TIMEOUT
-        while lacking := [name for name in names if not _are_alike(master / name, slave / name)]:
-            if time.monotonic() > deadline:
-                raise BrokerFailed(f"the slave does not get {', '.join(lacking)}")
-            time.sleep(0.3)
-
     def _end(self) -> None:
         if self.slave is not None:
             self.slave.kill()
@@ -346,10 +344,19 @@ class BrokerPair(BrokerSite):
         super()._end()
 
 
-_REPLICATED = ("commitlog", "config/topics.json", "config/consumerOffset.json")
+REPLICATED = ("commitlog", "config/topics.json", "config/consumerOffset.json")
 
 
-def _are_alike(one: Path, other: Path) -> bool:
+def await_alike(master: Path, slave: Path, names: Sequence[str] = REPLICATED[:1]) -> None:
+    """Waits until these parts of two stores are the same."""
+    deadline = time.monotonic() + _STOP_TIMEOUT
+    while lacking := [name for name in names if not are_alike(master / name, slave / name)]:
+        if time.monotonic() > deadline:
+            raise BrokerFailed(f"the slave does not get {', '.join(lacking)}")
+        time.sleep(0.3)
+
+
+def are_alike(one: Path, other: Path) -> bool:
     shown = _shown(one)
     return shown is not None and shown == _shown(other)
 

@@ -87,6 +87,11 @@ final class Sending {
                 timed.setDelayTimeSec(3_600);
                 note(kind, timed, sending(() -> producer.send(timed)), "waiting");
                 break;
+            case "soon":  // due when its sender is gone
+                Message soon = message("Delayed", "soon", key, 200);
+                soon.setDelayTimeSec(45);
+                note(kind, soon, sending(() -> producer.send(soon)), "waiting");
+                break;
             case "transaction":
                 Message half = message("Transaction", "", key, 200);
                 LocalTransactionState fate = LocalTransactionState.values()[number % 3];
