@@ -3,8 +3,6 @@
 A real pair replicates over loopback. The group reads a part, a copy of the slave is put aside (``old``), more is
 sent and acknowledged by both; then the master is killed and its store deleted. ``preflight --replica`` compares the two
 copies; each is started as master.
-
-5.3.3 alone: a slave of 5.5.0 did not get its master's committed offsets within 200 s here.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.drilling import Done, copy_store, run_job
-from support.real_broker import REPLICATED, BrokerPair, await_alike
+from support.real_broker import RELEASES, REPLICATED, BrokerPair, await_alike
 from support.rebuilding import rules_of_release
 
 pytestmark = pytest.mark.broker
@@ -29,6 +27,7 @@ READERS: Mapping[str, Any] = {"command": "consume", "group": "readers", "topic":
 class Story:
     """What was said of each copy beside the other, and what a group that reads to the end took once each was master."""
 
+    release: str
     said: Mapping[str, Done]
     took: Mapping[str, int]
     served: Mapping[str, int]
@@ -46,14 +45,14 @@ def send(name: str, count: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=["5.3.3"])
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with BrokerPair(request.param, tmp_path_factory.mktemp(f"promote-{request.param}")) as pair:
         master, slave = pair.scratch / "master", pair.scratch / "slave"
         pair.start(master)
         pair.start_slave(slave)
         pair.clients(send("one", SENT), {**READERS, "messages": READ_BEFORE})
-        await_alike(master, slave, REPLICATED)
+        await_alike(master, slave, REPLICATED[: 2 if pair.release == "5.5.0" else 3])
         pair.stop_slave()
         old = copy_store(slave, pair.scratch / "old")
         pair.start_slave(slave)
@@ -74,12 +73,14 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             )
             served[name], took[name] = len(served_all["took"]), len(took_all["took"])
             pair.kill()
-        yield Story(said, took, served)
+        yield Story(pair.release, said, took, served)
 
 
-def test_the_longer_one_is_safe(story: Story) -> None:
-    done = story.said["slave"]
-    assert (done.code, done.report["answer"].startswith("safe")) == (0, True), done.report["reasons"]
+def test_the_longer_one_is_safe_but_for_offsets_that_never_came(story: Story) -> None:
+    """To a slave of 5.5.0."""
+    reasons = story.said["slave"].report["reasons"]
+    expected = ["no_offsets"] if story.release == "5.5.0" else []
+    assert [reason["rule"] for reason in reasons if reason["unsafe"]] == expected, reasons
     assert f"it lacks {MORE} messages" in story.rule("slave", "replica_shorter")["what"]
 
 
@@ -87,9 +88,10 @@ def test_it_serves_all_that_was_acknowledged(story: Story) -> None:
     assert story.served["slave"] == SENT + MORE
 
 
-def test_the_group_goes_on(story: Story) -> None:
-    """It may get again what it read within the last minute, and misses nothing."""
-    assert SENT + MORE + AFTER - READ_BEFORE - 8 <= story.took["slave"] <= SENT + MORE + AFTER
+def test_the_group_goes_on_or_starts_over(story: Story) -> None:
+    """It may get again what it read within the last minute, and misses nothing; without offsets it reads all again."""
+    least = 0 if story.release == "5.5.0" else READ_BEFORE + 8
+    assert SENT + MORE + AFTER - least <= story.took["slave"] <= SENT + MORE + AFTER
 
 
 def test_the_shorter_one_is_not_safe(story: Story) -> None:
