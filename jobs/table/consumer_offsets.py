@@ -7,7 +7,6 @@ on a local file system have none.
 
 from __future__ import annotations
 
-import threading
 import time
 
 import deltalake
@@ -20,8 +19,8 @@ from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import files, locations
 
 SUFFIX = "_consumer_offsets"
-_ONE_MAKES_IT = threading.Lock()
-"""Of two that find no table and make one, delta-rs lets one fail."""
+_ATTEMPTS = 5
+"""Of several that find no table and make one, delta-rs lets all but one fail."""
 SCHEMA = pa.schema(
     [
         pa.field("cluster", pa.string()),
@@ -62,10 +61,13 @@ def _table(rows: list[dict[str, object]], options: LoadOptions) -> pa.Table:
 
 
 def _append(path: str, table: pa.Table) -> None:
-    try:
-        with _ONE_MAKES_IT:
+    for left in reversed(range(_ATTEMPTS)):
+        try:
             deltalake.write_deltalake(path, table, mode="append", name="consumer_offsets")
-    except (OSError, deltalake.exceptions.DeltaError) as error:
-        raise WriteFailed(f"a snapshot of committed offsets was not added: {files.first_line(error)}", path=path) from (
-            error
-        )
+        except (OSError, deltalake.exceptions.DeltaError) as error:
+            if left and not isinstance(error, OSError):
+                time.sleep(0.1 * (_ATTEMPTS - left))
+                continue
+            what = f"a snapshot of committed offsets was not added: {files.first_line(error)}"
+            raise WriteFailed(what, path=path) from error
+        return

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from support.fake_java import executable
+from support.loading import load_here
+from support.object_store import Bucket, serving
+from support.store_builder import LogBuilder
 
 from jobs.spark import delta_jars, launch, s3_jars
 from jobs.spark.setup_steps import Progress, SetupError
 from storeformat.errors import DependencyMissing, UsageError
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def maven_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
@@ -83,3 +92,29 @@ class TestLaunch:
         for uri in ("s3://key:secret@b/t", "s3://b/t?region=eu"):
             with pytest.raises(UsageError, match="from the environment alone"):
                 launch._reads_s3("report", [], ["report", f"--table={uri}", "--html", "x"])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_a_table(tmp_path: Path) -> None:
+    """Needs what ``spark-submit.sh --setup --with s3`` brings."""
+    if not Path(sys.prefix, s3_jars.DIRECTORY).is_dir():
+        pytest.skip("./spark-submit.sh --setup --with s3 brings the connector")
+    log = LogBuilder(1 << 16)
+    for number in range(300):
+        log.message(topic=f"T{number % 3}", body=b"x" * 50, keys=f"k{number}")
+    with serving() as endpoint:
+        bucket = Bucket(endpoint, "tables")
+        bucket.client.create_bucket(Bucket=bucket.name)
+        load_here(log.write(tmp_path / "store"), bucket.uri("t"))
+        given = {
+            "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }  # fmt: skip
+        line = [sys.executable, str(ROOT / "jobs" / "__main__.py"), "report", "--table", "s3://tables/t", "--checks"]
+        done = subprocess.run(
+            [*line, "--json"], env={**os.environ, **given}, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["messages"], bool(report["checks"])) == (300, True)

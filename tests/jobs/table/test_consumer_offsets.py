@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,19 @@ def test_each_load_adds_a_snapshot(store: StoreToStart, tmp_path: Path) -> None:
         for row in sorted(found, key=lambda row: row["queue_id"])
         if row["loaded_at"] == newest
     ] == [("readers", "Orders", 0, 2, 10, 8), ("readers", "Orders", 1, 99, 10, 0)]
+
+
+def test_loads_of_several_brokers_may_make_the_table_at_once(store: StoreToStart, tmp_path: Path) -> None:
+    table = tmp_path / "messages"
+    together = threading.Barrier(4, timeout=20)
+
+    def one(number: int) -> tuple[int, list[str]]:
+        together.wait()
+        return add(store, table, f"broker-{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(one, range(4))) == [(4, [])] * 4
+    assert len(rows(table)) == 16
 
 
 def test_without_offsets_there_is_no_table(store: StoreToStart, tmp_path: Path) -> None:
