@@ -45,7 +45,6 @@ ELSEWHERE = {
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",
     "jobs/contract/options.py": "tests/jobs/cli/test_command_line.py",
-    "jobs/demo.py": "tests/test_spark_submit.py",
     # It opens stores as jobs do.
     "storeformat/store/log_directories.py": "tests/jobs/log/test_log_directories.py",
     # RocksDB itself writes and reads what is tested.
