@@ -1,16 +1,5 @@
 """``verify``: does a store hold what its log says?
 
-``verify``             the job: options in, report out
-``compare_store``      the order of the work; ``verification`` is what its parts share
-``compare_queues``     which queue files are compared with which units of the log
-``compare_index``      which index files are compared with which entries of the log
-``judge_queues``       what the differences of queue files mean: a fault, a hazard, or what a healthy broker leaves
-``judge_index``        the same of index files
-``judge_checkpoint``   the checkpoint, which needs no comparison
-``judge_rocksdb``      RocksDB queues, compared and judged
-``differences``        what was found, gathered
-=====================  ================================================================================================
-=======
 ==========================  ==========================================================================================
 ``verify``                  the job: options in, report out
 ``compare_store``           the order of the work; ``verification`` is what its parts share

@@ -81,15 +81,10 @@ def parent(path: str, bases: Sequence[str], *, make: bool = False) -> Iterator[t
 
 
 def _enter(handle: int, name: str, path: str, *, make: bool) -> int:
-    try:
-        if make:
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=handle)
-        return os.open(name, _DIRECTORY, dir_fd=handle)
-    except OSError as error:
-        if error.errno in _LINKS:
-            raise _link_met(path) from error
-        raise
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=handle)
+    return _open(handle, name, path, _DIRECTORY)
 
 
 def make_directory(path: str, base: str, owner: Ownership | None = None) -> None:
@@ -109,10 +104,10 @@ def held(path: str, base: str) -> Iterator[str]:
         yield name if os.path.isdir(name) else path
 
 
-def _open(above: int, name: str, path: str) -> int:
+def _open(above: int, name: str, path: str, flags: int = _FILE) -> int:
     """Returns a handle of what lies in a directory under a name; raises Refused for a link."""
     try:
-        return os.open(name, _FILE, dir_fd=above)
+        return os.open(name, flags, dir_fd=above)
     except OSError as error:
         if error.errno in _LINKS:
             raise _link_met(path) from error
