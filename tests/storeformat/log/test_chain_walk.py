@@ -86,7 +86,7 @@ def slow_walk(data: bytes, stop: int, limit: int) -> tuple[list[int], int, tuple
 
 
 @pytest.mark.usefixtures("each_kernels")
-@pytest.mark.parametrize("left", [8, 9, 90, 91, 200])
+@pytest.mark.parametrize("left", [8, 9, 91])
 @pytest.mark.parametrize("head", ["zeros", "blank", "short blank", "long blank", "small", "large", "magic", "half"])
 def test_every_end_is_that_of_a_slow_walk(tmp_path: Path, left: int, head: str) -> None:
     """Stop and limit at every record and BLANK, one byte before and one after; and what may stand at the end."""
@@ -101,7 +101,7 @@ def test_every_end_is_that_of_a_slow_walk(tmp_path: Path, left: int, head: str) 
     path = tmp_path / f"{0:020d}"
     path.write_bytes(data)
     edges = [edge for placed in log.records for edge in (placed.offset, placed.end)] + [SMALL]
-    near = sorted({edge + step for edge in edges for step in (-1, 0, 1, 7, 8, 9)} & set(range(1, SMALL + 1)))
+    near = sorted({edge + step for edge in edges for step in (-1, 0, 1, 8)} & set(range(1, SMALL + 1)))
     segment = Segment(str(path), 0, SMALL)
     for limit in near:
         for stop in (edge for edge in near if edge <= limit):

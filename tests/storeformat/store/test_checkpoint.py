@@ -24,7 +24,7 @@ def test_page() -> None:
 def test_short_files_read_as_if_zeros_followed() -> None:
     assert parse_checkpoint(FULL.to_bytes()[:24]) == StoreCheckpoint(1, 2, 3)
     assert parse_checkpoint(FULL.to_bytes()[:12]) == StoreCheckpoint(1)
-    with pytest.raises(NotAStore):
+    with pytest.raises(NotAStore, match=r"the checkpoint is empty: found 0, expected 4096 bytes"):
         parse_checkpoint(b"")
 
 
@@ -50,6 +50,26 @@ def test_what_no_broker_writes_is_not_plausible(position: int, byte: int, plausi
 def test_fields_that_are_not_known_yet_are_plausible() -> None:
     assert is_plausible(StoreCheckpoint(master_flushed_offset=-1, confirm_phy_offset=-1).to_bytes())
     assert not is_plausible(b"")
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [
+        ("physic_msg_timestamp", 0, (1 << 43) - 1),
+        ("index_msg_timestamp", 0, (1 << 43) - 1),
+        ("confirm_phy_offset", -1, (1 << 50) - 1),
+        ("logics_physical_offset", -1, (1 << 50) - 1),
+    ],
+)
+def test_ends_of_what_is_plausible(field: str, least: int, most: int) -> None:
+    """Times up to the year 2248, offsets up to 2^50; -1 where there is no offset yet."""
+    values = (least - 1, least, most, most + 1)
+    assert [is_plausible(StoreCheckpoint(**{field: value}).to_bytes()) for value in values] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_checkpoint_beside_a_rebuilt_store() -> None:
