@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
-from typing import Any
 
 import pytest
 from support.table_bench import Bench
 
-from jobs.contract.options import LoadOptions, TopicFilter
-from jobs.contract.reporter import Reporter
-from jobs.table import load, messages_table
+from jobs.contract.options import TopicFilter
+from jobs.table import messages_table
 from storeformat.errors import NotAStore, Refused, UsageError, WriteFailed
 
 pytestmark = pytest.mark.spark
-
-
-def test_of_two_loads_at_once_one_brings_the_rows(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have read the log and the table and are about to commit: the other one finds the rows there."""
-    bench.messages(30)
-    bench.load()
-    bench.messages(60)
-    store = str(bench.log.write(bench.work / "store"))
-    options = LoadOptions(store=store, table=bench.table, cluster="c", broker="b")
-    append, both = messages_table.MessagesTable.append, Barrier(2)
-
-    def append_together(*given: Any) -> Any:
-        both.wait(timeout=300)
-        return append(*given)
-
-    monkeypatch.setattr(messages_table.MessagesTable, "append", append_together)
-    with ThreadPoolExecutor(2) as pool:
-        reports = list(pool.map(lambda quiet: load.run(options, Reporter(quiet=quiet)), [True, True]))
-    assert sorted(report["rows"] for report in reports) == [0, 60]
-    assert sorted(report["skipped"] for report in reports) == [False, True]
-    assert bench.rows() == bench.expected
 
 
 def test_a_table_of_an_older_version_gets_the_new_columns(bench: Bench) -> None:
