@@ -19,11 +19,10 @@ def segments_of(log: LogBuilder, root: Path) -> list[Segment]:
     return [Segment(str(path), int(path.name), log.segment_size) for path in sorted((root / "commitlog").iterdir())]
 
 
-def walk(split: Split, block_size: int = 1 << 20) -> tuple[list[int], ChainWalk]:
+def walk(split: Split, block_size: int = 1 << 20, *, as_broker: bool = False) -> tuple[list[int], ChainWalk]:
     """Offsets of the records from the split's known first record on, and the walk when it is over."""
     assert split.first_record is not None
     with files.RangeReader(split.segment.path) as reader:
-        chain = ChainWalk(
-            BlockWindow(reader, split.segment), split, split.first_record, DecodeRules(), block_size=block_size
-        )
+        rules = DecodeRules(as_broker=as_broker)
+        chain = ChainWalk(BlockWindow(reader, split.segment), split, split.first_record, rules, block_size=block_size)
         return [int(offset) for block in chain for offset in block.offsets], chain
