@@ -88,6 +88,7 @@ def test_a_publish_killed_anywhere_ends_old_or_new(
     assert number > 40
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["base-killed-5.3.3", "base-killed-5.5.0"])
 def test_a_database_swapped_in_ends_old_or_new(name: str, killer: Killer, tmp_path: Path) -> None:
     """Queues in files make room for a RocksDB database; a kill before each fourth change."""
