@@ -48,6 +48,34 @@ def test_a_worker_whose_jvm_has_hung_up_says_nothing(
     assert bool(err) == bool(said)
 
 
+HANGS_UP = """
+from collections.abc import Iterator
+import time
+from pyspark.sql import SparkSession
+from jobs.spark import launch
+
+launch.prepare(["--master", "local[1]"])
+spark = SparkSession.builder.getOrCreate()
+
+def endless(batches: Iterator) -> Iterator:
+    batch = next(batches)
+    while True:
+        yield batch
+
+assert len(spark.range(1000).mapInArrow(endless, "id long").limit(1).collect()) == 1
+time.sleep(1)
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_query_that_needs_no_more_rows_shows_no_trace() -> None:
+    """In a session of one's own, as notebooks have it."""
+    ran = subprocess.run([sys.executable, "-c", HANGS_UP], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "Traceback" not in ran.stderr
+    assert "BrokenPipe" not in ran.stderr
+
+
 class Daemon:
     """This module as Spark starts it, or beside the JVM."""
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
@@ -130,8 +132,11 @@ def test_head_columns_need_no_properties(log: LogBuilder, tmp_path: Path, monkey
             read(column)
 
 
-def test_planning_reads_one_segment(log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last one that was written, and of the others a head: tasks prove these themselves."""
+@pytest.mark.parametrize("window", [(0, 600), (200, 210), (590, 600)])
+def test_a_query_reads_one_segment_twice(
+    log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: tuple[int, int]
+) -> None:
+    """The last one of the window, while it is planned, and of the others a head: tasks prove these themselves."""
     sizes: list[int] = []
     original = files.RangeReader.read_into
 
@@ -140,10 +145,34 @@ def test_planning_reads_one_segment(log: LogBuilder, tmp_path: Path, monkeypatch
         original(self, offset, target)
 
     monkeypatch.setattr(files.RangeReader, "read_into", read_into)
-    source = datasource.CommitLogSource({"path": str(tmp_path / "store"), "columns": "topic"})
+    begin, end = log.records[window[0]].offset, log.records[window[1] - 1].end
+    options = {"path": str(tmp_path / "store"), "columns": "topic", "from-offset": str(begin), "until-offset": str(end)}
+    source = datasource.CommitLogSource(options)
     reader = source.reader(source.schema())
-    assert log.segment_size / 2 < sum(sizes) < 1.5 * log.segment_size
-    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 600
+    planned = sum(sizes)
+    assert planned < 1.5 * log.segment_size
+    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == window[1] - window[0]
+    first = begin - begin % log.segment_size
+    assert end - begin <= sum(sizes) - planned < end - first + log.segment_size / 2
+
+
+def test_a_query_is_planned_once(spark: SparkSession, log: LogBuilder, tmp_path: Path) -> None:
+    planned = tmp_path / "planned"
+
+    class Noted(datasource.CommitLogSource):
+        @classmethod
+        def name(cls) -> str:
+            return "noted-commitlog"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            with planned.open("a") as file:
+                file.write("once")
+            return super().reader(schema)
+
+    spark.dataSource.register(Noted)
+    frame = spark.read.format("noted-commitlog").options(columns="topic").load(str(tmp_path / "store"))
+    assert frame.where("topic = 'T1'").count() == 200
+    assert planned.read_text() == "once"
 
 
 def test_two_queries_on_one_frame(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
