@@ -209,4 +209,4 @@ def test_some(tmp_path: Path) -> None:
 def test_ten_thousand(tmp_path: Path) -> None:
     tally = run(tmp_path, range(10_000, 20_000))
     print(dict(tally))  # noqa: T201
-    assert tally["harmless, and said to be unsafe"] < tally["harmless"] // 2, tally
+    assert tally["harmless, and said to be unsafe"] < tally["harmless"] // 8, tally
