@@ -4,6 +4,7 @@ Storage is ``pyarrow.fs``: ``s3://`` (also written ``s3a://``), ``hdfs://``, ``g
 makes of them, with its own settings after a ``?`` and credentials from the environment.
 
 An object store knows no rename and no append: an object is there whole, or not at all. Local files are written sparse.
+Streams are told not to compress: by default pyarrow does so where a name ends with .gz and the like.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ class FileWriter:
                 os.makedirs(os.path.dirname(self._inner), exist_ok=True)
                 self._file: Any = open(self._inner, "xb", buffering=0)
             elif self._stream:
-                self._file = self._filesystem.open_output_stream(self._inner)
+                self._file = self._filesystem.open_output_stream(self._inner, compression=None)
             else:
                 self._file = tempfile.TemporaryFile(buffering=0)
 
@@ -280,7 +281,7 @@ class FileWriter:
     def _upload(self) -> None:
         self._file.seek(0)
         chunk = memoryview(bytearray(min(_COPY_CHUNK, os.fstat(self._file.fileno()).st_size)))
-        with self._filesystem.open_output_stream(self._inner) as target:
+        with self._filesystem.open_output_stream(self._inner, compression=None) as target:
             while count := self._file.readinto(chunk):
                 target.write(chunk[:count])
 
@@ -296,7 +297,7 @@ def new_stream(path: str) -> Iterator[Any]:
         with writing(path):
             os.makedirs(os.path.dirname(inner), exist_ok=True)
     with writing(path):
-        stream = filesystem.open_output_stream(inner)
+        stream = filesystem.open_output_stream(inner, compression=None)
     try:
         yield stream
     except BaseException:

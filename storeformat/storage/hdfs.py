@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -39,41 +37,8 @@ def client(uri: str) -> Any:
             found = super().ls(path, detail=True, **more)
             return [_dated(item) for item in found] if detail else [item["name"] for item in found]
 
-        def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
-            opened = super()._open(path, mode, **more)
-            return opened if "r" in mode else CountedFile(opened, path, lambda: int(self.info(path)["size"]))
-
     host, _, port = uri.removeprefix("hdfs://").partition("?")[0].partition(":")
     return pafs.PyFileSystem(pafs.FSSpecHandler(DatedHdfs(host or None, int(port) if port else None)))
-
-
-class CountedFile(io.RawIOBase):
-    """A file that is written; raises OSError when it is closed and HDFS has another number of bytes of it: of a file of
-    several blocks hdfs-native 0.14.7 has lost some without a word.
-    """
-
-    def __init__(self, file: Any, path: str, size: Callable[[], int]) -> None:
-        super().__init__()
-        self._file = file
-        self._path = path
-        self._size = size
-        self._written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        count = int(self._file.write(data))
-        self._written += count
-        return count
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        super().close()
-        self._file.close()
-        if (size := self._size()) != self._written:
-            raise OSError(f"HDFS has {size} bytes of the {self._written} that were written ({self._path})")
 
 
 def _dated(item: dict[str, Any]) -> dict[str, Any]:

@@ -324,6 +324,15 @@ class TestPaths:
             writer.finish(12)
         assert files.read_bytes(bucket.uri("x")) == b"\0\0a" + bytes(7) + b"b\0"
 
+    def test_nothing_is_compressed_whatever_the_name(self, bucket: Bucket) -> None:
+        for stream in (False, True):
+            with files.FileWriter(bucket.uri("x.gz"), stream=stream) as writer:
+                writer.write(b"as it is")
+            assert files.read_bytes(bucket.uri("x.gz")) == b"as it is"
+        with files.new_stream(bucket.uri("y.gz")) as target:
+            target.write(b"as it is")
+        assert files.read_bytes(bucket.uri("y.gz")) == b"as it is"
+
     def test_a_stream_goes_forward_only(self, bucket: Bucket) -> None:
         with files.FileWriter(bucket.uri("y"), stream=True) as writer:
             writer.write_at(3, b"a")

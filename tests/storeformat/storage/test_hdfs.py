@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import sys
-from contextlib import nullcontext
 
 import pytest
 
-from storeformat.errors import DependencyMissing, WriteFailed
+from storeformat.errors import DependencyMissing
 from storeformat.storage import files
 
 
@@ -29,20 +27,4 @@ def test_the_client_of_hdfs_has_times_of_last_change(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(native.HdfsFileSystem, "info", lambda self, path, **more: status)
     files._client.cache_clear()
     assert files.modified_at("hdfs://127.0.0.1:1/d/f") == 1_700_000_000_123
-    files._client.cache_clear()
-
-
-@pytest.mark.parametrize(("kept", "fails"), [(10, False), (7, True)])
-def test_a_file_that_hdfs_has_only_part_of_is_no_success(
-    monkeypatch: pytest.MonkeyPatch, kept: int, fails: bool
-) -> None:
-    native = pytest.importorskip("hdfs_native.fsspec")
-    status = {"name": "/d/f", "size": kept, "type": "file", "modification_time": 0}
-    monkeypatch.setattr(native.HdfsFileSystem, "_open", lambda self, path, mode, **more: io.BytesIO())
-    monkeypatch.setattr(native.HdfsFileSystem, "info", lambda self, path, **more: status)
-    files._client.cache_clear()
-    expectation = pytest.raises(WriteFailed, match="has 7 bytes of the 10") if fails else nullcontext()
-    for stream in (False, True):
-        with expectation, files.FileWriter("hdfs://127.0.0.1:1/d/f", stream=stream) as writer:
-            writer.write(b"0123456789")
     files._client.cache_clear()
