@@ -24,7 +24,7 @@ pytestmark = pytest.mark.broker
 
 SENT, FIRST, SECOND, MORE = 60, 24, 12, 8
 PULL: Mapping[str, Any] = {"command": "consume", "group": "readers", "topic": "Normal"}
-POP: Mapping[str, Any] = {"command": "pop", "group": "poppers", "topic": "Normal", "for_good": True}
+POP: Mapping[str, Any] = {"command": "pop", "group": "poppers", "topic": "Normal"}
 ASK: Mapping[str, Any] = {"command": "ask", "topics": ["Normal"]}
 SEND_MORE: Mapping[str, Any] = {"command": "send", "round": "two", "create": [], "counts": {"normal": MORE}}
 NAME = "consumerOffset.json"
@@ -43,6 +43,7 @@ class Night:
     stored: Mapping[Place, int]
     read: set[Place]
     popped: set[str]
+    poppers: str
     copies: Mapping[str, Path]
 
 
@@ -63,7 +64,10 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         backup = (store / "config" / NAME).read_bytes()
         site.start(store)
         second, popped, _, answers = site.clients(
-            {**PULL, "messages": SECOND}, {**POP, "messages": SENT}, {"command": "pause", "ms": 3_000}, ASK
+            {**PULL, "messages": SECOND},
+            {**POP, "messages": SENT, "new_group": True},
+            {"command": "pause", "ms": 3_000},
+            ASK,
         )
         site.kill()
         stored = {
@@ -79,7 +83,7 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             (copies["log"] / "config" / (NAME + suffix)).write_bytes(bytes(900))
         read = set(places(first["took"]) + places(second["took"]))
         keys = {row["keys"] for row in sent}
-        yield Night(site, keys, stored, read, set(popped["took"]), copies)
+        yield Night(site, keys, stored, read, set(popped["took"]), popped["group"], copies)
 
 
 def published(night: Night, name: str, *more: object) -> Done:
@@ -136,13 +140,13 @@ def test_set_to_a_time_groups_begin_with_its_first_message(night: Night) -> None
 def test_from_the_log_alone_what_was_popped_is_known(night: Night) -> None:
     """The group that pulled left nothing in the log: it is named where the broker knows it, and not invented."""
     done = published(night, "log")
-    found = rows(done, "poppers")
+    found = rows(done, night.poppers)
     # of what was acknowledged before it was written no checkpoint is in the log, and nothing is concluded past a hole
     assert "POP checkpoints" in {row["source"] for row in found.values()}, found
     assert "readers" in done.report["groups_without_offsets"]
     night.site.start(night.copies["log"])
-    more, group = night.site.clients(SEND_MORE, {**POP, "messages": MORE})
+    more, group = night.site.clients(SEND_MORE, {**POP, "group": night.poppers, "messages": MORE})
     night.site.kill()
     took = set(group["took"])
     assert took >= (night.sent - night.popped) | {row["keys"] for row in more}
-    assert len(took & night.popped) <= bound(done, "poppers")
+    assert len(took & night.popped) <= bound(done, night.poppers)

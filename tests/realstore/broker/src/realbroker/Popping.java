@@ -3,13 +3,16 @@ package realbroker;
 import com.alibaba.fastjson.JSONObject;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageRequestMode;
 
@@ -17,18 +20,35 @@ import org.apache.rocketmq.common.message.MessageRequestMode;
 final class Popping {
     private static final int QUIET_MS = 5_000;
     private static final int INVISIBLE_MS = 10_000;
+    private static final int ATTEMPTS = 4;
 
     private Popping() {
     }
 
     /**
-     * A step has {@code group, topic, messages} (how many to take at least) and {@code for_good}: false leaves what comes
-     * unacknowledged. Returns {@code took}: the keys of the messages, in the order they came; ends when no more come.
+     * A step has {@code group, topic, messages} (how many to take at least). Returns {@code took}: the keys of the
+     * messages, in the order they came; ends when no more come. On a slow machine a client that does not hear of its
+     * assignment in time pulls instead: then another group tries it, and {@code group} is the one that popped.
      */
     static Map<String, Object> pop(Clients clients, JSONObject step) throws Exception {
-        String topic = step.getString("topic");
         String group = step.getString("group");
-        boolean forGood = step.getBooleanValue("for_good");
+        for (int attempt = 1; attempt <= ATTEMPTS; attempt++) {
+            AtomicBoolean pulled = new AtomicBoolean();
+            List<Object> took = take(clients, step, group, pulled);
+            if (!pulled.get() || !step.getBooleanValue("new_group")) {
+                Map<String, Object> answer = new LinkedHashMap<>();
+                answer.put("group", group);
+                answer.put("took", took);
+                return answer;
+            }
+            group = step.getString("group") + "-" + attempt;
+        }
+        throw new IllegalStateException("no group was served by POP");
+    }
+
+    private static List<Object> take(Clients clients, JSONObject step, String group, AtomicBoolean pulled)
+        throws Exception {
+        String topic = step.getString("topic");
         List<Object> took = Collections.synchronizedList(new ArrayList<>());
         AtomicLong last = new AtomicLong(System.currentTimeMillis());
         clients.admin.setMessageRequestMode(clients.broker, topic, group, MessageRequestMode.POP, 0, Clients.TIMEOUT_MS);
@@ -42,11 +62,11 @@ final class Popping {
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 took.add(message.getKeys());
+                if (message.getProperty(MessageConst.PROPERTY_POP_CK) == null) {
+                    pulled.set(true);
+                }
             }
             last.set(System.currentTimeMillis());
-            if (!forGood) {
-                park();
-            }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
@@ -55,17 +75,7 @@ final class Popping {
             && (took.size() < step.getIntValue("messages") || System.currentTimeMillis() < last.get() + QUIET_MS)) {
             Thread.sleep(100);
         }
-        if (forGood) {
-            consumer.shutdown();
-        }
-        return Collections.singletonMap("took", new ArrayList<>(took));
-    }
-
-    private static void park() {
-        try {
-            Thread.sleep(Long.MAX_VALUE);
-        } catch (InterruptedException ended) {
-            Thread.currentThread().interrupt();
-        }
+        consumer.shutdown();
+        return new ArrayList<>(took);
     }
 }
