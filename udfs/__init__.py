@@ -3,7 +3,8 @@ are their configuration, and tests call them without a JVM.
 
 ==========================  ==========================================================================================
 the log -> staged runs      ``scan``, which leaves them by ``staged_runs`` and ``batch_queues``; topics of messages that
-                            wait ``real_topics``; who read what ``consumption``; after damage ``survey``
+                            wait ``real_topics``; who read what ``consumption``; timers ``timers``; after damage
+                            ``survey``
 a log == its copies?        ``log_copies``
 staged runs -> files        ``build``, ``queue_ext``, ``rocksdb_pairs``, ``rocksdb_tables``: slices of ``staged_files``
                             made into ``output_files``; what they say of each file ``file_rows``

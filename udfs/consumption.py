@@ -24,8 +24,9 @@ import numpy as np
 
 from storeformat.arrays import Int64s
 from storeformat.message import SCHEDULE_TOPIC
-from storeformat.record.decode import RecordBlock, span_texts
+from storeformat.record.decode import RecordBlock
 from storeformat.record.pending import DEAD_PREFIX, PREFIXES, RETRY_PREFIX
+from udfs.timers import texts_of
 
 CONSUMPTION_PROPERTIES = (b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"REAL_TOPIC")
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
@@ -100,7 +101,7 @@ def _rows(block: RecordBlock, codes: list[int]) -> Int64s:
 
 
 def _retried(block: RecordBlock, names: list[str], rows: Int64s) -> Iterable[Subscription]:
-    texts = [_texts(block, name, rows) for name in CONSUMPTION_PROPERTIES]
+    texts = [texts_of(block, name, rows) for name in CONSUMPTION_PROPERTIES]
     for row, origin, dead_origin, real in zip(rows.tolist(), *texts, strict=True):
         own = names[block.topic_codes[row]]
         holder = real if own == SCHEDULE_TOPIC else own
@@ -113,15 +114,6 @@ def _retried(block: RecordBlock, names: list[str], rows: Int64s) -> Iterable[Sub
             yield topic, group
         if group and holder.startswith(RETRY_PREFIX) and (origin or of_pop):
             yield holder, group
-
-
-def _texts(block: RecordBlock, name: bytes, rows: Int64s) -> list[str]:
-    """Returns the values of a property in some rows, empty where a record lacks it."""
-    spans, values = block.properties[name], [""] * len(rows)
-    there = np.flatnonzero(spans.lengths[rows] > 0)
-    for place, text in zip(there.tolist(), span_texts(block.buffer, spans, rows[there]), strict=True):
-        values[place] = text
-    return values
 
 
 def _checkpoints(block: RecordBlock, rows: Int64s) -> Iterable[tuple[PoppedQueue, Interval]]:

@@ -43,6 +43,7 @@ from udfs.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
 from udfs.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
 from udfs.real_topics import REAL_PROPERTIES, real_queues
 from udfs.staged_runs import EntryWriter, Runs, RunWriter
+from udfs.timers import TIMER_PROPERTIES, TimerEvent, timer_events
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -98,6 +99,8 @@ class SplitScan:
     """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
     consumption: Consumption = NONE
     """Who read what; where the rules of decoding have ``CONSUMPTION_PROPERTIES``."""
+    timers: tuple[TimerEvent, ...] = ()
+    """What waits, and what waits no longer; where the rules of decoding have ``TIMER_PROPERTIES``."""
     topics: tuple[bytes, ...] = ()
     packed_runs: bytes = b""
     units: int = 0
@@ -202,8 +205,11 @@ class _Dispatch:
         self._real_queues: set[tuple[str, int]] = set()
         self._finds_consumption = set(CONSUMPTION_PROPERTIES) <= set(task.decode_rules.properties)
         self._consumption = NONE
+        self._finds_timers = set(TIMER_PROPERTIES) <= set(task.decode_rules.properties)
+        self._timers: list[TimerEvent] = []
         self._plain: PlainDispatch | None = None
-        special = task.topics or task.mark_tag_entries or self._finds_real_queues or self._finds_consumption
+        finds = self._finds_real_queues or self._finds_consumption or self._finds_timers
+        special = task.topics or task.mark_tag_entries or finds
         if takes_plain and not special and PlainDispatch.serves(task.dispatch_rules):
             self._plain = PlainDispatch(
                 task.decode_rules,
@@ -267,6 +273,8 @@ class _Dispatch:
             self._real_queues |= real_queues(block)
         if self._finds_consumption:
             self._consumption = joined([self._consumption, consumption_in(block)])
+        if self._finds_timers:
+            self._timers += timer_events(block)
         if self._task.with_units:
             self._add_units(block)
         if self._task.with_entries:
@@ -316,6 +324,7 @@ class _Dispatch:
             fillers=tuple(self._fillers),
             real_queues=tuple(sorted(self._real_queues)),
             consumption=self._consumption,
+            timers=tuple(self._timers),
             topics=tuple(self._topics),
             packed_runs=self._units.runs().pack(),
             units=self._units.units,

@@ -210,8 +210,9 @@ def add_rebuild(parser: Parser) -> None:
         "--only",
         type=rebuilt_artefacts,
         metavar="LIST",
-        help="some of consumequeue,index,checkpoint (the default) and consumer-offsets: config/consumerOffset.json; or"
-        " rocksdb: the pairs of RocksDB queues, as a Parquet table, which `publish` does not take",
+        help="some of consumequeue,index,checkpoint (the default), consumer-offsets (config/consumerOffset.json) and"
+        " timers (timerlog/, config/timercheck); or rocksdb: the pairs of RocksDB queues, as a Parquet table, which"
+        " `publish` does not take",
     )
     parser.add_argument(
         "--queue-store",

@@ -8,7 +8,7 @@ import argparse
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from jobs.contract.options import JUDGED, ROCKSDB, Artefact
+from jobs.contract.options import JUDGED, MADE, ROCKSDB, Artefact
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
@@ -86,13 +86,13 @@ def topic_filter(text: str) -> TopicFilter:
     return named
 
 
-def artefacts(text: str) -> tuple[Artefact, ...]:
+def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact, ...]:
     """Returns the artefacts of a comma-separated list."""
     named = {part.strip() for part in text.split(",")}
-    unknown = sorted(named - set(JUDGED))
+    unknown = sorted(named - set(known))
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(JUDGED)}")
-    return tuple(name for name in JUDGED if name in named)
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+    return tuple(name for name in known if name in named)
 
 
 def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
@@ -101,7 +101,7 @@ def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
         return ROCKSDB
     if ROCKSDB[0] in {part.strip() for part in text.split(",")}:
         raise argparse.ArgumentTypeError(f"{ROCKSDB[0]} is a table of its own: ask for it alone")
-    return artefacts(text)
+    return artefacts(text, MADE)
 
 
 def paths(text: str) -> tuple[str, ...]:

@@ -14,12 +14,15 @@ from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
-Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "rocksdb"]
+Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers", "rocksdb"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
 """What a broker derives from its log, all of it."""
 CONSUMER_OFFSETS: Artefact = "consumer-offsets"
 JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
-"""What ``verify`` looks at, and what ``rebuild`` can make for ``publish``."""
+"""What ``verify`` looks at."""
+TIMERS: Artefact = "timers"
+MADE: tuple[Artefact, ...] = (*JUDGED, TIMERS)
+"""What ``rebuild`` can make for ``publish``."""
 QueueStoreKind = Literal["file", "rocksdb", "both"]
 ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
 """What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""

@@ -9,13 +9,14 @@ of the written files, before a rebuild counts as done.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NoReturn
 
 from jobs.consumer_offsets.plan import OffsetsPlan, plan_offsets
-from jobs.contract.options import CONSUMER_OFFSETS, RebuildOptions, VerifyOptions
+from jobs.contract.options import CONSUMER_OFFSETS, TIMERS, RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log
@@ -24,10 +25,13 @@ from jobs.rebuild.manifest import write_manifest
 from jobs.rebuild.planned_size import planned_bytes, refuse_if_too_large
 from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.staging import CLAIM, Workplace
+from jobs.safety.start_settings import read_settings
 from jobs.spark.runner import Runner
+from jobs.timers.plan import TimersPlan, plan_timers, timer_settings
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
 from storeformat.queues import consume_queue
 from storeformat.queues.topic_filter import TopicFilter
+from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
 from storeformat.storage.extents import content_of
@@ -45,9 +49,11 @@ from udfs.build import (
 )
 from udfs.consumption import CONSUMPTION_PROPERTIES
 from udfs.file_rows import FileRow, FileRows, batch_of
+from udfs.output_files import Totals
 from udfs.queue_ext import BuildExtFiles
 from udfs.real_topics import REAL_PROPERTIES
 from udfs.scan import ScanTask
+from udfs.timers import TIMER_PROPERTIES
 
 _NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256
@@ -72,6 +78,8 @@ class Built:
     """What the database of RocksDB queues holds."""
     offsets: OffsetsPlan | None = None
     """What config/consumerOffset.json holds."""
+    timers: TimersPlan | None = None
+    """What the timer log holds."""
 
 
 def rebuild(
@@ -96,10 +104,11 @@ def rebuild(
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
     configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
-    offsets = _offsets(options, store, reading)
+    offsets, timers = _offsets(options, store, reading), _timers(options, reading)
     if not options.dry_run:
         whole_files = {TOPICS: configuration, OFFSETS: offsets.content() if offsets else None}
         parts += [_write_whole(place.made, path, content) for path, content in whole_files.items() if content]
+        parts += [_write_timers(place, timers)] if timers is not None else []
         if database is not None:
             parts.append(rocksdb_database.build(reading, database, place, runner, kept.database))
         if batches is not None:
@@ -114,14 +123,19 @@ def rebuild(
     if not options.dry_run:
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
-    return Built(place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database, offsets)
+    return Built(
+        place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database, offsets, timers
+    )
 
 
 def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
     """Returns the properties that no dispatch needs."""
     of_topics = REAL_PROPERTIES if options.topics_json else ()
     of_groups = CONSUMPTION_PROPERTIES if CONSUMER_OFFSETS in options.only else ()
-    return tuple(dict.fromkeys((*of_topics, *of_groups)))
+    of_timers = TIMER_PROPERTIES if TIMERS in options.only else ()
+    return tuple(
+        name for name in dict.fromkeys((*of_topics, *of_groups, *of_timers)) if name not in DISPATCH_PROPERTIES
+    )
 
 
 def _offsets(options: RebuildOptions, store: OpenedStore, reading: LogReading) -> OffsetsPlan | None:
@@ -129,6 +143,22 @@ def _offsets(options: RebuildOptions, store: OpenedStore, reading: LogReading) -
         return None
     files_stay = "consumequeue" not in options.only
     return plan_offsets(store, reading, options.replicas, options.consumer_offsets_at, files_stay=files_stay)
+
+
+def _timers(options: RebuildOptions, reading: LogReading) -> TimersPlan | None:
+    if TIMERS not in options.only:
+        return None
+    settings = timer_settings(read_settings(options.broker_conf, options.settings))
+    return plan_timers(reading, settings, int(time.time() * 1000))
+
+
+def _write_timers(place: Workplace, plan: TimersPlan) -> FileRows:
+    """Writes files of their full length: what follows the data is a hole."""
+    rows = [
+        place.output.make_of(path, [data], size, lambda stored: Totals(len(stored)), what="timer file")
+        for path, data, size in plan.files()
+    ]
+    return FileRows.of([batch_of(rows)])
 
 
 def scan_store(
@@ -149,7 +179,7 @@ def scan_store(
         decode_rules=store.decode_rules(looks_at),
         dispatch_rules=store.dispatch_rules(),
         topics=options.topics,
-        with_units=bool({"consumequeue", "checkpoint", CONSUMER_OFFSETS} & set(options.only)),
+        with_units=bool({"consumequeue", "checkpoint", CONSUMER_OFFSETS, TIMERS} & set(options.only)),
         with_entries="index" in options.only or "checkpoint" in options.only,
         with_times=with_times,
         mark_tag_entries=mark_tag_entries,

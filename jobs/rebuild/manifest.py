@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, JUDGED, ROCKSDB, RebuildOptions
+from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, MADE, ROCKSDB, TIMERS, RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
+from jobs.timers.plan import CHECK, LOG, WHEEL
 from storeformat import __version__
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.queues.topic_filter import TopicFilter
@@ -143,7 +144,8 @@ class Manifest:
         filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
         if CONSUME_QUEUE in self.artefacts and self.queue_store != "file":
             filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
-        named = [OFFSETS if name == CONSUMER_OFFSETS else name for name in self.artefacts]
+        paths: dict[str, tuple[str, ...]] = {CONSUMER_OFFSETS: (OFFSETS,), TIMERS: (LOG, WHEEL, CHECK)}
+        named = [path for name in self.artefacts for path in paths.get(name, (name,))]
         return [*named, *filled, *([TOPICS] if TOPICS in self.files else [])]
 
     def _fills(self, kind: str) -> bool:
@@ -188,7 +190,7 @@ def read_manifest(directory: str) -> Manifest:
         raise Refused("this is a table of RocksDB pairs, which no broker can read", path=path)
     if manifest.queue_store not in ("file", "rocksdb", "both"):
         raise Refused("the manifest names an unknown place of queues", path=path, advice="run rebuild again")
-    if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(JUDGED):
+    if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(MADE):
         raise Refused("the manifest names an unknown release or artefact", path=path, advice="run rebuild again")
     roots = manifest.roots()
     for name in manifest.files:

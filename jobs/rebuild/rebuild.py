@@ -168,6 +168,7 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
         "index_entries": sum(built.index.entries) if built.index else 0,
         "topics_added": list(built.topics_added),
         **(built.offsets.facts() if built.offsets else {}),
+        **(built.timers.facts() if built.timers else {}),
         "disk_bytes": built.planned_bytes,
         "queue_notes": [note.as_row() for note in queues.notes] if queues else [],
     }

@@ -62,7 +62,8 @@ MOST_BYTES = 64 << 20
 """More than any journal has: with ``--topic`` one queue takes some 80 bytes."""
 
 _QUEUES = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, TOPICS, OFFSETS, locations.parent_of(TOPICS))
+_TIMERS = ("timerlog", "timerwheel", "config/timercheck")
+_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, TOPICS, OFFSETS, locations.parent_of(TOPICS), *_TIMERS)
 PAPERS = ("manifest.json",)
 
 

@@ -92,6 +92,11 @@ final class Sending {
                 soon.setDelayTimeSec(45);
                 note(kind, soon, sending(() -> producer.send(soon)), "waiting");
                 break;
+            case "brief":  // due while its sender still asks
+                Message brief = message("Delayed", "brief", key, 200);
+                brief.setDelayTimeSec(3);
+                note(kind, brief, sending(() -> producer.send(brief)), "waiting");
+                break;
             case "transaction":
                 Message half = message("Transaction", "", key, 200);
                 LocalTransactionState fate = LocalTransactionState.values()[number % 3];

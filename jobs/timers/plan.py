@@ -1,0 +1,144 @@
+"""Timer messages that still wait, and the files with which a broker delivers each of them once.
+
+A message waits that lies in the timer queue and that no later record of the log ended: neither a delivery nor a copy
+that was stored anew. Those that recall others leave no trace when they have done it; they are all taken, into the slot
+of the message that they recall, and end its wait there.
+
+==================================  ===================================================================================
+a message that is due               gets a unit in
+==================================  ===================================================================================
+before ``now``                      the slot of ``now``: it is delivered at the start
+within the wheel's window           the slot of its time
+later                               a slot within the window, to be stored anew from there (rolled)
+==================================  ===================================================================================
+
+The last unit says up to where the timer queue is in wheel and log. It is that of the queue's last message; where that
+one waits no longer, its unit lies in a slot before the time from which slots are delivered.
+
+Mirrors TimerMessageStore#doEnqueue (5.0.0 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.log.log_scan import LogReading
+from jobs.safety.start_settings import StartSettings
+from storeformat.errors import MissingInput, Refused
+from storeformat.store.config.timer_files import TIMER_TOPIC
+from storeformat.store.timer_log import DEFAULT, DELETE, ROLL, TimerUnit, timer_check, timer_log
+from udfs.timers import Identity, TimerEvent, WaitingTimer
+
+LOG, WHEEL, CHECK = "timerlog", "timerwheel", "config/timercheck"
+
+
+@dataclass(frozen=True)
+class TimerSettings:
+    """The settings of the timer under their broker.conf names: ``timerPrecisionMs``, ``timerRollWindowSlot``,
+    ``mappedFileSizeTimerLog``.
+    """
+
+    precision_ms: int = 1_000
+    roll_window_slots: int = 2 * 24 * 3600
+    file_size: int = 100 << 20
+
+
+@dataclass(frozen=True)
+class TimersPlan:
+    """The units of a timer log, and what ``timercheck`` says."""
+
+    units: tuple[TimerUnit, ...]
+    settings: TimerSettings
+    read_from_ms: int
+    queue_end: int
+    waiting: int
+    overdue: int
+    delivered: int
+
+    def files(self) -> Iterator[tuple[str, bytes, int]]:
+        """Yields path, data and length of each file."""
+        yield CHECK, timer_check(self.read_from_ms, self.queue_end), 4096
+        for base, data in timer_log(self.units, self.settings.file_size):
+            yield f"{LOG}/{base:020d}", data, self.settings.file_size
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the part of the report that tells what waits."""
+        return {
+            "timers_waiting": self.waiting,
+            "timers_overdue": self.overdue,
+            "timers_delivered": self.delivered,
+            "timer_queue_end": self.queue_end,
+        }
+
+
+def still_waiting(events: Iterable[TimerEvent]) -> tuple[list[WaitingTimer], list[WaitingTimer], int]:
+    """Returns the messages that wait, those that recall others, both in the order of the log, and how many waits ended.
+    Of several with one identity the first ended first.
+    """
+    open_ones: dict[Identity, deque[WaitingTimer]] = defaultdict(deque)
+    recalls: list[WaitingTimer] = []
+    ended = 0
+    for event in events:
+        if event.ends and open_ones[event.identity]:
+            open_ones[event.identity].popleft()
+            ended += 1
+        if event.waiting is not None and event.waiting.recalls:
+            recalls.append(event.waiting)
+        elif event.waiting is not None:
+            open_ones[event.identity].append(event.waiting)
+    waiting = sorted((one for ones in open_ones.values() for one in ones), key=lambda one: one.offset)
+    return waiting, recalls, ended
+
+
+def slot_of(due: int, now: int, settings: TimerSettings) -> tuple[int, bool]:
+    """Returns the time of the slot for a message, and whether it is stored anew from there."""
+    step, window = settings.precision_ms, settings.roll_window_slots * settings.precision_ms
+    if due - now < window:
+        return max(due, now) // step * step, False
+    near = due - now - window < window // 3
+    return (now + (settings.roll_window_slots // 2 * step if near else window)) // step * step, True
+
+
+def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> TimersPlan:
+    """Returns the timer state of a log; raises MissingInput where it has no timer messages."""
+    events = [event for scan in reading.scans for event in scan.timers]
+    queued = [event.waiting for event in events if event.waiting is not None]
+    if not queued:
+        raise MissingInput(f"the log has no messages in {TIMER_TOPIC}, which no timer state can be made of")
+    return plan_units(events, settings, now)
+
+
+def plan_units(events: Sequence[TimerEvent], settings: TimerSettings, now: int) -> TimersPlan:
+    """Returns the timer state for the events of a log."""
+    now = now // settings.precision_ms * settings.precision_ms
+    waiting, recalls, ended = still_waiting(events)
+    last = max((event.waiting for event in events if event.waiting is not None), key=lambda one: one.queue_offset)
+    units = [_unit(one, now, settings) for one in sorted([*waiting, *recalls], key=lambda one: one.queue_offset)]
+    if not units or units[-1].offset != last.offset:
+        past = now - 2 * settings.precision_ms
+        units.append(TimerUnit(past, past, DEFAULT, last.offset, last.size, last.topic_hash))
+    return TimersPlan(
+        tuple(units), settings, now - settings.precision_ms, last.queue_offset + 1,
+        waiting=len(waiting), overdue=sum(one.due < now for one in waiting), delivered=ended,
+    )  # fmt: skip
+
+
+def _unit(one: WaitingTimer, now: int, settings: TimerSettings) -> TimerUnit:
+    slot, rolls = slot_of(one.due, now, settings)
+    magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if one.recalls else 0)
+    return TimerUnit(slot, now, magic, one.offset, one.size, one.topic_hash)
+
+
+def timer_settings(settings: StartSettings) -> TimerSettings:
+    """Returns the settings of the timer; raises Refused for those with which a broker keeps its timers elsewhere."""
+    for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
+        if settings.flag(name, default=False):
+            raise Refused(f"with {name}=true a broker keeps its timers in another form, which is not made", found=name)
+    return TimerSettings(
+        settings.number("timerPrecisionMs", TimerSettings.precision_ms),
+        settings.number("timerRollWindowSlot", TimerSettings.roll_window_slots),
+        settings.number("mappedFileSizeTimerLog", TimerSettings.file_size),
+    )

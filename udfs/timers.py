@@ -1,0 +1,95 @@
+"""Timer messages in the log, inside a Spark task: those that wait, and what became of them.
+
+===================================  =================================================================================
+record                               is
+===================================  =================================================================================
+in ``rmq_sys_wheel_timer``           a message that waits for TIMER_OUT_MS; with TIMER_DEL_UNIQKEY one that recalls
+                                     another
+with TIMER_DEQUEUE_MS                a message that waited: delivered to its topic, or, in the timer topic again,
+                                     stored anew because its time was too far away
+===================================  =================================================================================
+
+The one and the other have unique key, TIMER_OUT_MS and born time in common (TimerMessageStore#convertMessage copies all
+properties); one without a unique key has its body's CRC instead. Mirrors 5.0.0 to 5.4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.arrays import Bools, Int64s
+from storeformat.javacompat import java_hash
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.decode import RecordBlock, span_texts
+from storeformat.record.pending import PREFIXES
+from storeformat.store.config.timer_files import TIMER_TOPIC
+
+TIMER_PROPERTIES = (m.UNIQ_KEY, b"TIMER_OUT_MS", b"TIMER_DEQUEUE_MS", b"TIMER_DEL_UNIQKEY", b"REAL_TOPIC")
+
+_COPIED = (*PREFIXES, SCHEDULE_TOPIC)
+"""What is retried has all properties of what was delivered, and ends no wait."""
+
+Identity = tuple[str, int, int]
+"""Unique key or CRC, TIMER_OUT_MS, born time."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTimer:
+    """A message in the timer queue; ``recalls`` says that it ends the wait of another."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    due: int
+    recalls: bool
+    topic_hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerEvent:
+    """A record that ends the wait of an earlier one (``ends``), one that waits, or both."""
+
+    identity: Identity
+    ends: bool
+    waiting: WaitingTimer | None
+
+
+def timer_events(block: RecordBlock) -> list[TimerEvent]:
+    """Returns the events of a block decoded with ``TIMER_PROPERTIES``, in the order of the log."""
+    codes = [code for code, topic in enumerate(block.topics) if topic == TIMER_TOPIC.encode()]
+    in_queue = np.isin(block.topic_codes, codes)
+    dequeued = block.properties[b"TIMER_DEQUEUE_MS"].lengths > 0
+    copies = [code for code, topic in enumerate(block.topics) if topic.decode(errors="replace").startswith(_COPIED)]
+    dequeued &= ~np.isin(block.topic_codes, copies)
+    rows = np.flatnonzero(~block.foreign & (in_queue | dequeued))
+    return list(_events(block, rows, in_queue)) if len(rows) else []
+
+
+def _events(block: RecordBlock, rows: Int64s, in_queue: Bools) -> Iterable[TimerEvent]:
+    heads = block.heads
+    keys, dues, dequeues, deletes, topics = (texts_of(block, name, rows) for name in TIMER_PROPERTIES)
+    for place, row in enumerate(rows.tolist()):
+        if not (dues[place].isascii() and dues[place].isdigit() and len(dues[place]) < 19):
+            continue
+        due = int(dues[place])
+        identity = (keys[place] or f"crc {int(heads.body_crc[row])}", due, int(heads.born_timestamp[row]))
+        waiting = None
+        if in_queue[row]:
+            waiting = WaitingTimer(
+                int(block.offsets[row]), int(heads.total_size[row]), int(heads.queue_offset[row]), due,
+                bool(deletes[place]), java_hash(topics[place]),
+            )  # fmt: skip
+        yield TimerEvent(identity, bool(dequeues[place]), waiting)
+
+
+def texts_of(block: RecordBlock, name: bytes, rows: Int64s) -> list[str]:
+    """Returns the values of a property in some rows, empty where a record lacks it."""
+    spans, values = block.properties[name], [""] * len(rows)
+    there = np.flatnonzero(spans.lengths[rows] > 0)
+    for place, text in zip(there.tolist(), span_texts(block.buffer, spans, rows[there]), strict=True):
+        values[place] = text
+    return values
