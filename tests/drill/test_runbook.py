@@ -28,6 +28,8 @@ import pytest
 from support import golden
 from support.drilling import jobs_without_spark, overwrite, wipe
 from support.reading import read
+from support.rebuilding import rebuild_here
+from support.store_builder import Message, encode_record
 from support.store_to_start import as_fastjson
 from support.verifying import verify_here
 
@@ -38,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "
 WITH_SPARK = "The broker does not start"
 _TIMEOUT = 900
+LATER_MS = 1_800_000_000_000
+"""After all that golden stores hold."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +171,20 @@ def topics_are_torn(root: Path) -> None:
 
 
 def wheel_and_timer_log_are_lost(root: Path) -> None:
-    """timercheck alone is left; the timer topic's queue is one of another topic, which holds as many messages."""
-    shutil.copytree(queue_directory(root), root / "consumequeue" / TIMER_TOPIC / "0")
-    (config_of(root, 0) / "timercheck").write_bytes(struct.pack(">4q", 0, 0, 5, 5).ljust(4096, b"\0"))
+    """Three messages wait; of the timer state timercheck alone is left."""
+    (store,) = golden.stores("base-clean-5.3.3")
+    end = store.end_offset
+    for number in range(3):
+        waits = {"TIMER_OUT_MS": "1900000000000", "UNIQ_KEY": f"timer-{number}", "REAL_TOPIC": "Sold", "REAL_QID": "0"}
+        message = Message(topic=TIMER_TOPIC, queue_offset=number, properties=waits, store_timestamp=LATER_MS)
+        record = encode_record(message, end)
+        overwrite(root, end, end + len(record), record)
+        end += len(record)
+    built = Path(rebuild_here(root, root.parent / "derived", store.settings).directory)
+    wipe(root)
+    for name in ("consumequeue", "index", "checkpoint"):
+        (built / name).rename(root / name)
+    (config_of(root, 0) / "timercheck").write_bytes(struct.pack(">4q", 0, 0, 3, 3).ljust(4096, b"\0"))
 
 
 def offsets_are_torn(root: Path) -> None:

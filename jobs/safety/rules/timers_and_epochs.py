@@ -68,8 +68,9 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
             + ("are found in the timer log" if healed else "that still wait are never delivered"),
             found=f"no {lost}",
             expected="wheel, log and timercheck of one time",
-            cure=f"mv {evidence.place('config', TIMER_CHECK)} elsewhere: all are queued again, those delivered before "
-            "a second time",
+            cure="rebuild --only timers, then publish: what still waits is delivered once; or "
+            f"mv {evidence.place('config', TIMER_CHECK)} elsewhere: all are queued again, those delivered before a "
+            "second time",
             unsafe=not healed,
         )
     elif not queued:
