@@ -32,6 +32,8 @@ from storeformat.store.config.timer_files import TIMER_TOPIC
 from storeformat.store.timer_log import DEFAULT, DELETE, ROLL, TimerUnit, timer_check, timer_log
 from udfs.timers import Identity, TimerEvent, WaitingTimer
 
+_WIDEST_WINDOW = 7 * 24 * 3600 - 60
+"""Slots; a broker takes it in place of a setting that is too large or too small."""
 LOG, WHEEL, CHECK = "timerlog", "timerwheel", "config/timercheck"
 
 
@@ -137,8 +139,9 @@ def timer_settings(settings: StartSettings) -> TimerSettings:
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         if settings.flag(name, default=False):
             raise Refused(f"with {name}=true a broker keeps its timers in another form, which is not made", found=name)
+    window = settings.number("timerRollWindowSlot", TimerSettings.roll_window_slots)
     return TimerSettings(
         settings.number("timerPrecisionMs", TimerSettings.precision_ms),
-        settings.number("timerRollWindowSlot", TimerSettings.roll_window_slots),
+        window if 2 <= window <= _WIDEST_WINDOW else _WIDEST_WINDOW,
         settings.number("mappedFileSizeTimerLog", TimerSettings.file_size),
     )

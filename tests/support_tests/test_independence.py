@@ -10,7 +10,7 @@ import pytest
 SUPPORT = Path(__file__).resolve().parent.parent / "support"
 ORACLES = (
     "broker_check", "broker_index", "broker_model", "broker_settings", "entry_log", "golden", "golden_differences",
-    "java_rules", "messages_model", "store_builder", "views_model",
+    "java_rules", "messages_model", "offsets_model", "store_builder", "timer_model", "views_model",
 )  # fmt: skip
 
 

@@ -131,6 +131,8 @@ def test_slots_are_those_of_the_broker() -> None:
 
 def test_timers_that_lie_elsewhere_are_refused() -> None:
     assert timer_settings(StartSettings({"timerPrecisionMs": "100"})).precision_ms == 100
+    for told, window in (("600", 600), ("1", 604_740), ("604800", 604_740)):
+        assert timer_settings(StartSettings({"timerRollWindowSlot": told})).roll_window_slots == window
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         with pytest.raises(Refused, match=name):
             timer_settings(StartSettings({name: "true"}))
