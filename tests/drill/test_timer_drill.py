@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,6 +42,18 @@ class Night:
 
 def served(answers: dict[str, Any]) -> Counter[str]:
     return Counter(row["keys"] for queue in answers["queues"].values() for row in queue["messages"])
+
+
+def units_to_come(store: Path) -> int:
+    """How many units the slots of the wheel have whose time is to come, each chain followed to its first."""
+    log = b"".join(path.read_bytes() for path in sorted((store / "timerlog").iterdir()))
+    count = 0
+    for seconds, _, last, _, _ in struct.iter_unpack(">qqqii", (store / "timerwheel").read_bytes()):
+        position = last if seconds > time.time() else -1
+        while position != -1:
+            count += 1
+            (position,) = struct.unpack_from(">q", log, position + 4)
+    return count
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -85,6 +99,7 @@ def test_what_waits_is_delivered_once(night: Night, name: str) -> None:
     assert int(recovered[-1]) == done.report["timer_queue_end"]
     assert served(answers) == Counter([*night.soon, *night.later])
     site.stop()
+    assert units_to_come(store) == FAR
     site.start(store)
     _, again = site.clients({"command": "pause", "ms": 5_000}, ASK)
     site.kill()
