@@ -1,6 +1,6 @@
 """A broker with RocksDB queues writes and is killed, and their database is lost: rebuild and publish make it anew, and
-the broker serves every message, goes on writing and starts again. Then it changes to files, with all that its databases
-hold, and its group goes on where it was.
+the broker serves every message, goes on writing and starts again. Another changes to files, and its group goes on where
+it was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.broker
 ROCKSDB = {"storeType": "defaultRocksDB"}
 COUNTS = {"normal": 400, "large": 3, "tagged": 60, "batch": 8}
 MORE = {"normal": 40, "tagged": 20, "batch": 4}
-READ = 150
+READ = 15
+CREATED = ("Normal", "Tagged", "Batch")
+ASK_ALL = {"command": "ask", "topics": CREATED}
 EVERYTHING = "consumequeue,index,checkpoint,consumer-offsets"
 
 
@@ -75,32 +77,38 @@ def test_queues_in_rocksdb_come_back(site: BrokerSite) -> None:
     assert differences(before, after) == []
     more, grown = round_of(site, "two", MORE)
     assert missing(grown, [*sent, *more]) == []
-    (group,) = site.clients({**GROUP, "messages": READ})
     site.stop()
     assert job(site, "verify", store).report["counts"] == {}
     site.start(store)
     (again,) = site.clients(ASK)
     assert differences(grown, again) == []
     site.stop()
-    to_files(site, store, grown, group["took"])
 
 
-def to_files(site: BrokerSite, store: Path, before: Answers, took: list[list[int]]) -> None:
-    output = site.scratch / "files"
-    rebuilt, _ = replaced(site, store, output, "--queue-store", "file", "--only", EVERYTHING, "--topics-json")
+@pytest.mark.slow
+def test_back_to_files(site: BrokerSite) -> None:
+    """With what its databases hold: topics that have messages, and the offsets of its group."""
+    store = site.scratch / "store"
+    site.start(store)
+    create = {"command": "send", "round": "one", "create": list(CREATED), "counts": MORE}
+    _, group, before = site.clients(create, {**GROUP, "messages": READ}, ASK_ALL)
+    site.stop()
+    rebuilt, _ = replaced(
+        site, store, site.scratch / "files", "--queue-store", "file", "--only", EVERYTHING, "--topics-json"
+    )
     assert {row["source"] for row in rebuilt.report["consumer_offsets"]} == {"database"}
     files = {"storeType": "default"}
     site.start(store, **files)
-    (after, group) = site.clients(ASK, {**GROUP, "messages": 1, "to_the_end": True})
+    after, rest = site.clients(ASK_ALL, {**GROUP, "messages": 1, "to_the_end": True})
     assert differences(before, after) == []
-    read, rest = ({(queue_id, offset) for queue_id, offset in part} for part in (took, group["took"]))
-    assert rest == set(places(before, "Normal")) - read
-    assert len(rest) == len(group["took"])
-    sent, grown = site.clients({"command": "send", "round": "three", "create": [], "counts": MORE}, ASK)
+    took, left = ({(queue_id, offset) for queue_id, offset in part["took"]} for part in (group, rest))
+    assert left == set(places(before, "Normal")) - took
+    assert len(left) == len(rest["took"])
+    sent, grown = site.clients({"command": "send", "round": "two", "create": [], "counts": MORE}, ASK_ALL)
     assert missing(grown, sent) == []
     site.stop()
     assert job(site, "verify", store, "--set", "storeType=default").code == 0
     site.start(store, **files)
-    (again,) = site.clients(ASK)
+    (again,) = site.clients(ASK_ALL)
     assert differences(grown, again) == []
     site.stop()
