@@ -256,7 +256,7 @@ class TestVerify:
     def test_it_finds_nothing_in_what_brokers_went_on_with(self, crashed: Crashed, killed: Served) -> None:
         for store in (crashed.store, crashed.scratch / "twin"):
             done = run_job("verify", "--store", store, "--broker-conf", crashed.site.broker_conf(store))
-            assert (done.code, done.report["differences"]) == (0, []), done.said
+            assert (done.code, done.report["differences"]) == (0, []), (done.report["differences"], done.said)
 
 
 class TestOfflineAnswers:
