@@ -1,0 +1,88 @@
+"""Stores on a real HDFS with two data nodes: rebuilt byte for byte as on a local disk, judged and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support import golden
+from support.golden import GoldenStore
+from support.hadoop_cluster import hadoop_cluster
+from support.rebuilding import options_for, rebuild_here
+
+from jobs.contract.options import InspectOptions, VerifyOptions
+from jobs.contract.reporter import Reporter
+from jobs.fleet import fleet
+from jobs.log.opening import open_store
+from jobs.query import inspection
+from jobs.rebuild import build_store
+from jobs.spark import session
+from jobs.spark.runner import LocalRunner
+from jobs.verify import verify
+from storeformat.storage import extents, files, locations
+
+pytestmark = [pytest.mark.golden, pytest.mark.hadoop]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A store of a real broker, here and on HDFS."""
+
+    store: GoldenStore
+    root: Path
+    files: str
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        return options_for(self.root, Path(), self.store.settings).settings
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
+    pytest.importorskip("hdfs_native")
+    (store,) = golden.stores("base-clean-5.3.3")
+    with hadoop_cluster(tmp_path_factory.mktemp("hdfs")) as cluster:
+        one = Snapshot(store, golden.unpack(store), cluster.files)
+        for path in one.root.rglob("*"):
+            if path.is_file():
+                name = path.relative_to(one.root).as_posix()
+                files.write_bytes(f"{one.files}/snap/broker-a/store/{name}", path.read_bytes())
+        yield one
+
+
+def test_a_rebuild_is_that_of_a_local_disk(snapshot: Snapshot, tmp_path: Path) -> None:
+    local = Path(rebuild_here(snapshot.root, tmp_path / "local", snapshot.store.settings).directory)
+    wanted = {path.relative_to(local).as_posix(): path.read_bytes() for path in local.rglob("*") if path.is_file()}
+    del wanted["manifest.json"]
+    (tmp_path / "work").mkdir()
+    options = options_for(Path("/"), tmp_path / "work" / "output", snapshot.store.settings)
+    options = type(options)(**{**vars(options), "store": f"{snapshot.files}/snap/broker-a/store"})
+    output = f"{snapshot.files}/rebuilt"
+    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), LocalRunner(), made=output)
+    found = files.tree_sizes(output).keys() - {"manifest.json"}
+    assert {name: files.read_bytes(locations.join(output, name)) for name in found} == wanted
+    name, content = max(wanted.items())
+    assert extents.stray_byte(locations.join(output, name), len(content)) is None
+    files.remove_tree(output)
+    assert files.tree_sizes(output) == {}
+
+
+def test_the_brokers_of_a_directory(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has no store; the other is judged."""
+    monkeypatch.setattr(session, "spark_runner", lambda *unused: nullcontext(LocalRunner()))
+    files.write_bytes(f"{snapshot.files}/snap/broker-b/readme", b"no store")
+    store = f"{snapshot.files}/snap/{{broker}}/store"
+    messages = snapshot.store.entry["counts"]["messages"]
+    verified = fleet.of("verify", verify.run)(
+        VerifyOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
+    )
+    assert [(one["broker"], one["status"], one.get("messages")) for one in verified["brokers"]] == [
+        ("broker-a", "ok", messages), ("broker-b", "error", None),
+    ]  # fmt: skip
+    shown = fleet.of("inspect", inspection.run)(
+        InspectOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
+    )
+    assert [one["exit_code"] for one in shown["brokers"]] == [0, 66]
