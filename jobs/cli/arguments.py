@@ -42,9 +42,7 @@ class Parser(argparse.ArgumentParser):
 class Gather(argparse.Action):
     """Appends to a tuple, which starts empty at every parse."""
 
-    def __call__(
-        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
 
 
@@ -55,9 +53,7 @@ class NameStores(argparse.Action):
         super().__init__(*given, **settings)
         self._instead_of = instead_of
 
-    def __call__(
-        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         setattr(namespace, self.dest, values)
         for action in self._instead_of:
             action.required = False
@@ -232,11 +228,7 @@ def add_rebuild(parser: Parser) -> None:
         metavar="TIME",
         help="with consumer-offsets: every group begins at the first message that was stored at or after this time",
     )
-    parser.add_argument(
-        "--ignore-free-space",
-        action="store_true",
-        help="write even if DIR's disk has less free space than the output will take",
-    )
+    parser.add_argument("--ignore-free-space", action="store_true", help="write even if DIR's disk seems too small")
     add_dry_run_argument(parser)
 
 
@@ -375,13 +367,11 @@ def add_inspect(parser: Parser) -> None:
 def add_load(parser: Parser) -> None:
     store = add_log_arguments(parser)
     parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
-    cluster = parser.add_argument(
-        "--cluster", type=name, required=True, metavar="C", help="value of the table's column cluster"
-    )
-    broker = parser.add_argument(
-        "--broker", type=name, required=True, metavar="B", help="value of the table's column broker"
-    )
-    add_fleet_argument(parser, store, cluster, broker)
+    named = [
+        parser.add_argument(f"--{what}", type=name, required=True, metavar=letter, help=f"value of the column {what}")
+        for what, letter in (("cluster", "C"), ("broker", "B"))
+    ]
+    add_fleet_argument(parser, store, *named)
     add_topic_argument(parser)
     parser.add_argument("--time-zone", metavar="ZONE", help="the time zone of store_date (new table: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")

@@ -293,10 +293,9 @@ def new_stream(path: str) -> Iterator[Any]:
     Trouble while writing is the caller's to name (``writing``).
     """
     filesystem, inner = resolve(path)
-    if locations.is_local(path):
-        with writing(path):
-            os.makedirs(os.path.dirname(inner), exist_ok=True)
     with writing(path):
+        if locations.is_local(path):
+            os.makedirs(os.path.dirname(inner), exist_ok=True)
         stream = filesystem.open_output_stream(inner, compression=None)
     try:
         yield stream
