@@ -44,6 +44,7 @@ class Night:
     read: set[Place]
     popped: set[str]
     poppers: str
+    by_pop: bool
     copies: Mapping[str, Path]
 
 
@@ -83,7 +84,7 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             (copies["log"] / "config" / (NAME + suffix)).write_bytes(bytes(900))
         read = set(places(first["took"]) + places(second["took"]))
         keys = {row["keys"] for row in sent}
-        yield Night(site, keys, stored, read, set(popped["took"]), popped["group"], copies)
+        yield Night(site, keys, stored, read, set(popped["took"]), popped["group"], popped["popped"], copies)
 
 
 def published(night: Night, name: str, *more: object) -> Done:
@@ -139,6 +140,8 @@ def test_set_to_a_time_groups_begin_with_its_first_message(night: Night) -> None
 
 def test_from_the_log_alone_what_was_popped_is_known(night: Night) -> None:
     """The group that pulled left nothing in the log: it is named where the broker knows it, and not invented."""
+    if not night.by_pop:
+        pytest.skip("the clients of this machine hear of their assignment too late, and pull")
     done = published(night, "log")
     found = rows(done, night.poppers)
     # of what was acknowledged before it was written no checkpoint is in the log, and nothing is concluded past a hole
