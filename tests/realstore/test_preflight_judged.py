@@ -432,3 +432,43 @@ def test_a_store_in_use(release: str, tmp_path: Path) -> None:
         holder.communicate("\n")
     assert said_of(written.root, release).safe
     assert RealStore(release).open([written.root])[0].store.loaded
+
+
+def with_an_empty_last_file(root: Path, queue: tuple[str, int], offsets: list[int]) -> tuple[Path, int]:
+    """Cuts log and queues where the last file of a queue would begin, and makes that file; returns it, and the queue's
+    end.
+    """
+    end = (len(offsets) - 1) // (QUEUE_FILE // 20) * (QUEUE_FILE // 20)
+    cut_units(root, offsets[end])
+    for path in sorted((root / "commitlog").iterdir()):
+        path.write_bytes(path.read_bytes()[: max(offsets[end] - int(path.name), 0)].ljust(SEGMENT, b"\0"))
+    made = root / "consumequeue" / queue[0] / str(queue[1]) / f"{end * 20:020d}"
+    made.write_bytes(bytes(QUEUE_FILE))
+    return made, end
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_empty_last_file_of_a_queue(release: str, tmp_path: Path) -> None:
+    """The next message gets an offset that is one too high."""
+    judge = RealStore(release)
+    (written,) = judge.write(tmp_path / "written", 1, seed=79_600, settings=SETTINGS, messages=250)
+    configure(written.root)
+    shutil.copytree(written.root, tmp_path / "asked")
+    all_served = served(judge.open([tmp_path / "asked"])[0])
+    queue = max(all_served, key=lambda key: len(all_served[key]))
+    got: dict[str, int | None] = {}
+    for name in ("against", "cured"):
+        root = tmp_path / name
+        shutil.copytree(written.root, root)
+        made, end = with_an_empty_last_file(root, queue, all_served[queue])
+        said = {reason.rule for reason in said_of(root, release).reasons if reason.unsafe}
+        assert said == {"queue_files"}
+        if name == "cured":
+            made.unlink()
+            assert said_of(root, release).safe
+        try:
+            puts = judge.open([root], put=True, ask=False)[0].puts
+        except RealStoreFailed:
+            puts = []
+        got[name] = next((put["queueOffset"] - end for put in puts if (put["topic"], put["queueId"]) == queue), None)
+    assert got == {"against": 1, "cured": 0}

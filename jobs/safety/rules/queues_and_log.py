@@ -211,7 +211,7 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
 
     Mirrors MappedFileQueue#doLoad: a stray file or one of another length ends the start (4.5.1 to 5.5.0, but 4.9.2);
     ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
-    last file without a unit counts as one message, or ends the start (5.0.0 to 5.4.0).
+    last file without a unit counts as one message (4.9.8 to 5.5.0), or ends the start (5.0.0 to 5.4.0).
     """
     sizes = {
         batch: _common_size(
@@ -247,7 +247,7 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
         elif queue.empty_last:
             yield Reason(
                 "queue_files",
-                f"{name} has a last file without a message: up to 5.4.0 the broker does not start, or the next message "
+                f"{name} has a last file without a message: the broker does not start, or the next message "
                 "gets a queue offset that is one too high",
                 found=queue.files[-1].path,
                 cure=f"rm {queue.files[-1].path}",

@@ -1,0 +1,133 @@
+"""A store that was down for days: a broker that is started on it deletes what ``preflight`` says; not after the cure.
+
+Two brokers run side by side, for a broker cleans a minute after its start: one on the store as it is (``old``), one
+after ``touch`` (``touched``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.drilling import copy_store
+from support.real_broker import BrokerSite
+from support.rebuilding import rules_of_release
+
+from jobs.safety.answer import safe_to_start
+from jobs.safety.reason import Answer
+from jobs.safety.start_settings import read_settings
+
+pytestmark = pytest.mark.broker
+
+SENT, READ_BEFORE = 160, 16
+DAYS = 4
+READERS: Mapping[str, Any] = {"command": "consume", "group": "readers", "topic": "Normal"}
+TIMEOUT = 200
+
+
+@dataclass(frozen=True)
+class Story:
+    said: Mapping[str, Answer]
+    after: Answer
+    """What is said of ``old`` when its broker has deleted."""
+    begin: Mapping[str, int]
+    """Where the log begins in the end."""
+    everything: Mapping[str, int]
+    took: Mapping[str, int]
+
+
+def preflight(site: BrokerSite, store: Path) -> Answer:
+    settings = read_settings(str(site.broker_conf(store)), ())
+    return safe_to_start(str(store), settings, rules_of_release(site.release))
+
+
+def segments(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def make(site: BrokerSite) -> Path:
+    store = site.scratch / "old"
+    site.start(store)
+    site.clients(
+        {"command": "send", "round": "one", "create": ["Normal"], "counts": {"normal": SENT}},
+        {**READERS, "messages": READ_BEFORE},
+    )
+    site.stop()
+    then = time.time() - DAYS * 24 * 3600
+    for path in segments(store):
+        os.utime(path, (then, then))
+    return store
+
+
+@pytest.fixture(scope="module", params=["5.5.0", pytest.param("5.3.3", marks=pytest.mark.slow)])
+def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    kept = {
+        "fileReservedTime": 48,
+        "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
+        "cleanResourceInterval": 500,
+    }
+    scratch = tmp_path_factory.mktemp(f"retention-{request.param}")
+    with contextlib.ExitStack() as stack:
+        sites = {
+            name: stack.enter_context(BrokerSite(request.param, scratch / f"site-{name}", kept))
+            for name in ("old", "touched")
+        }
+        old = make(sites["old"])
+        stores = {"old": old, "touched": copy_store(old, scratch / "touched")}
+        for path in segments(stores["touched"]):
+            path.touch()
+        said = {name: preflight(site, stores[name]) for name, site in sites.items()}
+        for name, site in sites.items():
+            site.start(stores[name])
+        deadline = time.monotonic() + TIMEOUT
+        while len(segments(old)) > 2 and time.monotonic() < deadline:  # the last one, and the next that is allocated
+            time.sleep(0.5)
+        begin = {name: int(segments(store)[0].name) for name, store in stores.items()}
+        after = preflight(sites["old"], old)
+        everything, took = {}, {}
+        for name, site in sites.items():
+            all_read, rest = site.clients(
+                {**READERS, "group": "everyone", "messages": 0, "to_the_end": True},
+                {**READERS, "messages": 0, "to_the_end": True},
+            )
+            everything[name], took[name] = len(all_read["took"]), len(rest["took"])
+        yield Story(said, after, begin, everything, took)
+
+
+def unread(story: Story) -> int:
+    (reason,) = (reason for reason in story.said["old"].reasons if reason.rule == "messages_deleted")
+    words = reason.what.split()
+    return int(words[words.index("messages") - 1].replace(",", ""))
+
+
+def test_what_is_deleted_is_said(story: Story) -> None:
+    (reason,) = story.said["old"].reasons
+    assert (reason.rule, reason.unsafe) == ("messages_deleted", True)
+    assert "deleted at once" in reason.what
+    assert reason.found == story.begin["old"] > 0
+
+
+def test_against_the_advice_the_group_misses_them(story: Story) -> None:
+    assert unread(story) > 0
+    assert story.took["old"] == story.everything["old"]
+    assert SENT - READ_BEFORE - 8 <= story.took["old"] + unread(story) <= SENT - READ_BEFORE
+
+
+def test_offsets_before_their_queues_are_told(story: Story) -> None:
+    """Of queues in which the group has one. It goes on at the first message that is left."""
+    before = [reason for reason in story.after.reasons if reason.rule == "committed_before_queue"]
+    assert 0 < sum(int(str(reason.expected).split()[-1]) - reason.found for reason in before) <= unread(story)
+    assert not any(reason.unsafe for reason in before)
+
+
+def test_after_the_cure_nothing_is_deleted(story: Story) -> None:
+    assert story.said["touched"].safe
+    assert story.begin["touched"] == 0
+    assert story.everything["touched"] == SENT
+    assert SENT - READ_BEFORE - 8 <= story.took["touched"] <= SENT - READ_BEFORE
