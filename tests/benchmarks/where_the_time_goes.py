@@ -114,7 +114,8 @@ def profile(
     report = json.loads(ran.stdout)
     spans = {note["span"]: (note["begun"], note["ended"]) for note in notes if "span" in note}
     tasks = [note for note in notes if "task" in note]
-    cores = len({note["pid"] for note in tasks})
+    of_stages = [[note["pid"] for note in tasks if _within(note, *spans[stage])] for stage in (SCAN, BUILD)]
+    cores = max(len(set(pids)) for pids in of_stages)
     return Profile(
         report=report,
         cores=cores,
@@ -151,7 +152,7 @@ def _process(begun: float, ended: float, spans: dict[str, tuple[float, float]]) 
 
 def _stage(begun: float, ended: float, tasks: list[dict[str, Any]], cores: int) -> dict[str, float]:
     """Returns the core seconds of one stage: parts of its tasks, and the time without a task."""
-    mine = [task for task in tasks if begun <= task["begun"] and task["ended"] <= ended]
+    mine = [task for task in tasks if _within(task, begun, ended)]
     found: dict[str, float] = defaultdict(float)
     by_core: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for task in mine:
@@ -169,6 +170,10 @@ def _stage(begun: float, ended: float, tasks: list[dict[str, Any]], cores: int) 
     found[BACK] += cores * (ended - last)
     found[IDLE] += (cores - len(by_core)) * (last - begun)
     return dict(found)
+
+
+def _within(task: dict[str, Any], begun: float, ended: float) -> bool:
+    return bool(begun <= task["begun"] and task["ended"] <= ended)
 
 
 def _page_fault(size: int = 256 << 20) -> float:
