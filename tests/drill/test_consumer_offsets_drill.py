@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from support.drilling import Done, copy_store, run_job
-from support.real_broker import RELEASES, BrokerSite
+from support.real_broker import NEWEST, BrokerSite
 
 pytestmark = pytest.mark.broker
 
@@ -52,7 +52,7 @@ def places(took: list[list[int]]) -> list[Place]:
     return [(queue_id, offset) for queue_id, offset in took]
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="module", params=NEWEST)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     with BrokerSite(request.param, tmp_path_factory.mktemp(f"offsets-{request.param}")) as site:
         store = site.scratch / "store"

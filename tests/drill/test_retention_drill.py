@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.drilling import copy_store
-from support.real_broker import BrokerSite
+from support.real_broker import NEWEST, BrokerSite
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
@@ -65,7 +65,7 @@ def make(site: BrokerSite) -> Path:
     return store
 
 
-@pytest.fixture(scope="module", params=["5.5.0", pytest.param("5.3.3", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=NEWEST)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     kept = {
         "fileReservedTime": 48,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.drilling import ASK, GROUP, TOPICS, Answers, Done, differences, missing, places, run_job, wipe
-from support.real_broker import RELEASES, BrokerSite
+from support.real_broker import NEWEST, BrokerSite
 
 pytest.importorskip("rocksdict")
 pytestmark = pytest.mark.broker
@@ -25,7 +25,7 @@ ASK_ALL = {"command": "ask", "topics": CREATED}
 EVERYTHING = "consumequeue,index,checkpoint,consumer-offsets"
 
 
-@pytest.fixture(params=RELEASES)
+@pytest.fixture(params=NEWEST)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerSite]:
     with BrokerSite(request.param, tmp_path / "site", settings=ROCKSDB) as running:
         yield running

@@ -22,12 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
 from support.real_store import JAVA_OPTIONS, build_driver
 
 from storeformat.store.config import fastjson
 
 RELEASES = ("5.3.3", "5.5.0")
 """The releases of the drill: the last 5.3, which heals itself, and one that goes back ten segments at most."""
+NEWEST = ("5.5.0", pytest.param("5.3.3", marks=pytest.mark.slow))
+"""The same for drills that take minutes: the newest by default, the other where slow tests run."""
 
 SETTINGS: Mapping[str, Any] = {
     "mappedFileSizeCommitLog": 65_536,
