@@ -1,11 +1,13 @@
 """``config/consumerOffset.json`` against the queues: where a group stands beyond the end of one, it skips what comes.
 
 Offsets before the first message of a queue are what retention leaves, and those of topics that were deleted stay in the
-file of a healthy broker: both are notes. The file is read before the log, for a live broker commits on.
+file of a healthy broker: both are notes. The file is read before the log, for a live broker commits on. It writes the
+file in place (MixAll#string2File), so that a reader may see half of one, and a killed broker may leave that.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +16,19 @@ from jobs.consumer_offsets.ranges import QueueRanges, queue_ranges
 from jobs.log.opening import OpenedStore
 from jobs.verify.differences import Subject, Verdicts
 from jobs.verify.verification import Verification
-from storeformat.storage import locations
+from storeformat.storage import files, locations
+from storeformat.storage.broker_lock import is_live
 from storeformat.store.config.config_files import ConfigFile, FileState, read_config
 from storeformat.store.config.consumer_offsets import OFFSETS, highest_committed
+from storeformat.store.layout import ABORT, LOCK
 from storeformat.store.queue_places import rocksdb_queues
 
 ARTEFACT = "consumer-offsets"
 _SYSTEM_TOPICS = "rmq_sys_"
 _OTHERS = ("topics.json", "subscriptionGroup.json")
 _SUBJECT = Subject(ARTEFACT, OFFSETS)
+_LOOKS = 20
+_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class StoredOffsets:
     topics: Mapping[str, Any] | None
     expected: bool
     """Whether a broker that writes its other files must have left it."""
+    unclean: bool
+    """Whether the broker was killed, or is at work."""
 
 
 def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
@@ -40,8 +48,23 @@ def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
     if not locations.is_local(store.root) or rocksdb_queues(store.root, store.queue_store):
         return None
     others = [read_config(store.root, name) for name in _OTHERS]
-    file = read_config(store.root, locations.name_of(OFFSETS))
-    return StoredOffsets(file, others[0].value, any(other.main.content is FileState.SOUND for other in others))
+    return StoredOffsets(
+        _read_when_written(store.root),
+        others[0].value,
+        expected=any(other.main.content is FileState.SOUND for other in others),
+        unclean=files.exists(locations.join(store.root, ABORT)),
+    )
+
+
+def _read_when_written(root: str) -> ConfigFile:
+    """Returns the file and its backup; those of a live broker are read again while the file is not sound."""
+    file = read_config(root, locations.name_of(OFFSETS))
+    for _ in range(_LOOKS):
+        if file.main.content is FileState.SOUND or file.is_absent or not is_live(locations.join(root, LOCK)):
+            break
+        time.sleep(_PAUSE_S)
+        file = read_config(root, locations.name_of(OFFSETS))
+    return file
 
 
 def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
@@ -65,6 +88,15 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
                 "the store has other configuration, and no committed offsets: every group starts over",
                 advice="rebuild --only consumer-offsets, with --replica if there is one, then publish",
             )
+        return
+    if stored.unclean and stored.file.taken is backup:
+        verdicts.warn(
+            _SUBJECT,
+            "offsets_from_backup",
+            f"the broker was killed while it wrote the file, which is {main.content.value}; it will take the .bak",
+            entries=len(backup.value),
+            advice="none is needed: groups read again what they had committed since the .bak was written",
+        )
         return
     cause = "missing_file" if main.content is FileState.ABSENT else "torn_file"
     found = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}

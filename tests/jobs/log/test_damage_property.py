@@ -82,7 +82,8 @@ def test_copies_in_bodies_hardly_ever_come_out(count: int) -> None:
     """
     tally = run_trials(11, count, Shape(embedded=True), whole_driver=False)
     assert tally.counts["wrong"] == 0, tally.examples
-    assert (tally.counts["forged"] + tally.counts["copies"]) * 500 <= tally.trials
+    expected = tally.trials / 500  # at most; beside it what chance adds
+    assert tally.counts["forged"] + tally.counts["copies"] <= expected + 3 * expected**0.5
     assert tally.counts["missed"] * 10_000 < tally.counts["alive"], tally.examples
 
 

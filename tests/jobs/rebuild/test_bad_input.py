@@ -448,6 +448,7 @@ def test_index_sizes_matter_to_those_who_use_them(
 
     monkeypatch.setattr(session, "spark_context", started)
     monkeypatch.setattr(session, "spark_session", started)
+    monkeypatch.setattr(session, "_has_context", lambda: False)  # that of an earlier test
     words = [str(tmp_path / "out") if word == "OUT" else word for word in line.split()]
     words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json"]
     try:
