@@ -9,10 +9,9 @@ the report, an exit code        ``contract/``
 how Spark is set up and run     ``spark/``
 a store, its log, its damage    ``log/``
 what groups have committed      ``consumer_offsets/``
-which timer messages wait       ``timers/``
-a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``preflight/``, ``query/`` (and
-                                inspect), ``table/`` (load, the data source), ``report/``, ``demo``
-whether a broker may start      ``safety/``
+a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect), ``table/``
+                                (load, the data source), ``report/``, ``demo``
+whether a broker may start      ``safety/`` (preflight)
 several brokers in one start    ``fleet/``
 ==============================  ======================================================================================
 """

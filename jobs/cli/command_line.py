@@ -70,7 +70,7 @@ JOBS = {
         "jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions, job_arguments.add_restore
     ),
     "preflight": Job(
-        "jobs.preflight.preflight",
+        "jobs.safety.preflight",
         "say whether a broker may be started on a store, and what its start would lose",
         job_options.PreflightOptions,
         job_arguments.add_preflight,

@@ -10,6 +10,7 @@
 ``rocksdb_planning``  which units a database of RocksDB queues holds
 ``rocksdb_database``  that database
 ``rocksdb_pairs``     ``--only rocksdb``: the pairs of RocksDB queues as a table
+``timers``            which timer messages still wait, and the files that make the broker deliver each of them once
 ``log_repair``        ``--repair-log``: repaired copies of damaged segments
 ====================  =================================================================================================
 """

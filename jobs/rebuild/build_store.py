@@ -25,9 +25,9 @@ from jobs.rebuild.manifest import write_manifest
 from jobs.rebuild.planned_size import planned_bytes, refuse_if_too_large
 from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.staging import CLAIM, Workplace
-from jobs.safety.start_settings import read_settings
+from jobs.rebuild.timers import TimersPlan, plan_timers, timer_settings
+from jobs.safety.evidence.start_settings import read_settings
 from jobs.spark.runner import Runner
-from jobs.timers.plan import TimersPlan, plan_timers, timer_settings
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
 from storeformat.queues import consume_queue
 from storeformat.queues.topic_filter import TopicFilter

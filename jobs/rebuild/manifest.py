@@ -17,7 +17,7 @@ from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, MADE, ROCKSDB, TI
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.timers.plan import CHECK, LOG, WHEEL
+from jobs.rebuild.timers import CHECK, LOG, WHEEL
 from storeformat import __version__
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.queues.topic_filter import TopicFilter

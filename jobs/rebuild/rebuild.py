@@ -28,8 +28,8 @@ from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planned_size import size_note
 from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, staging_for
-from jobs.safety.rules.retention import retention_notes
-from jobs.safety.start_settings import read_settings
+from jobs.safety.evidence.start_settings import read_settings
+from jobs.safety.retention import retention_notes
 from jobs.spark import launch, session
 from jobs.spark.runner import MeteringRunner, SparkRunner
 from storeformat.errors import MissingInput, Refused, UsageError

@@ -1,11 +1,20 @@
-"""Is it safe to start a broker on a store? What lies there, what the next start makes of it, and a cure for each loss.
+"""Is it safe to start a broker on a store? What its start would lose, and a cure for each loss.
 
-``evidence`` reads (ends of queues, configuration, the last part of the log), each module of ``rules/`` judges one kind
-of thing in what was read, ``answer`` puts them together. Nothing is changed, no Spark is started.
+``evidence/`` reads what lies there, the rules judge it, ``answer`` puts their reasons together. Nothing is changed, no
+Spark is started.
 
-``log_files``, ``log_tail``  files of the log, and its last part as recovery reads it
-``start_settings``           what broker.conf says of a start
-``recovery``                 what a release dispatches again by itself
-``replicas``                 another copy of the log beside this one
-``reason``                   reasons, and the answer that they add up to
+=====================  ==========================================================
+``preflight``          the job: options in, report out
+``answer``             all rules, in the order in which a start would meet them
+``reason``             reasons, and the answer that they add up to
+---------------------  ----------------------------------------------------------
+``files_and_space``    files as such: who may open them, space for the next
+``configuration``      the files of ``config/``, and the storeType
+``queues_and_log``     queues against the log, and how the log ends
+``rocksdb_queues``     queues in RocksDB: what the start dispatches again
+``offsets``            offsets that lie outside of their queues
+``retention``          what the broker deletes soon after its start
+``timers_and_epochs``  timer state, and the history of a controller's group
+``replicas``           another copy of the log beside this one
+=====================  ==========================================================
 """

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jobs.safety.evidence import Evidence, gather
-from jobs.safety.reason import Answer, Reason, answer_of
-from jobs.safety.replicas import Replica, replicas_compared
-from jobs.safety.rules import (
+from jobs.safety import (
     configuration,
     files_and_space,
     offsets,
@@ -17,7 +14,10 @@ from jobs.safety.rules import (
     rocksdb_queues,
     timers_and_epochs,
 )
-from jobs.safety.start_settings import StartSettings, read_settings
+from jobs.safety.evidence.evidence import Evidence, gather
+from jobs.safety.evidence.start_settings import StartSettings, read_settings
+from jobs.safety.reason import Answer, Reason, answer_of
+from jobs.safety.replicas import Replica, replicas_compared
 from storeformat.errors import StoreFormatError
 
 Rule = Callable[[Evidence], Iterator[Reason]]

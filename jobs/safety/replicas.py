@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.safety.evidence import Evidence
-from jobs.safety.log_files import read_log_files
-from jobs.safety.log_tail import LogTail, read_tail
+from jobs.safety.evidence.evidence import Evidence
+from jobs.safety.evidence.log_files import read_log_files
+from jobs.safety.evidence.log_tail import LogTail, read_tail
 from jobs.safety.reason import Reason
 from storeformat.errors import MissingInput
 from storeformat.log import dledger

@@ -25,8 +25,8 @@ from support.real_group import BrokerGroup
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
+from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.reason import Reason
-from jobs.safety.start_settings import read_settings
 
 pytestmark = pytest.mark.broker
 

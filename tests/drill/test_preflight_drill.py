@@ -35,9 +35,9 @@ from support.real_broker import NEWEST, BrokerFailed, BrokerSite
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import judge
-from jobs.safety.evidence import Evidence, gather
+from jobs.safety.evidence.evidence import Evidence, gather
+from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.reason import Answer, Reason
-from jobs.safety.start_settings import read_settings
 
 pytestmark = pytest.mark.broker
 

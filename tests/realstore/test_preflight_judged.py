@@ -23,8 +23,8 @@ from support.rebuilding import rebuild_here, rules_of_release
 from support.store_to_start import as_fastjson, configure
 
 from jobs.safety.answer import safe_to_start
+from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer, Reason
-from jobs.safety.start_settings import StartSettings
 
 pytestmark = pytest.mark.realstore
 

@@ -12,8 +12,8 @@ from support.real_store import Opened, RealStore, RealStoreFailed
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
+from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer
-from jobs.safety.start_settings import StartSettings
 
 pytestmark = pytest.mark.realstore
 

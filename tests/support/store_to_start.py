@@ -19,9 +19,9 @@ from support.broker_settings import BrokerSettings
 from support.store_builder import LogBuilder
 
 from jobs.safety.answer import judge
-from jobs.safety.evidence import Evidence, gather
+from jobs.safety.evidence.evidence import Evidence, gather
+from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer, Reason
-from jobs.safety.start_settings import StartSettings
 
 SEGMENT = 4096
 QUEUE_FILE = 400

@@ -11,7 +11,7 @@ from support.rebuilding import rules_of_release
 from support.store_to_start import configure
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.evidence.start_settings import StartSettings
 
 pytestmark = pytest.mark.golden
 

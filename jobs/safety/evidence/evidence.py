@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from jobs.safety.log_files import LogFiles, read_log_files
-from jobs.safety.log_tail import LogTail, read_tail
-from jobs.safety.recovery import Redispatch, looks_from, redispatch
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.evidence.log_files import LogFiles, read_log_files
+from jobs.safety.evidence.log_tail import LogTail, read_tail
+from jobs.safety.evidence.recovery import Redispatch, looks_from, redispatch
+from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log import dledger
 from storeformat.record.decode import DecodeRules

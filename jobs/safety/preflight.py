@@ -14,10 +14,10 @@ from jobs.contract.options import PreflightOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.safety.answer import judge
-from jobs.safety.evidence import gather
+from jobs.safety.evidence.evidence import gather
+from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.reason import Answer
 from jobs.safety.replicas import read_replica
-from jobs.safety.start_settings import read_settings
 
 _UNSAFE = 1
 

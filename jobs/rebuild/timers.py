@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.log.log_scan import LogReading
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.store.config.timer_files import TIMER_TOPIC
 from storeformat.store.timer_log import DEFAULT, DELETE, ROLL, TimerUnit, timer_check, timer_log

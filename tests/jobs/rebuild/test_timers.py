@@ -15,8 +15,8 @@ from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
 from support.timer_model import TimerStart
 
-from jobs.safety.start_settings import StartSettings
-from jobs.timers.plan import TimerSettings, TimersPlan, plan_units, slot_of, timer_settings
+from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_units, slot_of, timer_settings
+from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import Refused
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from udfs.timers import TIMER_PROPERTIES

@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Iterator
 
-from jobs.safety.evidence import Evidence
+from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.errors import NotAStore
 from storeformat.storage import files

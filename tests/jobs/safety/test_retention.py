@@ -9,8 +9,8 @@ from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
-from jobs.safety.rules.retention import retention_notes
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.evidence.start_settings import StartSettings
+from jobs.safety.retention import retention_notes
 from storeformat.storage import local_status
 from storeformat.storage.local_status import Space
 from storeformat.store.broker_rules import rules_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.safety.answer import safe_to_start
+from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer
-from jobs.safety.start_settings import StartSettings
 
 pytest.importorskip("rocksdict")
 from support.rocksdb_stores import ChangedDatabase, broker_settings, with_database

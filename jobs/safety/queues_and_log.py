@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jobs.safety.evidence import Evidence
+from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.arrays import Bools, Int64s
 from storeformat.store import queue_ends

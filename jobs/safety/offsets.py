@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.safety.evidence import Evidence
+from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.storage import files

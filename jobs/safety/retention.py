@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.safety.evidence import Evidence
+from jobs.safety.evidence.evidence import Evidence
+from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
-from jobs.safety.start_settings import StartSettings
 from storeformat.log.segments import Segment
 from storeformat.storage import local_status, locations
 from storeformat.storage.local_status import FileStatus

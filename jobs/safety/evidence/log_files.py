@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.log.dledger import DATA, is_of_group
 from storeformat.log.segments import Segment
 from storeformat.storage import local_status, locations

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.store_builder import LogBuilder
 
-from jobs.safety.recovery import NEVER, Redispatch, redispatch
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.evidence.recovery import NEVER, Redispatch, redispatch
+from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.log.segments import Segment
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jobs.safety.evidence import Evidence
+from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 
 _MOST_SEGMENTS = 10

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.safety.start_settings import StartSettings
+from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import store_timestamp_at
