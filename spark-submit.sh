@@ -38,12 +38,12 @@ fi
 if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ -x "$java" ] && ! [ "$root/pyproject.toml" -nt "$stamp" ] &&
     ! [ "$root/conf/delta-pom.xml" -nt "$stamp" ] && ! [ "$root/conf/delta-jars.sha256" -nt "$stamp" ] &&
     ! [ "$root/conf/requirements/setup.txt" -nt "$stamp" ] &&
-    ! [ "$root/jobs/spark/environment.py" -nt "$stamp" ] && ! [ "$root/jobs/spark/delta_jars.py" -nt "$stamp" ] &&
+    ! [ "$root/jobs/setup/environment.py" -nt "$stamp" ] && ! [ "$root/jobs/setup/delta_jars.py" -nt "$stamp" ] &&
     IFS= read -r stamped_java <"$stamp" && [ "$java" = "$stamped_java" ] &&
     { [ "${1:-}" != --setup ] || [ -d "$venv/jars" ]; } && [ "${1:-}:${2:-}" != --setup:--with ]; then
     case ${1:-} in
     --setup) exit 0 ;;
-    --pack | --bundle) exec "$venv/bin/python" "$root/jobs/spark/environment.py" --venv "$venv" "$@" ;;
+    --pack | --bundle) exec "$venv/bin/python" "$root/jobs/setup/environment.py" --venv "$venv" "$@" ;;
     esac
     exec "$venv/bin/python" "$main" "$@"
 fi
@@ -82,7 +82,7 @@ case $1 in
     esac
     [ -x "$java" ] || unavailable "Java 17 or later is needed; install it, or set JAVA_HOME"
     shift
-    exec "$python" "$root/jobs/spark/environment.py" --venv "$venv" --java "$java" "$@"
+    exec "$python" "$root/jobs/setup/environment.py" --venv "$venv" --java "$java" "$@"
     ;;
 --pack | --bundle)
     sh "$root/spark-submit.sh" --setup || exit $?
@@ -92,4 +92,4 @@ case $1 in
 esac
 
 [ -x "$java" ] || unavailable "Java 17 or later is needed; install it, or set JAVA_HOME"
-exec "$python" "$root/jobs/spark/environment.py" --venv "$venv" --java "$java" -- "$@"
+exec "$python" "$root/jobs/setup/environment.py" --venv "$venv" --java "$java" -- "$@"

@@ -6,12 +6,13 @@ what changes                    where
 ==============================  ======================================================================================
 an option                       ``cli/`` (its text), ``contract/`` (its value and default)
 the report, an exit code        ``contract/``
-how Spark is set up and run     ``spark/``
+the set-up                      ``setup/``
+how Spark is run                ``spark/``
 a store, its log, its damage    ``log/``
 what groups have committed      ``consumer_offsets/``
-a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect), ``table/``
-                                (load, the data source), ``report/``, ``demo``
+a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect),
+                                ``table/`` (load, the data source), ``report/``, ``demo``
 whether a broker may start      ``safety/`` (preflight)
-several brokers in one start    ``fleet/``
+several brokers in one start    ``cli/fleet``
 ==============================  ======================================================================================
 """

@@ -14,7 +14,7 @@ ELSEWHERE = {
     "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
     "storeformat/salvage/queue_offsets.py": "tests/storeformat/salvage/test_evidence.py",
     "storeformat/salvage/record_extent.py": "tests/storeformat/salvage/test_survey.py",
-    "jobs/log/consumer_lag.py": "tests/jobs/query/test_lag.py",
+    "jobs/consumer_offsets/lag.py": "tests/jobs/query/test_lag.py",
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
     "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
     "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",
@@ -49,7 +49,7 @@ ELSEWHERE = {
     "storeformat/store/log_directories.py": "tests/jobs/log/test_log_directories.py",
     # RocksDB itself writes and reads what is tested.
     "storeformat/store/rocksdb_queues.py": "tests/jobs/rebuild/test_rocksdb_database.py",
-    "udfs/rocksdb_tables.py": "tests/jobs/rebuild/test_rocksdb_database.py",
+    "udfs/files/rocksdb_tables.py": "tests/jobs/rebuild/test_rocksdb_database.py",
 }
 """Modules whose tests have another name, and where those are."""
 MODULES = sorted(

@@ -66,7 +66,7 @@ def import_tasks() -> None:
     import gc  # noqa: PLC0415
 
     from storeformat.kernels import active  # noqa: PLC0415
-    from udfs import build, scan  # noqa: F401, PLC0415  (for the workers)
+    from udfs.log import scan  # noqa: F401, PLC0415  (for the workers)
 
     if os.environ.get(ROWS) == "1":
         import pyarrow as pa  # noqa: PLC0415

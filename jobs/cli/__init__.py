@@ -1,4 +1,12 @@
-"""The command line: ``command_line`` has the table of jobs and the exit codes, ``arguments`` the options of each job.
+"""The command line, and one run for each store that it names.
 
-What the texts of options mean is in ``jobs.contract.option_values``: the data source reads its options with it, too.
+================  ===============================================================================================
+``command_line``  the table of jobs, and the exit codes
+``arguments``     the options of each job; what their texts mean is in ``jobs.contract.option_values``, for the data
+                  source reads its options with it, too
+``fleet``         a job on the stores of several brokers, each as if it were alone: one Spark, one exit code; what
+                  ends one stops no other
+``fleet_stores``  which stores these are: of a path with placeholders, or of a file with a line each
+``fleet_answer``  their reports as one, with an entry and a line for each
+================  ===============================================================================================
 """

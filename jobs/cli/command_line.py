@@ -28,7 +28,7 @@ from storeformat import __version__
 from storeformat.errors import DependencyMissing, UsageError, WriteFailed
 
 PROGRAM = "spark-submit.sh"
-FLEET = "jobs.fleet.fleet"
+FLEET = "jobs.cli.fleet"
 EXIT_CODES = """\
 exit codes:
   0 done   1 differences, damage or loss, nothing found   2 refused   64 wrong command line   65 the input is not what

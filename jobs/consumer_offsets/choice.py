@@ -29,7 +29,7 @@ from jobs.consumer_offsets.ranges import QueueRanges, Range, TopicQueue
 from storeformat.record.pending import RETRY_PREFIX
 from storeformat.store.config.config_files import FileState
 from storeformat.store.config.consumer_offsets import SYSTEM_GROUPS, highest_committed
-from udfs.consumption import Consumption, HandedOut
+from udfs.log.consumption import Consumption, HandedOut
 
 BEGIN, POP, TIME = "begin of the queue", "POP checkpoints", "time"
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.log.consumer_lag import offsets_in_database
+from jobs.consumer_offsets.lag import offsets_in_database
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import files, locations

@@ -16,7 +16,7 @@ from storeformat.storage import locations
 from storeformat.store.config.config_files import FileState, read_config
 from storeformat.store.config.consumer_offsets import OFFSETS, SYSTEM_GROUPS, DataVersion, consumer_offsets_json
 from storeformat.store.queue_places import queue_store
-from udfs.consumption import joined
+from udfs.log.consumption import joined
 
 _GROUPS = "subscriptionGroup.json"
 _GROUPS_OF_EVERY_BROKER = frozenset(

@@ -17,8 +17,8 @@ from storeformat.record.dispatch import topic_names
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.store.queue_ends import offset_at, queue_ends
-from udfs.staged_files import Readers
-from udfs.staged_runs import TIME
+from udfs.log.staged_files import Readers
+from udfs.log.staged_runs import TIME
 
 TopicQueue = tuple[str, int]
 Range = tuple[int, int]

@@ -76,7 +76,7 @@ class FleetOptions(LogOptions):
 
     @property
     def names_several(self) -> bool:
-        """Whether ``jobs.fleet`` has to find out which stores are meant."""
+        """Whether ``jobs.cli.fleet`` has to find out which stores are meant."""
         return self.stores is not None or any(name in self.store for name in PLACEHOLDERS)
 
 

@@ -1,7 +1,8 @@
 """From a store to its proven log. Tasks run through a ``jobs.spark.runner``; no other Spark.
 
 ``opening``         a store's settings, segments and rules
-``replicas/``       missing segments filled, damage healed from other copies of the log
+``restored_log``    missing segments filled and damaged ones healed, from other copies of the log
+``healing``         which bytes come from which copy, on ``byte_ranges``
 ``store_log``       the log of an opened store, read as the options of a job say
 ``log_scan``        scans splits, proves the chain, accounts for every byte
 ``verified_chain``  what the chain proves
@@ -9,7 +10,5 @@
 ``stale_segments``  segments that begin with an older log
 ``queue_runs``      what the queues are made of
 ``stray_records``   records in a wrong place of a queue
-``earlier_life``    a log that runs on into records of an earlier life of its file
 ``losses``          which messages are lost, bounded by ``damaged_bytes``
-``consumer_lag``    committed offsets of groups beside the ends of their queues
 """

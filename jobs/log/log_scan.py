@@ -25,9 +25,9 @@ from storeformat.log.chain import Break, follow_chain
 from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import Segment, Split, plan_splits, segment_with
 from storeformat.salvage.findings import DeadRange, Finding
-from udfs.batch_queues import NO_RUNS
-from udfs.scan import ScanTask, SplitScan
-from udfs.survey import SurveyTask
+from udfs.log.batch_queues import NO_RUNS
+from udfs.log.scan import ScanTask, SplitScan
+from udfs.log.survey import SurveyTask
 
 DEFAULT_SPLIT_SIZE = 256 << 20
 

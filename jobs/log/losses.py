@@ -23,7 +23,7 @@ from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
 from storeformat.log.record_ref import RecordRef
 from storeformat.record.dispatch import topic_names
-from udfs.scan import SplitScan
+from udfs.log.scan import SplitScan
 
 MOST_ROWS = 1_000
 DAMAGE = "damaged bytes of the log"

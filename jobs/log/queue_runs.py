@@ -10,8 +10,8 @@ import numpy as np
 from storeformat.arrays import Bools, Int64s
 from storeformat.queues.consume_queue import RunPositions, place_runs
 from storeformat.record.dispatch import topic_names
-from udfs.scan import SplitScan
-from udfs.staged_runs import Runs
+from udfs.log.scan import SplitScan
+from udfs.log.staged_runs import Runs
 
 _CUT = ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offsets")
 

@@ -20,7 +20,7 @@ from jobs.log.verified_chain import OlderRecords, ProvenLog, queue_runs, time_be
 from storeformat.errors import RecordDefect
 from storeformat.log.chain import Break
 from storeformat.salvage.evidence import CLOCK_SLACK
-from udfs.scan import SplitScan
+from udfs.log.scan import SplitScan
 
 
 def queues_must_tell(known: ProvenLog) -> bool:

@@ -9,7 +9,7 @@ from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
 from storeformat.errors import UsageError
-from udfs.scan import ScanTask
+from udfs.log.scan import ScanTask
 
 MOST_SPLITS = 1_000_000
 """The driver keeps some 5 kB of each in mind."""

@@ -10,7 +10,7 @@ from storeformat.log.chain import Break, Chain, ChainReport
 from storeformat.log.segments import Segment, Split
 from storeformat.salvage.evidence import latest_time
 from storeformat.salvage.queue_offsets import Queue
-from udfs.scan import SplitScan
+from udfs.log.scan import SplitScan
 
 
 @dataclass(frozen=True)

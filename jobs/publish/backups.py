@@ -12,12 +12,12 @@ from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import beneath, broker_lock, durable, files, locations, mounts
-from storeformat.store import swap, swap_journal
 from storeformat.store.broker_rules import rules_of
-from storeformat.store.layout import COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
+from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.log_directories import group_directories, groups_of, with_committed
 from storeformat.store.segment_files import find_segments
-from storeformat.store.swap_journal import PUBLISH, STAGING, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store.swap import swap, swap_journal
+from storeformat.store.swap.swap_journal import PUBLISH, STAGING, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
@@ -138,7 +138,7 @@ def check_places(root: str, places: Sequence[SwapPath]) -> None:
     """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
     mounted from elsewhere on this one, as containers do.
     """
-    backup = locations.join(root, swap_journal.BACKUP)
+    backup = locations.join(root, BACKUP)
     names = [locations.join(root, place.path) for place in places if place.old]
     for path in [*names, *([backup] if durable.present(backup) else [])]:
         if mounts.lies_apart(root, path):

@@ -1,9 +1,9 @@
 """``publish``: a finished rebuild takes the place of a store's own artefacts, all or nothing.
 
 Everything that can be wrong is found before the first file moves: the store is not live, the rebuild is whole and on
-disk, and it belongs to this log up to its last byte. Then ``storeformat.store.swap_journal`` swaps. The broker's lock
-is held throughout, so that neither a broker nor a second ``publish`` comes in between. A rebuild on an object store is
-fetched into the store's ``backup/`` first, and published from there.
+disk, and it belongs to this log up to its last byte. Then ``storeformat.store.swap`` swaps. The broker's lock is held
+throughout, so that neither a broker nor a second ``publish`` comes in between. A rebuild on an object store is fetched
+into the store's ``backup/`` first, and published from there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_m
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, files, locations, mounts, outputs
-from storeformat.store import swap, swap_journal
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
     ABORT,
+    BACKUP,
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
     ROCKSDB_QUEUES,
@@ -32,7 +32,8 @@ from storeformat.store.layout import (
 )
 from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.queue_places import DOUBLE_WRITE, SEPARATE, holds_pairs, rocksdb_queues
-from storeformat.store.swap_journal import BACKUP, FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store.swap import swap, swap_journal
+from storeformat.store.swap.swap_journal import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 

@@ -16,9 +16,9 @@ from jobs.publish import backups
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations
-from storeformat.store import swap, swap_journal
-from storeformat.store.layout import ABORT
-from storeformat.store.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
+from storeformat.store.layout import ABORT, BACKUP
+from storeformat.store.swap import swap, swap_journal
+from storeformat.store.swap.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
@@ -66,7 +66,7 @@ def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
     fresh = [item for item in known if item.journal.state == FINISHED and item.name not in spent]
     if name is None and fresh:
         return fresh[-1]
-    where = locations.join(root, swap_journal.BACKUP)
+    where = locations.join(root, BACKUP)
     there = ", ".join(item.name for item in fresh) or "none"
     if name is None:
         raise Refused("there is no backup to restore", path=where)

@@ -13,7 +13,7 @@ from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
-from jobs.log.replicas.restored_log import restored
+from jobs.log.restored_log import restored
 from jobs.log.store_log import read_log
 from jobs.query.offline_store import row_rules, rows_of
 from jobs.spark import session
@@ -25,7 +25,7 @@ from storeformat.queues.topic_filter import selects
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
-from udfs.scan import SplitScan
+from udfs.log.scan import SplitScan
 from udfs.table.proven_ranges import proven_blocks
 
 DEFAULT_LIMIT = 20

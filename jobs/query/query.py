@@ -20,12 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.consumer_offsets.lag import committed_offsets, lag_rows, totals_of
 from jobs.contract.options import QueryOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.consumer_lag import committed_offsets, lag_rows, totals_of
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
-from jobs.log.replicas.restored_log import filled
+from jobs.log.restored_log import filled
 from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export

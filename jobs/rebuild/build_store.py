@@ -39,7 +39,7 @@ from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.config.consumer_offsets import OFFSETS
 from storeformat.store.config.topic_config import TOPICS, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
-from udfs.build import (
+from udfs.files.build import (
     BuildFiles,
     BuildIndexFiles,
     BuildQueueFiles,
@@ -47,13 +47,13 @@ from udfs.build import (
     PlannedQueueFile,
     staged_timestamp,
 )
-from udfs.consumption import CONSUMPTION_PROPERTIES
-from udfs.file_rows import FileRow, FileRows, batch_of
-from udfs.output_files import Totals
-from udfs.queue_ext import BuildExtFiles
-from udfs.real_topics import REAL_PROPERTIES
-from udfs.scan import ScanTask
-from udfs.timers import TIMER_PROPERTIES
+from udfs.files.file_rows import FileRow, FileRows, batch_of
+from udfs.files.output_files import Totals
+from udfs.files.queue_ext import BuildExtFiles
+from udfs.log.consumption import CONSUMPTION_PROPERTIES
+from udfs.log.real_topics import REAL_PROPERTIES
+from udfs.log.scan import ScanTask
+from udfs.log.timers import TIMER_PROPERTIES
 
 _NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256

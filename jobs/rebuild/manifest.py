@@ -27,7 +27,7 @@ from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.consumer_offsets import OFFSETS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, ROCKSDB_QUEUES
-from udfs.file_rows import FileRows
+from udfs.files.file_rows import FileRows
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -26,10 +26,10 @@ from storeformat.store.layout import (
     INDEX,
     StoreLayout,
 )
-from udfs.build import PlannedIndexFile, PlannedQueueFile, PlannedQueueFiles, queue_file_path
-from udfs.queue_ext import PlannedExtFile
-from udfs.scan import SplitScan
-from udfs.staged_files import Slices
+from udfs.files.build import PlannedIndexFile, PlannedQueueFile, PlannedQueueFiles, queue_file_path
+from udfs.files.queue_ext import PlannedExtFile
+from udfs.log.scan import SplitScan
+from udfs.log.staged_files import Slices
 
 MOST_NOTES = 1_000
 

@@ -21,7 +21,7 @@ from jobs.contract.options import CONSUMER_OFFSETS, ROCKSDB, RebuildOptions, nar
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
-from jobs.log.replicas.restored_log import Restored, restored
+from jobs.log.restored_log import Restored, restored
 from jobs.rebuild import rocksdb_database
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log

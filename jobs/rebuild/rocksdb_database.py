@@ -20,9 +20,9 @@ from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree, UsageError
 from storeformat.queues import rocksdb_pairs
 from storeformat.storage import files, local_copies, locations, rocksdb
-from udfs.file_rows import FileRow, FileRows, batch_of
-from udfs.rocksdb_pairs import UnitSlice
-from udfs.rocksdb_tables import ComparedPart, ComparePairs, QueuePart, WriteTables, write_ends
+from udfs.files.file_rows import FileRow, FileRows, batch_of
+from udfs.files.rocksdb_pairs import UnitSlice
+from udfs.files.rocksdb_tables import ComparedPart, ComparePairs, QueuePart, WriteTables, write_ends
 
 _PAIRS_A_FILE = 4_000_000
 """Some 140 MB of 56-byte pairs: a broker's own files have up to 256."""

@@ -17,8 +17,8 @@ from jobs.rebuild.rocksdb_planning import cut, live_runs, plan_slices, queue_end
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.storage import files, locations
-from udfs.file_rows import FileRows, batch_of
-from udfs.rocksdb_pairs import WritePairs, end_pairs
+from udfs.files.file_rows import FileRows, batch_of
+from udfs.files.rocksdb_pairs import WritePairs, end_pairs
 
 ROCKSDB = "rocksdb"
 _ROWS_A_FILE = 1 << 18

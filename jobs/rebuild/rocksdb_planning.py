@@ -16,8 +16,8 @@ from jobs.log.log_scan import LogReading
 from jobs.log.queue_runs import QueueRuns
 from storeformat.arrays import Int64s
 from storeformat.queues import consume_queue
-from udfs.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice
-from udfs.staged_files import Readers
+from udfs.files.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice
+from udfs.log.staged_files import Readers
 
 
 @dataclass(frozen=True)

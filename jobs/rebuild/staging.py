@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from jobs.spark.signals import deferred_signals
 from storeformat.errors import Refused, StoreFormatError
 from storeformat.storage import files, locations, outputs
-from udfs.output_files import OutputDirectory
+from udfs.files.output_files import OutputDirectory
 
 CLAIM = ".claim-"
 

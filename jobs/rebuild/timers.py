@@ -29,8 +29,8 @@ from jobs.log.log_scan import LogReading
 from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.store.config.timer_files import TIMER_TOPIC
-from storeformat.store.timer_log import DEFAULT, DELETE, ROLL, TimerUnit, timer_check, timer_log
-from udfs.timers import Identity, TimerEvent, WaitingTimer
+from storeformat.store.config.timer_log import DEFAULT, DELETE, ROLL, TimerUnit, timer_check, timer_log
+from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
 _WIDEST_WINDOW = 7 * 24 * 3600 - 60
 """Slots; a broker takes it in place of a setting that is too large or too small."""

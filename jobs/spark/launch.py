@@ -21,7 +21,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jobs.spark import isolation, s3_jars
+from jobs.setup import s3_jars
+from jobs.spark import isolation
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, MissingInput, UsageError
 from storeformat.javaproperties import parse_properties
@@ -249,7 +250,7 @@ def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> Non
                 f"there is no {path} for executors", advice=f"`./spark-submit.sh --pack {path}` makes it"
             )
     if any(word.startswith("hdfs://") for word in job_arguments) and importlib.util.find_spec("hdfs_native") is None:
-        install = "python jobs/spark/environment.py --extra hdfs"
+        install = "python jobs/setup/environment.py --extra hdfs"
         raise DependencyMissing("hdfs:// needs hdfs-native", advice=f"`{install}` in .venv/bin, then --pack again")
 
 
@@ -290,7 +291,7 @@ def jvm_flags(job: str, debug: bool) -> list[str]:
         flags.append(f'"-Dlog4j2.configurationFile={(CONF / "log4j2.properties").as_uri()}"')
     archive = Path(sys.prefix, "spark.jsa")
     if archive.is_file():
-        # Made by jobs.spark.environment; a JVM that it does not fit goes on without it.
+        # Made by jobs.setup.environment; a JVM that it does not fit goes on without it.
         flags += [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     if job not in BUSY_JVM:
         flags.append("-XX:TieredStopAtLevel=1")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from udfs.scan import SplitScan
+from udfs.log.scan import SplitScan
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles
 from udfs.table.proven_ranges import ProvenRange, ReadRanges

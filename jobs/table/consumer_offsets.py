@@ -12,8 +12,8 @@ import time
 import deltalake
 import pyarrow as pa
 
+from jobs.consumer_offsets.lag import OFFSETS, lag_rows
 from jobs.contract.options import LoadOptions
-from jobs.log.consumer_lag import OFFSETS, lag_rows
 from jobs.log.opening import OpenedStore
 from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import files, locations

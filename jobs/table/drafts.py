@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from jobs.spark.runner import Runner
 from storeformat.errors import StoreFormatError
 from storeformat.storage import files, locations
-from udfs.scan import ScanTask
+from udfs.log.scan import ScanTask
 from udfs.table.drafts import DraftTask
 from udfs.table.parquet_files import WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ProvenRange

@@ -22,7 +22,7 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store
-from jobs.log.replicas.restored_log import filled
+from jobs.log.restored_log import filled
 from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
 from jobs.spark.runner import LocalRunner, MeteringRunner, Runner

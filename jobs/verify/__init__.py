@@ -11,8 +11,9 @@
 ``judge_rocksdb``           RocksDB queues, compared and judged
 ``judge_consumer_offsets``  the committed offsets of groups, against the ends of their queues
 ``differences``             what was found, gathered
+``earlier_life``            a log that runs on into records of an earlier life of its file
 ==========================  ==========================================================================================
 
-The comparisons themselves run in tasks (``udfs.verify``): ``storeformat.queues.queue_check`` one queue file,
+The comparisons themselves run in tasks (``udfs.files.verify``): ``storeformat.queues.queue_check`` one queue file,
 ``storeformat.index.index_check`` one index file.
 """

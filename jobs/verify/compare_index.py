@@ -20,7 +20,7 @@ from storeformat.index.alignment import FileContext
 from storeformat.index.index_check import IndexComparison
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
-from udfs.verify import CompareIndexFiles, EntrySource, IndexCheck
+from udfs.files.verify import CompareIndexFiles, EntrySource, IndexCheck
 
 REPAIR = "rebuild --only index, then publish"
 

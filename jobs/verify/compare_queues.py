@@ -23,9 +23,9 @@ from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name, is_file_name
 from storeformat.store.queue_places import queue_directories
-from udfs.build import PlannedQueueFile
-from udfs.staged_files import Slices
-from udfs.verify import ComparedQueueFile, CompareQueueFiles, ExtFile, QueueCheck
+from udfs.files.build import PlannedQueueFile
+from udfs.files.verify import ComparedQueueFile, CompareQueueFiles, ExtFile, QueueCheck
+from udfs.log.staged_files import Slices
 
 LITE_PREFIX = LIGHT_PREFIX + "$"
 _FILES_A_TASK = 256

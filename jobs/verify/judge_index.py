@@ -20,8 +20,8 @@ from storeformat.index import index_file
 from storeformat.index.alignment import OmittedRows, keys_in
 from storeformat.index.index_check import IndexComparison
 from storeformat.store.layout import INDEX
-from udfs.staged_files import Readers
-from udfs.verify import StagedRows
+from udfs.files.verify import StagedRows
+from udfs.log.staged_files import Readers
 
 
 def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> dict[str, int]:

@@ -15,13 +15,13 @@ from jobs.contract import metrics
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.earlier_life import earlier_life_note
 from jobs.log.opening import open_store, with_queue_store
-from jobs.log.replicas.restored_log import restored
+from jobs.log.restored_log import restored
 from jobs.rebuild.staging import staging_beside
 from jobs.safety.answer import start_facts
 from jobs.spark import session
 from jobs.verify.compare_store import compare_store
+from jobs.verify.earlier_life import earlier_life_note
 from storeformat.storage import locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.layout import LOCK

@@ -55,7 +55,7 @@ def _rocksdict() -> Any:
     except ImportError as error:
         raise DependencyMissing(
             "no library for RocksDB is installed",
-            advice="install the extra rocksdb (rocksdict): python jobs/spark/environment.py --extra rocksdb",
+            advice="install the extra rocksdb (rocksdict): python jobs/setup/environment.py --extra rocksdb",
         ) from error
     return rocksdict
 

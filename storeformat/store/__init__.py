@@ -4,7 +4,6 @@
 ``checkpoint`` is a file, ``config/`` a directory of files;
 ``log_directories`` says where the log is, ``segment_files`` finds its segments there; ``queue_places`` says where the
 queues are, ``queue_ends`` where each one ends, ``rocksdb_queues`` reads those in a database; ``store_signs`` is what a
-store's own files show of its settings, ``delay_levels`` what its queues show of one; ``timer_log`` is the timer's;
-``not_rebuilt`` names what a rebuild leaves out; ``swap`` replaces artefacts, all or nothing, and ``swap_journal`` says
-how far.
+store's own files show of its settings, ``delay_levels`` what its queues show of one;
+``not_rebuilt`` names what a rebuild leaves out; ``swap/`` replaces artefacts, all or nothing.
 """

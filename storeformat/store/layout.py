@@ -12,6 +12,7 @@ dledger-ID/data/            segments of a DLedger group's log, after those of co
 consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names; alike batchconsumequeue/ and consumequeue_ext/
 index/                      index files, 17-digit names
 checkpoint, abort, lock     one page of stamps; unclean exit; held by a live broker
+backup/                     of this program: what a swap took out of the store
 ==========================  ==========================================================================
 """
 
@@ -34,6 +35,7 @@ INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
+BACKUP = "backup"
 ROCKSDB_QUEUES = "consumequeue_rocksdb"
 ROCKSDB_STORE = "rocksdbstore"
 

@@ -28,6 +28,7 @@ from storeformat.queues.consume_queue_ext import UNIT_HEAD
 from storeformat.storage import files, locations
 from storeformat.store.layout import (
     ABORT,
+    BACKUP,
     BATCH_CONSUME_QUEUE,
     CHECKPOINT,
     COMMIT_LOG,
@@ -40,7 +41,6 @@ from storeformat.store.layout import (
 )
 from storeformat.store.log_directories import group_directories
 from storeformat.store.queue_places import holds_pairs, queue_directories
-from storeformat.store.swap_journal import BACKUP
 
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
 _BIT_MAPS = "written, but without the filters' bit maps, which come from consumers and not from the log"

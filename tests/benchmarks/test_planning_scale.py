@@ -25,9 +25,9 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, plan_splits
 from storeformat.storage.extents import Content
 from storeformat.store.layout import StoreLayout
-from udfs.file_rows import FileRow, FileRows, batch_of
-from udfs.scan import SplitScan
-from udfs.staged_runs import Runs
+from udfs.files.file_rows import FileRow, FileRows, batch_of
+from udfs.log.scan import SplitScan
+from udfs.log.staged_runs import Runs
 
 pytestmark = pytest.mark.benchmark
 

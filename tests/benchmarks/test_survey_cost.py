@@ -23,7 +23,7 @@ from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.findings import Broken, Finding
 from storeformat.salvage.survey import survey
 from storeformat.storage import files
-from udfs.scan import ScanTask, scan_split
+from udfs.log.scan import ScanTask, scan_split
 
 pytestmark = pytest.mark.benchmark
 MOST = 2

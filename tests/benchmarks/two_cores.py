@@ -42,7 +42,7 @@ from storeformat.log.segments import Segment, Split, plan_splits  # noqa: E402
 from storeformat.record.decode import DecodeRules, decode  # noqa: E402
 from storeformat.record.dispatch import DispatchRules, index_entries, queue_units  # noqa: E402
 from storeformat.storage.files import RangeReader  # noqa: E402
-from udfs.scan import ScanTask, scan_split  # noqa: E402
+from udfs.log.scan import ScanTask, scan_split  # noqa: E402
 
 MEBIBYTE = 1 << 20
 SPLIT_SIZE = 256 * MEBIBYTE

@@ -13,9 +13,9 @@ from support.golden import GoldenStore
 from support.hadoop_cluster import hadoop_cluster
 from support.rebuilding import options_for, rebuild_here
 
+from jobs.cli import fleet
 from jobs.contract.options import InspectOptions, VerifyOptions
 from jobs.contract.reporter import Reporter
-from jobs.fleet import fleet
 from jobs.log.opening import open_store
 from jobs.query import inspection
 from jobs.rebuild import build_store

@@ -23,7 +23,7 @@ from jobs.contract.options import LoadOptions, LogOptions, PublishOptions, Rebui
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
-from jobs.log.replicas.restored_log import restored
+from jobs.log.restored_log import restored
 from jobs.log.store_log import read_log
 from jobs.publish import publish
 from jobs.rebuild import build_store, manifest, rebuild

@@ -22,7 +22,7 @@ from support.verifying import verify_here
 from jobs.contract.options import PublishOptions, RestoreOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
-from jobs.log.replicas.restored_log import Restored
+from jobs.log.restored_log import Restored
 from jobs.publish import publish, restore
 from jobs.rebuild import build_store, rebuild
 from jobs.spark.runner import LocalRunner

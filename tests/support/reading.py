@@ -19,7 +19,7 @@ from storeformat.queues import consume_queue as cq
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.storage import files
-from udfs.scan import ScanTask
+from udfs.log.scan import ScanTask
 
 
 def opened(root: Path, *, needs_index_sizes: bool = True, **more: Any) -> opening.OpenedStore:

@@ -20,15 +20,15 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
 from support.store_builder import LogBuilder, Placed
 
+from jobs.log.healing import Healing, LogCopy, agreed, plan_healing
 from jobs.log.log_scan import LogReading, scan_log
-from jobs.log.replicas.healing import Healing, LogCopy, agreed, plan_healing
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import Refused
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from udfs.log_copies import parts_of
-from udfs.scan import ScanTask
+from udfs.log.log_copies import parts_of
+from udfs.log.scan import ScanTask
 
 TASK = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
 

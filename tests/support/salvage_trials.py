@@ -53,7 +53,7 @@ from storeformat.salvage.evidence import Neighbours, foreign_bytes
 from storeformat.salvage.findings import Broken
 from storeformat.salvage.survey import survey
 from storeformat.storage import files
-from udfs.scan import ScanTask, SplitScan
+from udfs.log.scan import ScanTask, SplitScan
 
 _CLAIMS = (slice(12, 16), slice(20, 28), slice(56, 64))
 """QUEUEID, QUEUEOFFSET and STORETIMESTAMP of a record with short hosts."""

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def what_a_worker_has(rows: Iterator[int]) -> Iterator[tuple[str, bool]]:
     """The command line of a worker, which is that of the process it was forked from, and whether it need not import."""
     for _ in rows:
-        yield Path("/proc/self/cmdline").read_text().replace("\0", " "), "udfs.scan" in sys.modules
+        yield Path("/proc/self/cmdline").read_text().replace("\0", " "), "udfs.log.scan" in sys.modules
 
 
 @pytest.mark.spark

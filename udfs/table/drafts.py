@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from storeformat.errors import TotalsDisagree
 from storeformat.log.segments import Split
-from udfs.scan import ScanTask, SplitScan, scan_split
+from udfs.log.scan import ScanTask, SplitScan, scan_split
 from udfs.table.parquet_files import WriteFiles, WrittenFile
 
 

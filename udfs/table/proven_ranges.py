@@ -1,7 +1,7 @@
 """Proven ranges of the commit log -> rows, inside a Spark task.
 
-A first pass (``udfs.scan``) proved which bytes are records and checked every one; here they are read again and become
-rows, without checking bodies a second time. That both passes saw the same records is asserted by their number.
+A first pass (``udfs.log.scan``) proved which bytes are records and checked every one; here they are read again and
+become rows, without checking bodies a second time. That both passes saw the same records is asserted by their number.
 
 Rows leave in chunks sorted by (topic, queue, queue offset): what is filtered and shown together lies together in a
 file, and pages carry narrow statistics. No row moves between tasks for it, so files keep narrow ranges of offsets and

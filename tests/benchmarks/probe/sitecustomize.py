@@ -146,7 +146,9 @@ def into_worker(probe: Probe) -> None:
     from storeformat.kernels import active
     from storeformat.log import chain_walk
     from storeformat.storage import files, outputs
-    from udfs import build, scan, staged_runs, task_metrics
+    from udfs import task_metrics
+    from udfs.files import build
+    from udfs.log import scan, staged_runs
 
     kernels = active()
     for function, name in KERNELS.items():
@@ -217,7 +219,7 @@ def install(directory: str) -> None:
     probe = Probe(directory)
     words = sys.orig_argv
     if "udfs.worker_daemon" in words:
-        sys.meta_path.insert(0, AfterImport("udfs.scan", lambda module: into_worker(probe)))
+        sys.meta_path.insert(0, AfterImport("udfs.log.scan", lambda module: into_worker(probe)))
     elif any(word.endswith("jobs/__main__.py") for word in words):
         probe.note(span="Python is there", begun=time.monotonic(), ended=time.monotonic())
         sys.meta_path.insert(0, AfterImport("jobs.rebuild.rebuild", lambda module: into_driver(probe)))

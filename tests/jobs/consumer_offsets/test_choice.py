@@ -13,7 +13,7 @@ from jobs.consumer_offsets.copies import OffsetsCopy
 from jobs.consumer_offsets.ranges import QueueRanges
 from storeformat.store.config.config_files import FileState
 from storeformat.store.config.consumer_offsets import REVIVE_GROUP
-from udfs.consumption import Consumption, HandedOut, joined
+from udfs.log.consumption import Consumption, HandedOut, joined
 
 KEY = ("T", "readers")
 RETRIED = Consumption(frozenset({KEY}))

@@ -16,7 +16,7 @@ from jobs.consumer_offsets.ranges import QueueRanges, offsets_at, queue_ranges
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
 from storeformat.record.decode import DecodeRules
-from udfs.scan import ScanTask
+from udfs.log.scan import ScanTask
 
 
 def read(root: Path, staging: Path, split_size: int = 1 << 30) -> LogReading:

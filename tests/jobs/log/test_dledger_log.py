@@ -36,7 +36,7 @@ from storeformat.errors import DamagedLog, Refused
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.store.not_rebuilt import parts_not_rebuilt
-from udfs.scan import ScanTask
+from udfs.log.scan import ScanTask
 from udfs.table.datasource import LogReader
 from udfs.table.rows import RowRules
 

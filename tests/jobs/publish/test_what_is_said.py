@@ -13,7 +13,7 @@ from support.publishing import Case, Snapshot, manifest, own_bytes, snapshot
 from jobs.rebuild.manifest import read_manifest
 from storeformat.errors import NotAStore, Refused
 from storeformat.storage import beneath
-from storeformat.store import swap
+from storeformat.store.swap import swap
 
 
 def edit_manifest(case: Case, **changes: Any) -> None:

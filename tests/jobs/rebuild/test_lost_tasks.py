@@ -17,7 +17,7 @@ from support.rebuilding import rebuild_here
 from jobs.rebuild.staging import Workplace, staging_beside
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import WriteFailed
-from udfs.build import BuildFiles
+from udfs.files.build import BuildFiles
 
 STORES = ("base-clean-5.3.3", "batch-cq-5.3.3", "cq-ext-5.3.3")
 

@@ -14,9 +14,9 @@ from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.store.layout import StoreLayout
-from udfs.batch_queues import BatchRuns
-from udfs.scan import SplitScan
-from udfs.staged_runs import Runs
+from udfs.log.batch_queues import BatchRuns
+from udfs.log.scan import SplitScan
+from udfs.log.staged_runs import Runs
 
 REPORT = ChainReport(Split(0, Segment("log", 0, 1000), 0, 1000, 1000, 0), 0, 1000, ChainEnd.STOP)
 BEGIN = 1_700_000_000_000

@@ -25,7 +25,7 @@ from jobs.rebuild.build_store import Built
 from jobs.rebuild.log_repair import repair_log
 from jobs.spark.runner import LocalRunner
 from storeformat.queues import consume_queue as cq
-from udfs.scan import ScanTask
+from udfs.log.scan import ScanTask
 
 pytestmark = pytest.mark.golden
 

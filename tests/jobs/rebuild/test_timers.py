@@ -19,7 +19,7 @@ from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_units, slot_of, 
 from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import Refused
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
-from udfs.timers import TIMER_PROPERTIES
+from udfs.log.timers import TIMER_PROPERTIES
 
 RULES = DecodeRules(properties=tuple(dict.fromkeys((*DISPATCH_PROPERTIES, *TIMER_PROPERTIES))))
 NOW = 1_700_000_500_000

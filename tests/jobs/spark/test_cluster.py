@@ -17,7 +17,7 @@ from support.golden_differences import index_differences, queue_differences
 from support.rebuilding import SETTINGS
 from support.standalone import Cluster, standalone_cluster
 
-from jobs.spark import packing
+from jobs.setup import packing
 
 pytestmark = [pytest.mark.spark, pytest.mark.golden]
 

@@ -12,8 +12,8 @@ from storeformat.errors import TotalsDisagree
 from storeformat.log.segments import Segment, plan_splits
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from udfs import scan
-from udfs.scan import ScanTask
+from udfs.log import scan
+from udfs.log.scan import ScanTask
 from udfs.table import drafts, schemas
 from udfs.table.drafts import DraftTask
 from udfs.table.parquet_files import WriteFiles

@@ -1,0 +1,178 @@
+"""One job on the stores of several brokers, as many at once as keep the cores busy; what ends one stops no other.
+
+=====================  ===========================================================================================
+stores on this machine  in processes that are forked from this one, each with a store at a time
+else                    in threads that share one Spark: while the driver judges one log, tasks of others run
+=====================  ===========================================================================================
+
+Each job opens, proves and commits for itself, so each is exactly once as if it were alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+from jobs.cli.fleet_answer import answer, outcome
+from jobs.cli.fleet_stores import Member, members_of
+from jobs.contract.options import FleetOptions, LoadOptions
+from jobs.contract.report import Interrupted, Report, failure_report
+from jobs.contract.reporter import Reporter
+from jobs.spark import runner, session
+from storeformat.errors import StoreFormatError, WriteFailed
+from storeformat.storage import files, locations
+from storeformat.store.layout import COMMIT_LOG
+from udfs.worker_daemon import import_tasks
+
+Options = TypeVar("Options", bound=FleetOptions)
+Job = Callable[[Options, Reporter], Report]
+
+_FORKING = multiprocessing.get_context("fork")
+THREADS = 8
+"""How many jobs run at a time in Spark. Each keeps what it knows of its log in the driver."""
+_STILL_AT_WORK = 30.0
+"""Seconds after which a person hears that the run goes on."""
+
+
+def of(name: str, job: Job[Options]) -> Job[Options]:
+    """Returns the job that runs a job on each store that the options name."""
+
+    def run(options: Options, reporter: Reporter) -> Report:
+        return _Fleet(name, job, members_of(options), reporter).run()
+
+    return run
+
+
+class _Fleet:
+    """One run: its brokers, and what is known of them."""
+
+    def __init__(self, name: str, job: Job[Any], members: list[Member[Any]], reporter: Reporter) -> None:
+        self._name = name
+        self._job = job
+        self._members = members
+        self._reporter = reporter
+        self._ended = _FORKING.Event()
+        self._reports: dict[int, Report] = {}
+
+    def run(self) -> Report:
+        numbers = range(len(self._members))
+        if self._is_local():
+            self._in_processes(numbers, min(runner.usable_cores(), len(numbers)))
+            for number in numbers:  # of those that were at work when one was killed, each alone: which is it?
+                if number not in self._reports:
+                    self._in_processes([number], 1)
+            killed = WriteFailed("the process that worked on it was killed", advice="short of memory?")
+            self._reports = {number: failure_report(self._name, killed) for number in numbers} | self._reports
+        else:
+            self._in_threads(numbers)
+        return answer(
+            self._name, [(member, self._reports[at]) for at, member in enumerate(self._members)], self._reporter
+        )
+
+    def _is_local(self) -> bool:
+        """Returns whether processes of this machine do without Spark."""
+        places = [member.options.store for member in self._members]
+        places += [path for member in self._members for path in (*member.options.commitlog, *member.options.replicas)]
+        places += {member.options.table for member in self._members if isinstance(member.options, LoadOptions)}
+        if not all(map(locations.is_local, places)):
+            return False
+        return session.does_without_spark(sum(map(_log_size, self._members)), *places)
+
+    def _in_processes(self, numbers: Iterable[int], processes: int) -> None:
+        global _fleet  # noqa: PLW0603  (forked processes find it there)
+        _fleet = self
+        import_tasks()
+        with warnings.catch_warnings():  # of a fork beside threads: none of ours holds what a job needs
+            warnings.simplefilter("ignore", DeprecationWarning)
+            with ProcessPoolExecutor(processes, _FORKING, runner.become_worker, (os.getpid(), processes)) as pool:
+                self._wait({pool.submit(_work, number): number for number in numbers})
+
+    def _in_threads(self, numbers: Iterable[int]) -> None:
+        threads = ThreadPoolExecutor(min(THREADS, len(self._members)), "broker")
+        # Spark ends first: threads whose tasks are gone come to an end, and remove what they drafted.
+        with threads as pool, session.shared_spark(self._name):
+            self._wait({pool.submit(self.one, number): number for number in numbers})
+
+    def one(self, number: int) -> Report:
+        """Returns the report of one broker's job, whatever ends it."""
+        member = self._members[number]
+        reporter = self._reporter.for_part(member.name)
+        if self._ended.is_set():
+            return failure_report(self._name, KeyboardInterrupt())
+        try:
+            return self._job(member.options, reporter)
+        except BaseException as error:  # noqa: BLE001  (one broker's trouble, whatever it is)
+            report = failure_report(self._name, error)
+            if not (self._ended.is_set() or isinstance(error, KeyboardInterrupt)):
+                trace = traceback.format_exc().splitlines() if member.options.debug else []
+                reporter.tell(*trace, *report.error_lines)
+            return report
+
+    def _wait(self, running: dict[Future[Report], int]) -> None:
+        """Takes the reports as they come and says what came of each; those of a process that was killed are missing."""
+        waiting, said, total = set(running), time.monotonic(), len(self._members)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    if isinstance(future.exception(), BrokenProcessPool):
+                        continue
+                    number = running[future]
+                    self._reports[number] = future.result()
+                    member = self._members[number]
+                    self._reporter.say(f"{len(self._reports)} of {total}: {member.name}: {outcome(future.result())}")
+                if done:
+                    said = time.monotonic()
+                elif time.monotonic() > said + _STILL_AT_WORK:
+                    said = time.monotonic()
+                    self._reporter.say(f"{len(self._reports)} of {total} brokers are done")
+        except BaseException:
+            self._ended.set()
+            for child in multiprocessing.active_children():
+                child.terminate()
+            for future in waiting:
+                future.cancel()
+            raise
+
+
+_fleet: _Fleet | None = None
+"""In a forked process: the run that it is part of."""
+
+
+def _work(number: int) -> Report:
+    assert _fleet is not None
+    with _ended_by_sigterm():
+        return _fleet.one(number)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Within it the driver's SIGTERM unwinds the stack, so that a job removes its drafts."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _log_size(member: Member[Any]) -> int:
+    """Returns the bytes of a broker's log, as far as they are where one looks first."""
+    places = member.options.commitlog or (locations.join(member.options.store, COMMIT_LOG),)
+    try:
+        return sum(sum(files.tree_sizes(place).values()) for place in places)
+    except StoreFormatError:  # the job will say what it is
+        return 0

@@ -1,0 +1,165 @@
+"""One whole log out of several damaged copies of it: a slave's, another member's of a group, a backup, a snapshot.
+
+All have the same bytes at the same offsets. What is damaged in one copy is taken from the first other one in which the
+records there are sound: the chain runs through them, and their CRCs hold. All copies must agree on every byte that is
+sound in two of them; where two differ, as those of two masters do, only a person can choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from jobs.log.byte_ranges import ByteRange, common, joined, without
+from jobs.log.log_scan import LogReading
+from jobs.spark.runner import Runner
+from storeformat.errors import Refused
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment, segment_at, segment_with
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import files, locations
+from udfs.log.log_copies import CompareCopies, MadeSegment, SharedRange, ranges_by_segment
+
+
+@dataclass(frozen=True)
+class HealedRange:
+    """Bytes [begin, end) of the log that were taken from a copy: the number of the replica, and its name."""
+
+    begin: int
+    end: int
+    replica: int
+    name: str
+
+    def as_row(self) -> dict[str, object]:
+        return {"begin": self.begin, "end": self.end, "replica": self.name}
+
+
+@dataclass(frozen=True)
+class LogCopy:
+    """A copy of the log: its name, its segments and what a salvage reads of it."""
+
+    name: str
+    reading: LogReading
+    refuted: Sequence[ByteRange] = ()
+    """Records that pass every check and are wrong, as another copy shows."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self.reading.segments
+
+    @property
+    def records(self) -> list[ByteRange]:
+        """The bytes of its sound records."""
+        scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
+        found = joined((report.start, report.end) for report in scans if report.start is not None)
+        return without(found, joined([*((item.begin, item.end) for item in self.reading.damaged), *self.refuted]))
+
+    @property
+    def sound(self) -> list[ByteRange]:
+        """The bytes of its sound records, and of BLANKs with what lies under them."""
+        return joined([*self.records, *self.reading.blanks])
+
+    @property
+    def lost(self) -> list[ByteRange]:
+        """The bytes in which something may be lost."""
+        reading = self.reading
+        stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
+        absent = [(segment.end - segment.missing, segment.end) for segment in reading.segments]
+        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *absent, *self.refuted])
+
+
+@dataclass(frozen=True)
+class Healing:
+    """Which ranges are taken from which copy, and the segments to be made of them."""
+
+    ranges: list[HealedRange] = field(default_factory=list)
+    segments: list[MadeSegment] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two copies compared: each without the records that the other one shows to be wrong, and the first log offset at
+    which they differ in records where nothing shows which is right.
+    """
+
+    one: LogCopy
+    other: LogCopy
+    first: int | None
+
+
+def agreed(runner: Runner, copies: Sequence[LogCopy]) -> list[LogCopy]:
+    """Returns the copies without the records that others show to be wrong; raises Refused where two differ in records
+    that are sound in both, with the first such offset.
+    """
+    found = list(copies)
+    for one, other in combinations(range(len(found)), 2):
+        compared = compare(runner, found[one], found[other])
+        if compared.first is not None:
+            raise differing_copies(found[one], found[other], compared.first)
+        found[one], found[other] = compared.one, compared.other
+    return found
+
+
+def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
+    """Returns the error that names two copies and where they first differ."""
+    return Refused(
+        f"two copies of the log differ in a sound record: {one.name} and {other.name}",
+        path=other.name,
+        offset=offset,
+        advice="these are two logs, or a field that nothing checks is damaged in one: a person must choose",
+    )
+
+
+def compare(runner: Runner, one: LogCopy, other: LogCopy) -> Compared:
+    """Returns how two copies differ in sound records."""
+    shared = []
+    for begin, end in common(one.records, other.records):
+        for segment in one.segments:
+            same = segment_at(other.segments, segment.base)
+            if same is not None:
+                shared += [SharedRange(segment, same, *part) for part in ranges_by_segment([(begin, end)], segment)]
+    found = runner.map("compare copies of the log", CompareCopies(), shared)
+    return Compared(
+        replace(one, refuted=joined([*one.refuted, *(item for row in found for item in row.wrong_in_one)])),
+        replace(other, refuted=joined([*other.refuted, *(item for row in found for item in row.wrong_in_other)])),
+        min((row.offset for row in found if row.offset is not None), default=None),
+    )
+
+
+def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> Healing:
+    """Returns what to take from which replica, and the segments to make in ``directory``."""
+    lost = own.lost
+    ranges: list[HealedRange] = []
+    for number, replica in enumerate(replicas):
+        taken = [(begin, _whole_record(own, replica, begin, end)) for begin, end in common(lost, replica.sound)]
+        lost = without(lost, taken)
+        ranges += [HealedRange(begin, end, number, replica.name) for begin, end in taken]
+    ranges.sort(key=lambda item: item.begin)
+    made: list[MadeSegment] = []
+    for segment in own.segments:
+        parts = [
+            (max(item.begin, segment.base), min(item.end, segment.end), same)
+            for item in ranges
+            if item.begin < segment.end and segment.base < item.end
+            and (same := segment_at(replicas[item.replica].segments, segment.base)) is not None
+        ]  # fmt: skip
+        if parts or segment.missing:
+            path = locations.join(directory, locations.name_of(segment.path))
+            made.append(MadeSegment(segment, path, tuple(parts)))
+    return Healing(ranges, made)
+
+
+def _whole_record(own: LogCopy, replica: LogCopy, begin: int, end: int) -> int:
+    """Returns where a range ends that is taken from a replica: damage at the end of a log may end within a record."""
+    if end <= own.reading.end:
+        return end
+    segment = segment_with(replica.segments, end - 1)
+    with files.RangeReader(segment.path) as reader:
+        window = BlockWindow(reader, segment)
+        walk = chain_from(window, max(begin, segment.base), _UNCHECKED, stop=end).finish()
+    return max(end, walk.position)
+
+
+_UNCHECKED = DecodeRules(check_crc=False, properties=())

@@ -1,0 +1,211 @@
+"""A store's log made whole before it is read: missing and short segments filled, damaged ranges taken from replicas.
+
+The segments that change are written again in a work directory; everything that reads the log takes these instead.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jobs.contract.options import LogOptions
+from jobs.contract.reporter import Reporter
+from jobs.log.byte_ranges import ByteRange, common
+from jobs.log.healing import (
+    HealedRange,
+    LogCopy,
+    agreed,
+    compare,
+    differing_copies,
+    plan_healing,
+)
+from jobs.log.log_scan import LogRange, LogReading
+from jobs.log.opening import OpenedStore
+from jobs.log.store_log import counting_task, read_log
+from jobs.spark import launch
+from jobs.spark.runner import Runner
+from storeformat.errors import MissingInput, Refused
+from storeformat.log.dledger import EntryFraming
+from storeformat.log.segments import Segment
+from storeformat.storage import files, locations
+from storeformat.store.layout import StoreLayout
+from storeformat.store.log_directories import commit_log_directories
+from storeformat.store.segment_files import find_segments, refuse_missing_bytes
+from udfs.log.log_copies import MadeSegment, make_segment
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A store with a log that can be read from end to end, and what was done for it."""
+
+    store: OpenedStore
+    absent: list[LogRange] = field(default_factory=list)
+    """Bytes of segments that no file of the store holds."""
+    healed: list[HealedRange] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    """The paths of the segments that were made."""
+    notes: list[str] = field(default_factory=list)
+    replicas: list[dict[str, object]] = field(default_factory=list)
+    """Of each replica: where its log begins and ends, and where it first differs in a sound record."""
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the part of the report that tells of it; nothing where nothing was asked for or missing."""
+        if not (self.absent or self.replicas):
+            return {}
+        return {
+            "absent_ranges": [item.as_row() for item in self.absent],
+            "healed_ranges": [item.as_row() for item in self.healed],
+            "replicas": self.replicas,
+        }
+
+
+def restored(
+    store: OpenedStore, options: LogOptions, runner: Runner, directory: str, *, refuses: bool = True
+) -> Restored:
+    """Returns the store with a log that has no missing bytes and, where there are replicas, no damage that one of them
+    can heal. Unless it ``refuses``, a replica that differs is told and nothing is taken from it.
+
+    Raises Refused where two copies differ in sound records, and NotAStore where bytes of segments are missing that no
+    replica has, unless the log is salvaged.
+    """
+    absent = list(_absent(store.segments))
+    if not absent and not options.replicas:
+        return Restored(store)
+    filled, made = _filled(store, locations.join(directory, "filled"))
+    if not options.replicas:
+        return Restored(filled, absent, made=made, notes=[_told(item) for item in absent])
+    own = LogCopy(store.root, _salvaged(filled, options, runner))
+    own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
+    replicas = [
+        _replica(root, store, options, runner, locations.join(directory, f"replica-{number}"))
+        for number, root in enumerate(options.replicas)
+    ]
+    differences: list[int | None] = []
+    for number, replica in enumerate(replicas):
+        compared = compare(runner, own, replica)
+        differences.append(compared.first)
+        if compared.first is None:
+            own, replicas[number] = compared.one, compared.other
+    rows = [_row(*pair) for pair in zip(replicas, differences, strict=True)]
+    notes = [_told(item) for item in absent]
+    notes += [
+        f"{replica.name} goes on to offset {replica.reading.end}, after the end of this log at {own.reading.end}"
+        for replica in replicas
+        if replica.reading.end > own.reading.end
+    ]
+    for replica, offset in zip(replicas, differences, strict=True):
+        if offset is not None and refuses:
+            raise differing_copies(own, replica, offset)
+        notes += [] if offset is None else [f"{replica.name} differs from this log in a sound record at {offset}"]
+    replicas = [replica for replica, offset in zip(replicas, differences, strict=True) if offset is None]
+    replicas = agreed(runner, replicas)
+    healing = plan_healing(own, replicas, locations.join(directory, "healed"))
+    changed = {item.own.base: replace(item.own, path=item.path, missing=0) for item in healing.segments}
+    for item in healing.segments:
+        make_segment(item)
+    whole = replace(
+        store,
+        segments=[changed.get(segment.base, segment) for segment in store.segments],
+        healed=tuple(LogRange(item.begin, item.end, f"taken from {item.name}") for item in healing.ranges),
+    )
+    if absent and options.on_damage != "salvage":
+        _refuse_what_no_copy_has(store, _salvaged(whole, options, runner), absent)
+    return Restored(whole, absent, healing.ranges, [item.path for item in healing.segments], notes, rows)
+
+
+@contextmanager
+def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
+    """Within it the store's log has zeros for what segments lack, which a salvage takes for damage.
+
+    Raises Refused where tasks run on other machines: they do not see what is filled here.
+    """
+    absent = list(_absent(store.segments))
+    if not absent:
+        yield store
+        return
+    if not launch.on_one_machine():
+        raise Refused(
+            "bytes of the log are missing, and other machines cannot see what replaces them",
+            path=store.root,
+            offset=absent[0].begin,
+            advice="rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more",
+        )
+    for item in absent:
+        reporter.note(_told(item))
+    with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-log-") as directory:
+        yield _filled(store, directory)[0]
+
+
+def _absent(segments: Sequence[Segment]) -> list[LogRange]:
+    return [
+        LogRange(segment.end - segment.missing, segment.end, "no file holds these bytes", held_record=False)
+        for segment in segments
+        if segment.missing
+    ]
+
+
+def _told(absent: LogRange) -> str:
+    return f"the log has no bytes from offset {absent.begin} to {absent.end}: a segment is missing, or short"
+
+
+def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]:
+    """Returns the store with zeros for what segments lack."""
+    segments, made = [], []
+    for segment in store.segments:
+        if segment.missing:
+            path = locations.join(directory, locations.name_of(segment.path))
+            make_segment(MadeSegment(segment, path))
+            made.append(path)
+            segments.append(replace(segment, path=path, missing=0))
+        else:
+            segments.append(segment)
+    return replace(store, segments=segments), made
+
+
+def _salvaged(store: OpenedStore, options: LogOptions, runner: Runner) -> LogReading:
+    plain = replace(options, keep_crc_failures=False)
+    checked = replace(store, as_broker=False)
+    return read_log(checked, plain, runner, counting_task(checked), on_damage="salvage")
+
+
+def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner, directory: str) -> LogCopy:
+    """Returns a replica's log: ROOT is its storePathRootDir."""
+    root = locations.absolute(root)
+    if not files.exists(root):
+        raise MissingInput("there is no such replica", path=root)
+    directories = commit_log_directories(root, StoreLayout())
+    segments = find_segments(directories, store.layout.mapped_file_size_commit_log, with_missing=True)
+    if isinstance(segments[0].framing, EntryFraming) != isinstance(store.segments[0].framing, EntryFraming):
+        raise Refused(
+            "one of the two logs is that of a DLedger group, the other is not: they are not copies of each other",
+            path=root,
+            advice="--replica must name a copy of this log: another member's, a slave's, a backup",
+        )
+    copy = replace(store, root=root, segments=segments, committed=None, missing_from=None)
+    filled, _ = _filled(copy, directory)
+    reading = _salvaged(filled, replace(options, until_offset=None), runner)
+    return LogCopy(root, reading)
+
+
+def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:
+    reading = replica.reading
+    return {
+        "replica": replica.name,
+        "log_begin": reading.begin,
+        "log_end": reading.end,
+        "damaged_ranges": [item.as_row() for item in reading.damaged]
+        + [LogRange(*item, "its property CRC is gone, and another copy has it").as_row() for item in replica.refuted],
+        "first_difference": difference,
+    }
+
+
+def _refuse_what_no_copy_has(store: OpenedStore, reading: LogReading, absent: Sequence[LogRange]) -> None:
+    """Raises NotAStore where the log is still damaged in bytes that no file of the store holds."""
+    left: Sequence[ByteRange] = common(
+        [(item.begin, item.end) for item in reading.damaged], [(item.begin, item.end) for item in absent]
+    )
+    if left:
+        refuse_missing_bytes(store.segments)

@@ -1,0 +1,267 @@
+"""Several brokers in one start: each as if it were alone, and what ends one stops no other."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.loading import load_here
+from support.processes import processes_of
+from support.store_builder import LogBuilder
+
+from jobs.cli import command_line, fleet
+from jobs.contract.options import InspectOptions, LoadOptions, VerifyOptions
+from jobs.contract.report import Interrupted, Report
+from jobs.contract.reporter import Reporter
+from jobs.query import inspection
+from jobs.spark import launch, session
+from jobs.spark.runner import usable_cores
+from jobs.table import load
+from jobs.verify import verify
+from storeformat.errors import MissingInput
+
+BROKERS = ("a", "b", "damaged", "missing")
+TOPICS = 3
+"""Each a queue file that a store lacks, beside index and checkpoint."""
+
+
+def write_store(root: Path, messages: int, *, damaged: bool = False) -> None:
+    log = LogBuilder(1 << 16)
+    for number in range(messages):
+        log.message(topic=f"T{number % TOPICS}", body=b"x" * 50, keys=f"k{number}", uniq_key=f"u{number}")
+    log.write(root)
+    if damaged:
+        segment = next((root / "commitlog").iterdir())
+        data = bytearray(segment.read_bytes())
+        data[100:110] = b"\xff" * 10  # in the first body
+        segment.write_bytes(data)
+
+
+@pytest.fixture
+def snapshots(tmp_path: Path) -> Path:
+    """Returns the snapshots of four brokers: two sound ones, a damaged log, no store at all."""
+    for number, name in enumerate(BROKERS[:3]):
+        write_store(tmp_path / "snap" / name / "store", 100 + number, damaged=name == "damaged")
+    (tmp_path / "snap" / "missing").mkdir()
+    return tmp_path / "snap"
+
+
+@pytest.fixture(autouse=True)
+def _no_option_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.OPTIONAL, "1")
+    monkeypatch.setattr(session, "_has_context", lambda: False)
+
+
+@pytest.fixture
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where tasks run in Spark, but in this process; delta-rs, which tests use here, does not survive a fork."""
+    monkeypatch.setattr(fleet._Fleet, "_is_local", lambda self: False)
+    monkeypatch.setattr(session, "does_without_spark", lambda *unused: True)
+
+
+def of_each(report: Report, *names: str) -> dict[str, tuple[Any, ...]]:
+    return {entry["broker"]: tuple(entry.get(name) for name in names) for entry in report["brokers"]}
+
+
+CHANGING = ("seconds", "exit_code", "cluster", "broker", "job", "version")
+
+
+def same(entry: dict[str, Any], alone: Report) -> bool:
+    return {name: value for name, value in entry.items() if name not in CHANGING} == {
+        name: value for name, value in alone.items() if name not in CHANGING
+    }
+
+
+@pytest.mark.usefixtures("in_threads")
+class TestLoad:
+    def options(self, snapshots: Path, **more: Any) -> LoadOptions:
+        given = {"store": f"{snapshots}/{{broker}}/store", "table": str(snapshots.parent / "t"), "cluster": "c"}
+        return LoadOptions(**{**given, "broker": "{broker}", **more})
+
+    def run(self, options: LoadOptions) -> Report:
+        return fleet.of("load", load.run)(options, Reporter(quiet=True))
+
+    def test_each_broker_is_loaded_once(self, snapshots: Path) -> None:
+        options = self.options(snapshots)
+        first, again = self.run(options), self.run(options)
+        assert of_each(first, "status", "exit_code", "rows") == {
+            "a": ("ok", 0, 100), "b": ("ok", 0, 101), "damaged": ("refused", 2, None), "missing": ("error", 66, None),
+        }  # fmt: skip
+        assert (first["rows"], first.exit_code, first["status"]) == (201, 66, "error")
+        assert first["statuses"] == {"ok": 2, "refused": 1, "error": 1}
+        assert of_each(again, "rows", "skipped") == {
+            "a": (0, True), "b": (0, True), "damaged": (None, None), "missing": (None, None),
+        }  # fmt: skip
+        rows = deltalake.DeltaTable(options.table).to_pyarrow_table(columns=["broker", "commit_log_offset"])
+        assert len(rows) == len(set(zip(*rows.to_pydict().values(), strict=True))) == 201
+
+    def test_an_entry_is_the_report_of_a_load_alone(self, snapshots: Path) -> None:
+        report = self.run(self.options(snapshots, on_damage="salvage"))
+        for entry in report["brokers"][:3]:
+            alone = load_here(Path(entry["store"]), snapshots / "alone", broker=entry["broker"], on_damage="salvage")
+            assert same({**entry, "table": alone["table"]}, alone)
+        assert of_each(report, "status", "exit_code")["damaged"] == ("damaged", 1)
+
+    def test_of_many_that_make_the_table_at_once_all_pass(self, tmp_path: Path) -> None:
+        for number in range(12):
+            write_store(tmp_path / "snap" / f"broker-{number}" / "store", 20 + number)
+        report = self.run(self.options(tmp_path / "snap"))
+        assert (report.exit_code, report["rows"]) == (0, sum(range(20, 32))), report.to_text()
+
+
+@pytest.mark.parametrize("job", [verify.run, inspection.run])
+def test_an_entry_is_the_report_of_a_job_alone(snapshots: Path, job: Callable[..., Report]) -> None:
+    kind: type[Any] = VerifyOptions if job is verify.run else InspectOptions
+    options = kind(store=f"{snapshots}/{{broker}}/store", on_damage="salvage")
+    name = "verify" if kind is VerifyOptions else "inspect"
+    report = fleet.of(name, job)(options, Reporter(quiet=True))
+    for entry in report["brokers"][:3]:
+        alone = job(replace(options, store=entry["store"]), Reporter(quiet=True))
+        assert same(entry, alone)
+        assert entry["exit_code"] == alone.exit_code
+    assert [entry["exit_code"] for entry in report["brokers"]][2:] == [1, 66]
+    assert report.exit_code == 66
+
+
+class TestWhatIsSaid:
+    @pytest.fixture
+    def line(self, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        monkeypatch.setattr(launch, "prepare", lambda *words, **settings: None)
+        return ["verify", "--store", f"{snapshots}/{{broker}}/store", "--broker-version", "5.3"]
+
+    def test_a_line_each(self, line: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+        assert command_line.main(line) == 66
+        said = capfd.readouterr()
+        head, *lines = said.out.splitlines()
+        assert head == "verify: 4 brokers, 2 differences, 1 refused, 1 error"
+        assert [text.split()[0] for text in lines] == list(BROKERS)
+        assert "100 messages" in lines[0]
+        assert f"{TOPICS + 2} missing_file" in lines[0]
+        assert "there is no such store" in lines[3]
+        assert "missing: error: there is no such store" in said.err
+        assert "4 of 4: " in said.err
+
+    def test_json_and_metrics(self, line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "verify.prom"
+        assert command_line.main([*line, "--json", "--quiet", "--metrics", str(file)]) == 66
+        said = capsys.readouterr()
+        report = json.loads(said.out)
+        assert [(entry["broker"], entry["exit_code"]) for entry in report["brokers"]] == [
+            ("a", 1), ("b", 1), ("damaged", 2), ("missing", 66),
+        ]  # fmt: skip
+        told = {
+            (sample.name.removeprefix("rocketmq_store_verify_"), sample.labels["broker"], sample.labels.get("cause")): (
+                sample.value
+            )
+            for family in text_string_to_metric_families(file.read_text())
+            for sample in family.samples
+        }
+        assert told["exit_code", "missing", None] == 66
+        assert told["messages", "b", None] == 101
+        assert told["differences", "a", "missing_file"] == TOPICS + 2
+
+    def test_a_list_of_stores(self, snapshots: Path, tmp_path: Path, line: list[str]) -> None:
+        stores = tmp_path / "stores.csv"
+        stores.write_text(f"{snapshots}/a/store,c,one\n{snapshots}/b/store,c,two\n")
+        report = tmp_path / "report.json"
+        assert command_line.main(["inspect", "--stores", str(stores), "--quiet", "--report", str(report)]) == 0
+        assert [entry["broker"] for entry in json.loads(report.read_text())["brokers"]] == ["one", "two"]
+
+
+@pytest.mark.usefixtures("in_threads")
+def test_jobs_run_side_by_side(snapshots: Path) -> None:
+    together = threading.Barrier(len(BROKERS), timeout=20)
+
+    def job(options: VerifyOptions, reporter: Reporter) -> Report:
+        together.wait()
+        if "missing" in options.store:
+            raise MissingInput("gone")
+        return reporter.report("verify")
+
+    said = io.StringIO()
+    options = VerifyOptions(store=f"{snapshots}/{{broker}}")
+    report = fleet.of("verify", job)(options, Reporter(stream=said))
+    assert (report.exit_code, report["statuses"]) == (66, {"ok": 3, "error": 1})
+    assert "missing: error: gone\n" in said.getvalue()
+
+
+@pytest.mark.usefixtures("in_threads")
+def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = threading.Barrier(2, timeout=20), []
+
+    def job(options: VerifyOptions, reporter: Reporter) -> Report:
+        begun.wait()
+        while session._shared is not None:  # as if tasks of Spark ran
+            threading.Event().wait(0.01)
+        ended.append(options.store)
+        raise ConnectionError("Spark has gone")
+
+    def interrupted(*unused: Any, **more: Any) -> Any:
+        begun.wait()
+        raise Interrupted(15)
+
+    monkeypatch.setattr(fleet, "THREADS", 1)
+    monkeypatch.setattr(fleet, "wait", interrupted)
+    said = io.StringIO()
+    with pytest.raises(Interrupted):
+        fleet.of("verify", job)(VerifyOptions(store=f"{snapshots}/{{broker}}"), Reporter(stream=said))
+    assert ended == [f"{snapshots}/a"]
+    assert said.getvalue() == ""
+
+
+def _dies(options: VerifyOptions, reporter: Reporter) -> Report:
+    if "/b/" in options.store:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return reporter.report("verify", pid=os.getpid())
+
+
+def test_a_process_that_is_killed_takes_no_other_broker_with_it(snapshots: Path) -> None:
+    report = fleet.of("verify", _dies)(VerifyOptions(store=f"{snapshots}/{{broker}}/store"), Reporter(quiet=True))
+    assert of_each(report, "exit_code") == {"a": (0,), "b": (74,), "damaged": (0,), "missing": (0,)}
+    assert os.getpid() not in {entry.get("pid") for entry in report["brokers"]}
+
+
+def test_a_signal_ends_all_processes(snapshots: Path) -> None:
+    """They end as a job alone does: what it began is removed."""
+    program = Path(__file__).with_name("waiting_fleet.py")
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(snapshots)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    begun = [process.stdout.readline() for _ in range(min(usable_cores(), len(BROKERS)))]
+    assert all(line.startswith("begun") for line in begun)
+    process.send_signal(signal.SIGTERM)
+    said, complaint = process.communicate(timeout=30)
+    assert sorted(said.splitlines()) == sorted(line.strip().replace("begun", "undone") for line in begun)
+    assert (process.returncode, complaint) == (143, "interrupted\n")
+    assert processes_of(process.pid) == []
+
+
+@pytest.mark.spark
+def test_in_spark(spark: Any, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_has_context", lambda: True)
+    table = str(snapshots.parent / "t")
+    options = LoadOptions(store=f"{snapshots}/{{broker}}/store", table=table, cluster="c", broker="{broker}")
+    shutil.rmtree(snapshots / "missing")
+    report = fleet.of("load", load.run)(replace(options, on_damage="salvage"), Reporter(quiet=True))
+    assert report.exit_code == 1, report.to_text()
+    found = dict(spark.read.format("delta").load(table).groupBy("broker").count().collect())
+    assert found == {entry["broker"]: entry["rows"] for entry in report["brokers"]}
+    assert (found["a"], found["b"]) == (100, 101)
+    verified = fleet.of("verify", verify.run)(VerifyOptions(store=options.store), Reporter(quiet=True))
+    assert of_each(verified, "exit_code", "messages")["b"] == (1, 101)
+    assert session._shared is None

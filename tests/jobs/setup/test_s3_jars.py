@@ -1,0 +1,121 @@
+"""What Spark reads S3 with: fetched when asked for, refused where it is not the published one, told what it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.fake_java import executable
+from support.loading import load_here
+from support.object_store import Bucket, serving
+from support.store_builder import LogBuilder
+
+from jobs.setup import delta_jars, s3_jars
+from jobs.setup.setup_steps import Progress, SetupError
+from jobs.spark import launch
+from storeformat.errors import DependencyMissing, UsageError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def maven_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
+    executable(
+        tmp_path / "bin" / "mvn",
+        f"#!/bin/sh\nfor word; do case $word in -DoutputDirectory=*) cd ${{word#*=}};; esac; done\n{does}\n",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+
+
+def test_the_jars_are_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = delta_jars.known_sums(s3_jars.SUMS)
+    assert "hadoop-aws-3.5.0.jar" in names
+    progress = Progress(tmp_path / "log")
+    maven_that(tmp_path, monkeypatch, f"touch {' '.join(names)}")
+    with pytest.raises(SetupError, match=r"analyticsaccelerator-s3-1.3.1.jar is not the published one"):
+        s3_jars.fetch(tmp_path, progress)
+    maven_that(tmp_path, monkeypatch, 'echo "[ERROR] Failed: no route to host"; exit 1')
+    with pytest.raises(SetupError, match="could not fetch the S3 connector: Failed: no route to host"):
+        s3_jars.fetch(tmp_path, progress)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "log"]
+    maven_that(tmp_path, monkeypatch, f"touch {' '.join(names)}")
+    monkeypatch.setattr(delta_jars, "check", lambda directory, file: None)
+    assert s3_jars.fetch(tmp_path, progress).startswith("3 jars")
+    assert {path.name for path in (tmp_path / "jars-s3").iterdir()} == names.keys()
+    assert s3_jars.fetch(tmp_path, progress) == "up to date"
+
+
+def test_what_the_environment_says_reaches_hadoop() -> None:
+    given = {"AWS_ENDPOINT_URL": "http://h:9000", "AWS_DEFAULT_REGION": "eu", "AWS_SECRET_ACCESS_KEY": "secret"}
+    found = s3_jars.settings(given)
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://h:9000"
+    assert found["spark.hadoop.fs.s3a.endpoint.region"] == "eu"
+    assert "secret" not in str(found)
+    assert s3_jars.settings({}).keys() == {"spark.hadoop.fs.s3.impl"}
+
+
+class TestLaunch:
+    @pytest.fixture(autouse=True)
+    def _an_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.prefix", str(tmp_path))
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / "delta-spark.jar").touch()
+
+    def test_a_connector_that_is_missing_is_told(self) -> None:
+        with pytest.raises(DependencyMissing, match="no S3 connector") as missing:
+            launch.delta_options({}, {}, on_s3=True)
+        assert "--setup --with s3" in (missing.value.advice or "")
+        assert launch.delta_options({}, {})[-1].endswith("delta-spark.jar")
+
+    def test_it_comes_beside_deltas_jars(self, tmp_path: Path) -> None:
+        (tmp_path / "jars-s3").mkdir()
+        (tmp_path / "jars-s3" / "hadoop-aws.jar").touch()
+        settings: dict[str, str] = {}
+        jars = launch.delta_options({"spark.jars": "own.jar"}, settings, on_s3=True)[-1].split(",")
+        assert [Path(jar).name for jar in jars] == ["own.jar", "delta-spark.jar", "hadoop-aws.jar"]
+        assert "spark.hadoop.fs.s3.impl" in settings
+
+    def test_it_may_be_the_users(self) -> None:
+        jars = launch.delta_options({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}, {}, on_s3=True)[-1]
+        assert jars.endswith("delta-spark.jar")
+
+    def test_it_is_needed_where_spark_reads_a_table(self) -> None:
+        assert launch._reads_s3("report", [], ["report", "--table", "s3://b/t", "--checks"])
+        assert launch._reads_s3("report", ["--master", "yarn"], ["report", "--table=s3a://b/t"])
+        assert not launch._reads_s3("report", [], ["report", "--table", "s3://b/t?region=eu"])
+        assert not launch._reads_s3("report", [], ["report", "--table", "/t", "--checks", "--csv", "s3://b/x"])
+        assert not launch._reads_s3("load", ["--master", "yarn"], ["load", "--table", "s3://b/t"])
+
+    def test_what_only_we_understand_is_refused(self) -> None:
+        for uri in ("s3://key:secret@b/t", "s3://b/t?region=eu"):
+            with pytest.raises(UsageError, match="from the environment alone"):
+                launch._reads_s3("report", [], ["report", f"--table={uri}", "--html", "x"])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_a_table(tmp_path: Path) -> None:
+    """Needs what ``spark-submit.sh --setup --with s3`` brings."""
+    if not Path(sys.prefix, s3_jars.DIRECTORY).is_dir():
+        pytest.skip("./spark-submit.sh --setup --with s3 brings the connector")
+    log = LogBuilder(1 << 16)
+    for number in range(300):
+        log.message(topic=f"T{number % 3}", body=b"x" * 50, keys=f"k{number}")
+    with serving() as endpoint:
+        bucket = Bucket(endpoint, "tables")
+        bucket.client.create_bucket(Bucket=bucket.name)
+        load_here(log.write(tmp_path / "store"), bucket.uri("t"))
+        given = {
+            "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }  # fmt: skip
+        line = [sys.executable, str(ROOT / "jobs" / "__main__.py"), "report", "--table", "s3://tables/t", "--checks"]
+        done = subprocess.run(
+            [*line, "--json"], env={**os.environ, **given}, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["messages"], bool(report["checks"])) == (300, True)

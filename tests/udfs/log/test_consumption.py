@@ -1,0 +1,78 @@
+"""What records say of who read what, as the scan of a log finds it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.reading import read_segments
+from support.store_builder import LogBuilder
+
+from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
+from udfs.log.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, HandedOut, joined
+
+RULES = DecodeRules(properties=(*DISPATCH_PROPERTIES, *CONSUMPTION_PROPERTIES))
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+CHECKPOINT = {"so": 4, "n": 3, "q": 1, "t": "T", "c": "g", "bm": 0, "pt": 1, "it": 60000, "d": [0, 1, 2]}
+
+
+def found_in(log: LogBuilder, split_size: int = 1 << 30) -> Consumption:
+    return joined(scan.consumption for scan in read_segments(log.segments, split_size, decode_rules=RULES).scans)
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "found"),
+    [
+        ("%RETRY%g", {"RETRY_TOPIC": "T"}, {("T", "g"), ("%RETRY%g", "g")}),
+        ("%RETRY%g", {}, set()),
+        ("%RETRY%g+T", {}, {("T", "g"), ("%RETRY%g+T", "g")}),
+        ("%DLQ%g", {"DLQ_ORIGIN_TOPIC": "T"}, {("T", "g")}),
+        ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "%RETRY%g", "RETRY_TOPIC": "T"}, {("T", "g"), ("%RETRY%g", "g")}),
+        ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "T"}, set()),
+        ("T", {"RETRY_TOPIC": "U"}, set()),
+    ],
+)
+def test_a_retried_message_names_group_and_topic(topic: str, properties: dict[str, str], found: set[Any]) -> None:
+    log = LogBuilder(4096)
+    log.message(topic="T")
+    log.message(topic=topic, properties=properties)
+    log.message(topic=topic)
+    for split_size in (50, 1 << 30):
+        assert found_in(log, split_size).subscriptions == found
+    assert read_segments(log.segments, 1 << 30).scans[0].consumption is NONE
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({}, 7),
+        ({"d": []}, 7),
+        ({"d": [0, 2, 9]}, 14),  # others between were not for the group
+        ({"d": ["x"]}, None),
+        ({"n": None}, None),  # an acknowledgement
+        ({"so": -1}, None),
+        ({"q": "1"}, None),
+        ({"t": 5}, None),
+    ],
+)
+def test_a_checkpoint_tells_what_was_handed_out(changes: dict[str, Any], end: int | None) -> None:
+    log = LogBuilder(4096)
+    log.message(topic=REVIVE, body=json.dumps({**CHECKPOINT, **changes}).encode())
+    log.message(topic="Other", body=json.dumps(CHECKPOINT).encode())
+    assert found_in(log).handed_out == ({} if end is None else {("T", "g", 1): HandedOut(((4, end),), end)})
+
+
+def test_bodies_that_are_no_checkpoint() -> None:
+    log = LogBuilder()
+    for body in (b"", b"{", b"[1]", b"\xff", b"[" * 5000):
+        log.message(topic=REVIVE, body=body)
+    assert found_in(log) == NONE
+
+
+@pytest.mark.parametrize("split_size", [50, 300, 1 << 30])
+def test_pieces_are_joined_where_they_touch(split_size: int) -> None:
+    log = LogBuilder(4096)
+    for begin, count in ((0, 2), (2, 3), (8, 2), (5, 1), (3, 2)):
+        log.message(topic=REVIVE, body=json.dumps({**CHECKPOINT, "so": begin, "n": count, "d": None}).encode())
+    assert found_in(log, split_size).handed_out == {("T", "g", 1): HandedOut(((0, 6), (8, 10)), 5)}

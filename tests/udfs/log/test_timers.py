@@ -1,0 +1,56 @@
+"""Timer messages, as the scan of a log finds them."""
+
+from __future__ import annotations
+
+import pytest
+from support.reading import read_segments
+from support.store_builder import LogBuilder
+
+from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
+from udfs.log.timers import TIMER_PROPERTIES, TimerEvent
+
+RULES = DecodeRules(properties=tuple(dict.fromkeys((*DISPATCH_PROPERTIES, *TIMER_PROPERTIES))))
+TIMER = "rmq_sys_wheel_timer"
+WAITS = {"TIMER_OUT_MS": "5000", "UNIQ_KEY": "k", "REAL_TOPIC": "Sold"}
+
+
+def events(log: LogBuilder, split_size: int = 1 << 30) -> list[TimerEvent]:
+    scans = read_segments(log.segments, split_size, decode_rules=RULES).scans
+    return [event for scan in scans for event in scan.timers]
+
+
+@pytest.mark.parametrize("split_size", [1, 1 << 30])
+def test_what_waits_and_what_ended(split_size: int) -> None:
+    log = LogBuilder()
+    log.message(topic="Other")
+    waits = log.message(topic=TIMER, properties=WAITS)
+    log.message(topic=TIMER, properties={**WAITS, "TIMER_DEQUEUE_MS": "7"})
+    log.message(topic="Sold", properties={**WAITS, "TIMER_DEQUEUE_MS": "7"})
+    log.message(topic=TIMER, properties={**WAITS, "TIMER_DEL_UNIQKEY": "Sold+k"})
+    found = events(log, split_size)
+    assert [(event.ends, event.waiting is not None) for event in found] == [
+        (False, True),
+        (True, True),
+        (True, False),
+        (False, True),
+    ]
+    first = found[0].waiting
+    assert first is not None
+    assert (first.offset, first.size, first.queue_offset, first.due) == (waits.offset, waits.size, 0, 5000)
+    assert len({event.identity for event in found}) == 1
+    assert [event.waiting.recalls for event in found if event.waiting] == [False, False, True]
+    assert not read_segments(log.segments, 1 << 30).scans[0].timers
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX"])
+def test_a_copy_for_a_retry_ends_no_wait(topic: str) -> None:
+    log = LogBuilder()
+    log.message(topic=topic, properties={**WAITS, "TIMER_DEQUEUE_MS": "7"})
+    assert events(log) == []
+
+
+@pytest.mark.parametrize("due", ["", "x", "-5", "9" * 19])
+def test_a_time_that_is_none(due: str) -> None:
+    log = LogBuilder()
+    log.message(topic=TIMER, properties={**WAITS, "TIMER_OUT_MS": due})
+    assert events(log) == []

@@ -1,0 +1,330 @@
+"""Staged runs -> consume-queue, ext and index files, inside a Spark task.
+
+Each task gets whole files to make and the slices of staged rows they consist of, so no two tasks touch one file and the
+bytes do not depend on who made them. How a file is written and read back, ``output_files`` says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+
+from storeformat.arrays import Bools, Int32s, Int64s, Structs, sum_of_offsets
+from storeformat.errors import TotalsDisagree
+from storeformat.index import index_file
+from storeformat.index.entries import ROW
+from storeformat.javacompat import decode_java_utf8
+from storeformat.log.segments import Segment, segment_with
+from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
+from storeformat.record.decode import store_timestamp_at
+from storeformat.storage import files, locations
+from storeformat.storage.extents import Content, measured, stray_byte
+from storeformat.store.layout import file_name
+from udfs.files.file_rows import FileRow, batch_of
+from udfs.files.output_files import OutputDirectory, Totals
+from udfs.log.staged_files import Readers, Slices
+
+_READ_CHUNK = index_file.ENTRY_SIZE * (1 << 16)
+_ROWS_AT_A_TIME = 1 << 16
+
+
+@dataclass(frozen=True)
+class PlannedQueueFile:
+    """One consume-queue file to make: of a queue (topic and queue id), named by the byte offset ``base``.
+
+    It holds ``pre_blanks`` and then the units of the slices; where ``fillers`` is set, the slice is one unit and stands
+    there ``counts`` times. With ``ext_begins`` the units' tags codes give way to the addresses of the queue's ext units
+    from number ``ext_begins[i]`` on, except where that is -1.
+    """
+
+    directory: str
+    queue: tuple[str, int]
+    base: int
+    slices: Slices
+    pre_blanks: int = 0
+    fillers: Bools | None = None
+    ext_begins: Int64s | None = None
+
+    @property
+    def path(self) -> str:
+        """Path below the output."""
+        return queue_file_path(self.directory, self.queue, self.base)
+
+
+def queue_file_path(directory: str, queue: tuple[str, int], base: int) -> str:
+    """Returns the path of a queue's file, named by the byte offset ``base``, below the store."""
+    return locations.join(directory, queue[0], str(queue[1]), file_name(base))
+
+
+@dataclass(frozen=True)
+class PlannedQueueFiles(Sequence[PlannedQueueFile]):
+    """Many consume-queue files to make, as columns: a list of them would take a kilobyte each, in the driver and on the
+    way to the tasks. A part of the sequence is one of its own, with nothing but what it needs.
+
+    Per file: its queue (``topic_of`` into ``topics``, ``queue_ids``), ``first_queue_offsets`` of its first unit,
+    ``pre_blanks``, and its slices ``[edges[i], edges[i + 1])``. Per slice: as in ``PlannedQueueFile``.
+    """
+
+    directory: str
+    topics: tuple[bytes, ...]
+    topic_of: Int32s
+    queue_ids: Int32s
+    first_queue_offsets: Int64s
+    pre_blanks: Int32s
+    edges: Int32s
+    slices: Slices
+    fillers: Bools
+    ext_begins: Int64s | None = None
+
+    def __len__(self) -> int:
+        return len(self.queue_ids)
+
+    @overload
+    def __getitem__(self, at: int) -> PlannedQueueFile: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> PlannedQueueFiles: ...
+
+    def __getitem__(self, at: int | slice) -> PlannedQueueFile | PlannedQueueFiles:
+        if isinstance(at, slice):
+            return self._part(*at.indices(len(self))[:2])
+        number = range(len(self))[at]
+        part = slice(int(self.edges[number]), int(self.edges[number + 1]))
+        return PlannedQueueFile(
+            directory=self.directory,
+            queue=self._queue(number),
+            base=self._base(number),
+            slices=self.slices[part],
+            pre_blanks=int(self.pre_blanks[number]),
+            fillers=self.fillers[part],
+            ext_begins=None if self.ext_begins is None else self.ext_begins[part],
+        )
+
+    def units(self) -> Iterator[tuple[str, int]]:
+        """Yields the path of each file, and how many units it gets."""
+        for number, count in enumerate(self._units_of_files()):
+            yield queue_file_path(self.directory, self._queue(number), self._base(number)), count
+
+    def batches(self, most_files: int, units: int) -> list[PlannedQueueFiles]:
+        """Returns the files in parts of at most ``most_files`` files and ``units`` units, or of one file."""
+        parts: list[PlannedQueueFiles] = []
+        begin, room = 0, units
+        for number, count in enumerate(self._units_of_files()):
+            if number > begin and (count > room or number - begin == most_files):
+                parts.append(self[begin:number])
+                begin, room = number, units
+            room -= count
+        return [*parts, self[begin:]] if len(self) else []
+
+    def _queue(self, number: int) -> tuple[str, int]:
+        return decode_java_utf8(self.topics[self.topic_of[number]]), int(self.queue_ids[number])
+
+    def _base(self, number: int) -> int:
+        return int(self.first_queue_offsets[number]) * consume_queue.UNIT_SIZE
+
+    def counts(self) -> Int64s:
+        """Returns how many units each file gets, fillers too, without its pre-blanks."""
+        if not len(self):
+            return np.zeros(0, np.int64)
+        return np.add.reduceat(self.slices.counts, self.edges[:-1], dtype=np.int64)
+
+    def _units_of_files(self) -> list[int]:
+        found: list[int] = self.counts().tolist()
+        return found
+
+    def _part(self, begin: int, end: int) -> PlannedQueueFiles:
+        end = max(begin, end)
+        part = slice(int(self.edges[begin]), int(self.edges[end]))
+        topics, topic_of = np.unique(self.topic_of[begin:end], return_inverse=True)
+        return PlannedQueueFiles(
+            directory=self.directory,
+            topics=tuple(self.topics[topic] for topic in topics.tolist()),
+            topic_of=topic_of.astype(np.int32),
+            queue_ids=self.queue_ids[begin:end],
+            first_queue_offsets=self.first_queue_offsets[begin:end],
+            pre_blanks=self.pre_blanks[begin:end],
+            edges=self.edges[begin : end + 1] - part.start,
+            slices=self.slices[part],
+            fillers=self.fillers[part],
+            ext_begins=None if self.ext_begins is None else self.ext_begins[part],
+        )
+
+
+@dataclass(frozen=True)
+class BuildQueueFiles:
+    """Makes consume-queue files, batch by batch; with ``batch_queues`` those of BatchCQ topics.
+
+    ``stamped_from`` are the segments to take a file's time of change from (brokers up to 5.1.0 look at it when they
+    search by time); empty where the broker does not care. ``ext_file_size`` is the length of the files that addresses
+    lead into.
+    """
+
+    output: OutputDirectory
+    file_size: int
+    stamped_from: tuple[Segment, ...] = ()
+    ext_file_size: int = 0
+    batch_queues: bool = False
+
+    def __call__(self, batches: Iterator[Sequence[PlannedQueueFile]]) -> Iterator[pa.RecordBatch]:
+        with Readers() as readers:
+            for batch in batches:
+                yield batch_of(self._build(file, readers) for file in batch)
+
+    def _build(self, file: PlannedQueueFile, readers: Readers) -> FileRow:
+        if self.batch_queues:
+            units = _bytes_of(staged_units(file, readers, batch_consume_queue.UNIT))
+            return self.output.make_of(file.path, units, self.file_size, _tally_batch_units, what="a batch-queue file")
+        units = _bytes_of(self._with_addresses(file, staged_units(file, readers, consume_queue.UNIT)))
+        pieces = consume_queue.file_pieces(self.file_size, file.pre_blanks, units)
+        return self.output.make_of(
+            file.path, pieces, self.file_size, lambda stored: self._tally(stored, file, readers),
+            what="a consume-queue file",
+        )  # fmt: skip
+
+    def _with_addresses(self, file: PlannedQueueFile, slices: Iterator[Structs]) -> Iterator[Structs]:
+        """Yields the slices with addresses in the place of tags codes; the copies of a filler share one."""
+        if file.ext_begins is None:
+            yield from slices
+            return
+        for number, (units, begin) in enumerate(zip(slices, file.ext_begins.tolist(), strict=True)):
+            if begin >= 0:
+                count = 1 if file.fillers is not None and file.fillers[number] else len(units)
+                units["tags_code"] = consume_queue_ext.addresses(begin, count, self.ext_file_size)
+            yield units
+
+    def _tally(self, stored: memoryview, file: PlannedQueueFile, readers: Readers) -> Totals:
+        units = consume_queue.parse_units(stored)
+        own = units[file.pre_blanks : consume_queue.written_units(units)]
+        if bool(consume_queue.is_pre_blank(own).any()):
+            raise TotalsDisagree("a consume-queue file holds a pre-blank unit after its first message", path=file.path)
+        modified = self._store_timestamp(int(own["phy_offset"][-1]), readers) if self.stamped_from else None
+        return Totals(len(own), sum_of_offsets(own["phy_offset"]), modified)
+
+    def _store_timestamp(self, offset: int, readers: Readers) -> int:
+        segment = segment_with(self.stamped_from, offset)
+        return store_timestamp_at(readers.open(segment.path), offset - segment.base)
+
+
+def staged_units(file: PlannedQueueFile, readers: Readers, kind: np.dtype[np.void]) -> Iterator[Structs]:
+    """Yields the units of a consume-queue file, rows of ``kind``, slice by slice; they may be written to."""
+    for number, (path, begin, count) in enumerate(file.slices):
+        filler = file.fillers is not None and bool(file.fillers[number])
+        units = readers.rows(path, kind, begin, 1 if filler else count)
+        yield consume_queue.filler_units(units, count) if filler else units
+
+
+def _bytes_of(slices: Iterator[Structs]) -> Iterator[memoryview]:
+    return (units.view(np.uint8).data for units in slices)
+
+
+def _tally_batch_units(stored: memoryview) -> Totals:
+    units = batch_consume_queue.parse_units(stored)
+    own = units[: batch_consume_queue.written_units(units)]
+    return Totals(len(own), sum_of_offsets(own["phy_offset"]))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedIndexFile:
+    """One index file to make: its entries are the rows of the slices. ``previous`` is where the last entry of the file
+    before lies (source and row), None for the first file.
+    """
+
+    path: str
+    slices: Slices
+    previous: tuple[str, int] | None
+
+
+@dataclass(frozen=True)
+class BuildIndexFiles:
+    """Makes index files. ``count_every_put`` is the hashSlotCount of brokers before 4.7.1."""
+
+    output: OutputDirectory
+    slots: int
+    max_index_num: int
+    count_every_put: bool = False
+
+    def __call__(self, planned: Iterator[PlannedIndexFile]) -> Iterator[pa.RecordBatch]:
+        for file in planned:
+            with Readers() as readers:
+                yield batch_of([self._build(file, readers)])
+
+    def _build(self, file: PlannedIndexFile, readers: Readers) -> FileRow:
+        start = index_file.first_header()
+        if file.previous is not None:
+            entry = readers.rows(file.previous[0], ROW, file.previous[1], 1)[0]
+            start = index_file.first_header(int(entry["store_timestamp"]), int(entry["offset"]))
+        size = index_file.index_file_size(self.slots, self.max_index_num)
+        header = start
+
+        def write(writer: files.FileWriter) -> None:
+            nonlocal header
+            header = index_file.build_index_file(
+                _entry_chunks(file.slices, readers),
+                self.slots,
+                self.max_index_num,
+                writer.write_at,
+                start=start,
+                count_every_put=self.count_every_put,
+            )
+            writer.finish(size)
+
+        return self.output.make(file.path, write, lambda draft: self._read_back(file.path, draft, size, header))
+
+    def _read_back(self, path: str, draft: str, size: int, written: index_file.IndexHeader) -> tuple[Content, Totals]:
+        digest, total = hashlib.sha256(), 0
+        first_entry = index_file.entries_position(self.slots) + index_file.ENTRY_SIZE
+        end = first_entry + index_file.ENTRY_SIZE * written.entries
+        edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
+        buffer = memoryview(bytearray(_READ_CHUNK))
+        with files.RangeReader(draft) as reader:
+            stored_size = reader.size
+            for begin, stop in pairwise(edges):
+                view = buffer[: stop - begin]
+                reader.read_into(begin, view)
+                digest.update(view)
+                if begin == 0:
+                    header = index_file.parse_header(view)
+                if begin >= first_entry:
+                    total += sum_of_offsets(index_file.parse_entries(view)["phy_offset"])
+        content = measured(digest, stored_size, end, stray_byte(draft, end))
+        if header != written or (content.size, content.data_size) != (size, end):
+            raise TotalsDisagree(
+                "an index file differs from what was written", path=path, found=f"{header}, {content}",
+                expected=f"{written}, data to {end} of {size}",
+            )  # fmt: skip
+        return content, Totals(header.entries, total % (1 << 64))
+
+
+def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
+    """Yields the staged columns of a file piece by piece; each piece is gone when the next one is asked for."""
+    buffer = bytearray(_ROWS_AT_A_TIME * ROW.itemsize)
+    for source, begin, count in slices.steps(_ROWS_AT_A_TIME):
+        rows = readers.rows(source, ROW, begin, count, buffer)
+        yield rows["key_hash"], rows["offset"], rows["store_timestamp"]
+
+
+def staged_timestamp(source: str, row: int) -> int:
+    """Returns the store time of one staged index entry."""
+    with Readers() as readers:
+        return int(readers.rows(source, ROW, row, 1)["store_timestamp"][0])
+
+
+@dataclass(frozen=True)
+class BuildFiles:
+    """Makes files of both kinds in one go: whole index files, and batches of consume-queue files."""
+
+    queues: BuildQueueFiles
+    index: BuildIndexFiles
+
+    def __call__(self, planned: Iterator[PlannedIndexFile | Sequence[PlannedQueueFile]]) -> Iterator[pa.RecordBatch]:
+        for item in planned:
+            if isinstance(item, PlannedIndexFile):
+                yield from self.index(iter([item]))
+            else:
+                yield from self.queues(iter([item]))

@@ -1,0 +1,327 @@
+"""Files of a store against the staged runs of its log, inside a Spark task.
+
+The counterpart of ``build``: the same plan and the same slices of staged runs, but the bytes are compared with those of
+a store's own files instead of being written. Each task gets whole files; what goes back is one small row a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs
+from storeformat.index import index_check, index_file
+from storeformat.index.alignment import FileContext
+from storeformat.index.entries import ROW, Rows
+from storeformat.index.index_check import IndexComparison
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.segments import Segment, Split, segment_with
+from storeformat.queues import consume_queue, consume_queue_ext, queue_check
+from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
+from storeformat.queues.queue_check import Expectation, UnitComparison
+from storeformat.record.decode import DecodeRules, decode
+from storeformat.record.dispatch import DispatchRules, tags_codes
+from storeformat.storage import files, locations
+from udfs.files.build import PlannedQueueFile, staged_units
+from udfs.log.staged_files import Readers
+
+_ROWS_AT_A_TIME = 1 << 16
+
+
+@dataclass(frozen=True)
+class ExtFile:
+    """One file of a queue's consumequeue_ext: ``base`` is the byte offset that names it, ``size`` its length."""
+
+    path: str
+    base: int
+    size: int
+
+
+@dataclass(frozen=True)
+class QueueCheck:
+    """One consume-queue file to check: what the log makes of it, and where in it the queue's own units lie (places in
+    units, clipped to the file). A file that the log does not know has no slices.
+    """
+
+    file: PlannedQueueFile
+    begin: int
+    end: int
+    schedule: bool = False
+    ext: tuple[ExtFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class ComparedQueueFile:
+    """What was found of one file, that of a queue (topic and queue id) and a byte offset. ``size`` is its length, None
+    where it is missing; ``units`` is the comparison, None where the length is wrong; ``first_expected`` and
+    ``last_expected`` are the commit-log offsets of its first and last own unit.
+    """
+
+    queue: tuple[str, int]
+    base: int
+    size: int | None
+    units: UnitComparison | None
+    first_expected: int | None
+    last_expected: int | None
+
+
+@dataclass(frozen=True)
+class CompareQueueFiles:
+    """Compares consume-queue files, batch by batch. ``dispatched`` is how far the broker must have come, None for the
+    whole log.
+    """
+
+    root: str
+    file_size: int
+    segments: tuple[Segment, ...]
+    decode_rules: DecodeRules
+    log: LogExtent
+    dispatched: int | None = None
+    batch_queues: bool = False
+    """The files are of BatchCQ topics."""
+
+    def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[ComparedQueueFile]:
+        buffer = bytearray(self.file_size)
+        with Readers() as readers:
+            for batch in batches:
+                for check in batch:
+                    yield self._compare(check, readers, buffer)
+
+    def _compare(self, check: QueueCheck, readers: Readers, buffer: bytearray) -> ComparedQueueFile:
+        file = check.file
+        path = locations.join(self.root, file.path)
+        size = files.size_of(path)
+        kind = BATCH_UNIT if self.batch_queues else consume_queue.UNIT
+        used = check.end
+        if size == self.file_size:
+            with files.RangeReader(path) as reader:
+                reader.read_into(0, memoryview(buffer))
+            used = _used_units(buffer, check.end, kind.itemsize)
+        expected = _expected_units(check, max(used, 1), kind, readers)
+        own = expected["phy_offset"][check.begin : check.end]
+        ends = (int(own[0]), int(own[-1])) if len(own) else (None, None)
+        if size is not None and size != self.file_size:
+            return ComparedQueueFile(file.queue, file.base, size, None, *ends)
+        found = np.zeros(len(expected), kind)
+        if size is not None:
+            found = np.frombuffer(buffer, kind, len(expected))
+        expectation = Expectation(
+            units=expected,
+            begin=check.begin,
+            end=check.end,
+            fillers=_fillers(file, len(expected)),
+            log=self.log,
+            dispatched=self.dispatched,
+            schedule=check.schedule,
+            ext=bool(check.ext),
+        )
+        comparison = queue_check.compare_units(expectation, found)
+        places = comparison.delivery_hashes
+        if len(places):
+            real = np.array([self._tags_hash(expected[place], readers) for place in places.tolist()], np.int64)
+            wrong = places[real != found["tags_code"][places]]
+            comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
+        places = comparison.ext_places
+        if len(places):
+            wrong = places[~_agrees_in_ext(check.ext, expected[places], found[places], readers)]
+            comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
+        return ComparedQueueFile(file.queue, file.base, size, comparison, *ends)
+
+    def _tags_hash(self, unit: np.void, readers: Readers) -> int:
+        offset, size = int(unit["phy_offset"]), int(unit["size"])
+        segment = segment_with(self.segments, offset)
+        window = BlockWindow(readers.open(segment.path), segment)
+        window.load(offset, size)
+        block, _ = decode(window.bytes, offset, np.zeros(1, np.int64), self.decode_rules)
+        return int(tags_codes(block, DispatchRules(delay_millis=()))[0])
+
+
+def _used_units(content: bytearray, at_least: int, unit: int) -> int:
+    """Returns the number of units up to the last that is not zero, and no fewer than ``at_least``."""
+    end = at_least * unit
+    begin, stop = min(-(-end // 8) * 8, len(content)), len(content) // 8 * 8
+    words = np.frombuffer(content, np.uint64, max(stop - begin, 0) // 8, min(begin, stop))
+    if not (words.any() or any(content[end:begin]) or any(content[max(stop, end) :])):
+        return at_least
+    last = int(np.flatnonzero(np.frombuffer(content, np.uint8, offset=end))[-1]) + end
+    return last // unit + 1
+
+
+def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> Structs:
+    """Returns the first ``count`` units of a file as the log makes them."""
+    units = np.zeros(count, kind)
+    at = check.begin
+    if kind == consume_queue.UNIT:
+        units[:at] = np.frombuffer(consume_queue.PRE_BLANK, kind)
+    for piece in staged_units(check.file, readers, kind):
+        units[at : at + len(piece)] = piece
+        at += len(piece)
+    return units
+
+
+def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, readers: Readers) -> Bools:
+    """Returns which addresses lead to a unit of consumequeue_ext with the expected tags code."""
+    offsets = consume_queue_ext.unit_offsets(found["tags_code"])
+    agree = np.zeros(len(found), bool)
+    for file in ext:
+        mine = np.flatnonzero((offsets >= file.base) & (offsets < file.base + file.size))
+        if not len(mine):
+            continue
+        positions = offsets[mine] - file.base
+        begin = int(positions.min())
+        content = bytearray(min(int(positions.max()) + consume_queue_ext.UNIT_HEAD.itemsize, file.size) - begin)
+        readers.open(file.path).read_into(begin, memoryview(content))
+        heads = consume_queue_ext.parse_unit_heads(np.frombuffer(content, np.uint8), positions - begin)
+        whole = heads["size"] == heads["bit_map_size"] + consume_queue_ext.UNIT_HEAD.itemsize
+        agree[mine] = whole & (heads["tags_code"] == expected["tags_code"][mine])
+    return agree
+
+
+def _fillers(file: PlannedQueueFile, units: int) -> Bools:
+    marks = np.zeros(units, bool)
+    if file.fillers is not None and file.fillers.any():
+        marks[file.pre_blanks : file.pre_blanks + file.slices.rows] = np.repeat(file.fillers, file.slices.counts)
+    return marks
+
+
+@dataclass(frozen=True)
+class RecordsAsked:
+    """Commit-log offsets in one split, whose chain begins at ``split.first_record``."""
+
+    split: Split
+    offsets: Int64s
+
+
+@dataclass(frozen=True)
+class RecordFound:
+    """One record that the chain proves."""
+
+    offset: int
+    size: int
+    topic: bytes
+    queue_id: int
+
+
+@dataclass(frozen=True)
+class FindRecords:
+    """Finds which offsets are records of the log: those to which the sizes lead, not what only looks like one."""
+
+    decode_rules: DecodeRules
+
+    def __call__(self, asked: Iterator[RecordsAsked]) -> Iterator[RecordFound]:
+        for one in asked:
+            split = one.split
+            if split.first_record is None:
+                continue
+            with files.RangeReader(split.segment.path) as reader:
+                walk = ChainWalk(BlockWindow(reader, split.segment), split, split.first_record, self.decode_rules)
+                for block in walk:
+                    for row in np.flatnonzero(~block.foreign & np.isin(block.offsets, one.offsets)).tolist():
+                        yield RecordFound(
+                            int(block.offsets[row]),
+                            int(block.heads.total_size[row]),
+                            block.topics[block.topic_codes[row]],
+                            int(block.heads.queue_id[row]),
+                        )
+
+
+@dataclass(frozen=True)
+class EntrySource:
+    """One staging file of index entries: how many there are, and the commit-log offset of the last."""
+
+    path: str
+    entries: int
+    last_offset: int
+
+
+class StagedRows:
+    """The entries that the log makes, read from the staging files as they are asked for."""
+
+    def __init__(self, sources: Sequence[EntrySource], readers: Readers) -> None:
+        self._sources = sources
+        self._readers = readers
+        self._ends = np.cumsum([source.entries for source in sources], dtype=np.int64)
+        self._last_offsets = np.array([source.last_offset for source in sources], np.int64)
+        self._cached = (0, np.zeros(0, ROW))
+        self.rows = Rows(int(self._ends[-1]) if len(sources) else 0, self.read, self.find)
+
+    def read(self, begin: int, end: int) -> Structs:
+        """Returns rows [begin, end)."""
+        first, block = self._cached
+        if not (first <= begin and end <= first + len(block)):
+            stop = min(max(end, begin + _ROWS_AT_A_TIME), self.rows.total)
+            first, block = begin, self._load(begin, stop)
+            self._cached = first, block
+        return block[begin - first : end - first]
+
+    def _load(self, begin: int, end: int) -> Structs:
+        rows = np.empty(max(end - begin, 0), ROW)
+        content = rows.view(np.uint8).data if len(rows) else memoryview(b"")
+        source = int(np.searchsorted(self._ends, begin, "right"))
+        done = 0
+        while begin + done < end:
+            at = begin + done - int(self._ends[source]) + self._sources[source].entries
+            count = min(end - begin - done, self._sources[source].entries - at)
+            piece = content[done * ROW.itemsize : (done + count) * ROW.itemsize]
+            self._readers.open(self._sources[source].path).read_into(at * ROW.itemsize, piece)
+            done += count
+            source += 1
+        return rows
+
+    def find(self, offset: int) -> int:
+        """Returns the number of the first row at or after a commit-log offset."""
+        source = int(np.searchsorted(self._last_offsets, offset, "left"))
+        if source == len(self._sources):
+            return self.rows.total
+        high = int(self._ends[source]) - 1
+        low = high - self._sources[source].entries + 1
+        while high - low > 64:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._offset(middle) < offset else (low, middle)
+        offsets = self._load(low, high + 1)["offset"]
+        return low + int(np.searchsorted(offsets, offset, "left"))
+
+    def _offset(self, row: int) -> int:
+        return int(self._load(row, row + 1)["offset"][0])
+
+
+@dataclass(frozen=True)
+class IndexCheck:
+    """One index file to check, and what lies around it."""
+
+    path: str
+    context: FileContext
+
+
+@dataclass(frozen=True)
+class CompareIndexFiles:
+    """Compares index files with the staged entries."""
+
+    root: str
+    slots: int
+    max_index_num: int
+    sources: tuple[EntrySource, ...]
+
+    def __call__(self, checks: Iterator[IndexCheck]) -> Iterator[IndexComparison]:
+        for check in checks:
+            with Readers() as readers, files.RangeReader(locations.join(self.root, check.path)) as reader:
+                staged = StagedRows(self.sources, readers)
+                yield index_check.compare_index_file(
+                    _reading(reader, index_file.index_file_size(self.slots, self.max_index_num)),
+                    self.slots,
+                    self.max_index_num,
+                    staged.rows,
+                    check.context,
+                )
+
+
+def _reading(reader: files.RangeReader, size: int) -> index_file.Read:
+    def read(position: int, length: int) -> bytes | memoryview:
+        content = memoryview(bytearray(max(min(length, size - position), 0)))
+        reader.read_into(position, content)
+        return content
+
+    return read

@@ -1,0 +1,12 @@
+"""The log, read by tasks: its units and index entries as staged runs, and what else a scan tells.
+
+=================  ===================================================================================================
+``scan``           one split: its chain, its units and entries, and what the driver needs to know of them
+``staged_runs``    units and entries packed, as a scan leaves them; ``batch_queues`` those of batch queues
+``staged_files``   the files that hold them, and slices of these
+``real_topics``    topics of messages that wait under one of the broker's own
+``consumption``    who read what; ``timers`` which timer messages wait
+``survey``         what survived after damage
+``log_copies``     the same log in several places: where they differ
+=================  ===================================================================================================
+"""

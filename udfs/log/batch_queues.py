@@ -1,0 +1,92 @@
+"""Units of BatchCQ topics of one split, staged for those that build files of ``batchconsumequeue/``.
+
+The scan leaves them in one more staging file a split, ``*.batches``: packed units as on disk, grouped by queue. A run
+is the units of one queue from one flush, cut before every unit that starts its queue over (base 0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat.arrays import Int32s, Int64s, sum_of_offsets
+from storeformat.queues.batch_consume_queue import UNIT
+from storeformat.record.dispatch import BatchUnits
+from udfs.log.staged_files import StagedFile
+
+_FLUSH_UNITS = 1 << 18
+
+
+@dataclass(frozen=True)
+class BatchRuns:
+    """One row a run: ``counts`` units, which stand for ``messages``, from unit ``begins`` of the scan's batch file;
+    ``births`` marks base 0.
+    """
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    begins: Int64s
+    counts: Int64s
+    births: Int64s
+    messages: Int64s
+
+
+NO_RUNS = BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8")))
+
+
+class BatchRunWriter(StagedFile):
+    """Collects batch units of one split and writes them grouped by queue; without a ``directory`` they are only summed
+    up.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(directory, f"{name}.batches")
+        self._waiting: list[BatchUnits] = []
+        self._runs: list[BatchRuns] = []
+        self.units = 0
+        self.offset_sum = 0
+
+    def add(self, units: BatchUnits) -> None:
+        """Takes units whose topic codes are the scan's."""
+        if len(units.units):
+            self._waiting.append(units)
+        if sum(len(part.units) for part in self._waiting) >= _FLUSH_UNITS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is waiting."""
+        if not self._waiting:
+            return
+        topics = np.concatenate([part.topic_codes for part in self._waiting])
+        queues = np.concatenate([part.queue_ids for part in self._waiting])
+        units = np.concatenate([part.units for part in self._waiting], dtype=UNIT)  # else numpy turns to native order
+        self._waiting = []
+        order = np.argsort((topics.astype(np.int64) << 32) | queues, kind="stable")
+        topics, queues, units = topics[order], queues[order], units[order]
+        birth = units["msg_base_offset"] == 0
+        starts = birth.copy()
+        starts[0] = True
+        starts[1:] |= (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])
+        first = np.flatnonzero(starts)
+        self._runs.append(
+            BatchRuns(
+                topics[first],
+                queues[first],
+                first + self.units,
+                np.diff(first, append=len(units)),
+                birth[first].astype(np.int64),
+                np.add.reduceat(units["batch_size"], first, dtype=np.int64),
+            )
+        )
+        if self.wanted:
+            self.write(units)
+        self.units += len(units)
+        self.offset_sum += sum_of_offsets(units["phy_offset"])
+
+    def runs(self) -> BatchRuns:
+        """Returns all runs, in the order of the file."""
+        names = BatchRuns.__dataclass_fields__
+        if not self._runs:
+            return NO_RUNS
+        return BatchRuns(*(np.concatenate([getattr(part, name) for part in self._runs]) for name in names))

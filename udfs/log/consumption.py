@@ -1,0 +1,144 @@
+"""What the log says of who read what, inside a Spark task: groups that had a message retried, and what POP handed out.
+
+==========================================  ==========================================================================
+record                                      proves
+==========================================  ==========================================================================
+in ``%RETRY%GROUP`` or ``%DLQ%GROUP``, or   that the group reads the topic in RETRY_TOPIC or DLQ_ORIGIN_TOPIC. It had
+waiting for ``%RETRY%GROUP``                one message; nothing follows for those before it
+checkpoint in ``rmq_sys_REVIVE_LOG_*``      that POP handed out the messages from its first to its last in one piece,
+                                            and that the broker hands out again what of them is not acknowledged
+==========================================  ==========================================================================
+
+Pieces are joined where they touch. A checkpoint that its broker kept in memory until all was acknowledged
+(``enablePopBufferMerge``) was never written, which leaves a hole between two pieces: nothing is concluded past it.
+Mirrors PopMessageProcessor#appendCheckPoint and PopCheckPoint (5.0.0 to 5.5.0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from storeformat.arrays import Int64s
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.decode import RecordBlock
+from storeformat.record.pending import DEAD_PREFIX, PREFIXES, RETRY_PREFIX
+from udfs.log.timers import texts_of
+
+CONSUMPTION_PROPERTIES = (b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"REAL_TOPIC")
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
+
+Subscription = tuple[str, str]
+"""Topic and group."""
+PoppedQueue = tuple[str, str, int]
+"""Topic, group, queue id."""
+Interval = tuple[int, int]
+"""Queue offsets [begin, end)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """What POP handed out of a queue: ``pieces`` ascend and do not touch, ``last_end`` is the end of the newest."""
+
+    pieces: tuple[Interval, ...]
+    last_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a part of the log says."""
+
+    subscriptions: frozenset[Subscription] = frozenset()
+    handed_out: Mapping[PoppedQueue, HandedOut] = field(default_factory=dict)
+
+
+NONE = Consumption()
+
+
+def joined(parts: Iterable[Consumption]) -> Consumption:
+    """Returns what parts of the log, in its order, say together."""
+    subscriptions: set[Subscription] = set()
+    handed_out: dict[PoppedQueue, HandedOut] = {}
+    for part in parts:
+        subscriptions |= part.subscriptions
+        for queue, found in part.handed_out.items():
+            before = handed_out[queue].pieces if queue in handed_out else ()
+            handed_out[queue] = HandedOut(_merged([*before, *found.pieces]), found.last_end)
+    return Consumption(frozenset(subscriptions), handed_out)
+
+
+def _merged(pieces: Iterable[Interval]) -> tuple[Interval, ...]:
+    merged: list[Interval] = []
+    for begin, end in sorted(pieces):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return tuple(merged)
+
+
+def consumption_in(block: RecordBlock) -> Consumption:
+    """Returns what the records of a block say that was decoded with ``CONSUMPTION_PROPERTIES``."""
+    names = [topic.decode("utf-8", "replace") for topic in block.topics]
+    revive = [code for code, name in enumerate(names) if name.startswith(REVIVE_TOPIC)]
+    retried = [code for code, name in enumerate(names) if name.startswith(PREFIXES) or name == SCHEDULE_TOPIC]
+    found: set[Subscription] = set()
+    if retried:
+        found = set(_retried(block, names, _rows(block, retried)))
+    pieces: dict[PoppedQueue, list[Interval]] = {}
+    if revive:
+        for queue, piece in _checkpoints(block, _rows(block, revive)):
+            pieces.setdefault(queue, []).append(piece)
+    handed_out = {queue: HandedOut(_merged(own), own[-1][1]) for queue, own in pieces.items()}
+    return Consumption(frozenset(found), handed_out) if found or handed_out else NONE
+
+
+def _rows(block: RecordBlock, codes: list[int]) -> Int64s:
+    return np.flatnonzero(~block.foreign & np.isin(block.topic_codes, codes))
+
+
+def _retried(block: RecordBlock, names: list[str], rows: Int64s) -> Iterable[Subscription]:
+    texts = [texts_of(block, name, rows) for name in CONSUMPTION_PROPERTIES]
+    for row, origin, dead_origin, real in zip(rows.tolist(), *texts, strict=True):
+        own = names[block.topic_codes[row]]
+        holder = real if own == SCHEDULE_TOPIC else own
+        if not holder.startswith(PREFIXES):
+            continue
+        group = holder.removeprefix(RETRY_PREFIX).removeprefix(DEAD_PREFIX)
+        group, of_pop, popped_topic = group.partition("+")
+        topic = origin or dead_origin or popped_topic
+        if group and topic and not topic.startswith(PREFIXES):
+            yield topic, group
+        if group and holder.startswith(RETRY_PREFIX) and (origin or of_pop):
+            yield holder, group
+
+
+def _checkpoints(block: RecordBlock, rows: Int64s) -> Iterable[tuple[PoppedQueue, Interval]]:
+    heads, view = block.heads, memoryview(block.buffer.data)
+    for row in rows.tolist():
+        start = int(heads.body_start[row])
+        try:
+            document = json.loads(bytes(view[start : start + int(heads.body_length[row])]))
+        except (ValueError, RecursionError):
+            continue
+        checkpoint = _checkpoint(document) if isinstance(document, dict) else None
+        if checkpoint is not None:
+            yield checkpoint
+
+
+def _checkpoint(document: Mapping[str, object]) -> tuple[PoppedQueue, Interval] | None:
+    """Returns queue and piece of a checkpoint; None for an acknowledgement, which has no ``n``."""
+    topic, group = document.get("t"), document.get("c")
+    queue_id, begin, count = document.get("q"), document.get("so"), document.get("n")
+    if not (isinstance(topic, str) and isinstance(group, str)):
+        return None
+    if not (type(queue_id) is int and type(begin) is int and type(count) is int and begin >= 0 and count > 0):
+        return None
+    steps = document.get("d")
+    last = count - 1
+    if isinstance(steps, list) and steps:
+        last = max(step for step in steps if type(step) is int) if all(type(step) is int for step in steps) else -1
+    return ((topic, group, queue_id), (begin, begin + last + 1)) if last >= 0 else None

@@ -1,0 +1,366 @@
+"""Commit-log splits -> packed runs, inside a Spark task.
+
+A scan walks the chain of one split block by block and leaves the units and entries of its records in the staging
+directory (``staged_runs``, ``batch_queues``). Only a summary goes back to the driver: what the chain was, and one row a
+run. Memory is bounded by a block and what a writer of runs collects.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from storeformat import message as m
+from storeformat.arrays import Bytes, Int64s
+from storeformat.errors import RecordDefect, WriteFailed
+from storeformat.kernels import PlainStop, Tally, active
+from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
+from storeformat.log.chain import ChainReport
+from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.framing import ChainEnd
+from storeformat.log.record_ref import RecordRef, record_ref
+from storeformat.log.segments import Split
+from storeformat.queues.topic_filter import TopicFilter, selected
+from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.record.dispatch import (
+    BatchUnits,
+    DispatchRules,
+    batch_units,
+    from_tags,
+    index_entries,
+    queue_units,
+)
+from storeformat.record.plain_dispatch import PlainDispatch
+from storeformat.salvage.repair import is_filler
+from storeformat.storage import files, locations
+from udfs.log.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
+from udfs.log.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
+from udfs.log.real_topics import REAL_PROPERTIES, real_queues
+from udfs.log.staged_runs import EntryWriter, Runs, RunWriter
+from udfs.log.timers import TIMER_PROPERTIES, TimerEvent, timer_events
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_MOST_REFS = 1_000
+_RECENT = slice(Tally.THIRD_TIME, Tally.LAST_TIME + 1)
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """How to scan: the configuration that goes to every task. An instance is called with an iterator of splits.
+
+    Without a ``staging`` directory runs are only summed up, not written.
+    """
+
+    staging: str
+    decode_rules: DecodeRules
+    dispatch_rules: DispatchRules
+    topics: tuple[TopicFilter, ...] = ()
+    """The queues whose units are wanted; empty means all."""
+    with_units: bool = True
+    with_entries: bool = True
+    with_times: bool = False
+    mark_tag_entries: bool = False
+    block_size: int = BLOCK_SIZE
+
+    def __call__(self, splits: Iterator[Split]) -> Iterator[SplitScan]:
+        if self.staging and locations.is_local(self.staging) and not files.exists(self.staging):
+            raise WriteFailed("not every machine of the cluster sees this directory", path=self.staging)
+        for split in splits:
+            yield scan_split(split, self)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitScan:
+    """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``.
+
+    ``last_record`` is the offset of the last record dispatched to anything (foreign records too, as the broker
+    dispatches them), ``last_unit`` and ``last_entry`` those of the last one with a unit and an index entry; -1 where
+    there is none.
+    ``offset_sums`` are the sums of commit-log offsets over all units and all entries, modulo 2**64.
+    """
+
+    report: ChainReport
+    records: int = 0
+    record_bytes: int = 0
+    foreign_records: tuple[tuple[int, int], ...] = ()
+    foreign_refs: tuple[RecordRef, ...] = ()
+    """What the first of them say of themselves."""
+    fillers: tuple[tuple[int, int], ...] = ()
+    """Records that a repair put in the place of lost ones: offset and size."""
+    real_queues: tuple[tuple[str, int], ...] = ()
+    """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
+    consumption: Consumption = NONE
+    """Who read what; where the rules of decoding have ``CONSUMPTION_PROPERTIES``."""
+    timers: tuple[TimerEvent, ...] = ()
+    """What waits, and what waits no longer; where the rules of decoding have ``TIMER_PROPERTIES``."""
+    topics: tuple[bytes, ...] = ()
+    packed_runs: bytes = b""
+    units: int = 0
+    entries: int = 0
+    offset_sums: tuple[int, int] = (0, 0)
+    last_record: int = -1
+    last_unit: int = -1
+    last_entry: int = -1
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
+    recent_timestamps: tuple[int, ...] = ()
+    """The last three store timestamps."""
+    latest_timestamp: int = 0
+    """The highest store timestamp, which is not the last one where the clock was set back."""
+    units_path: str = ""
+    times_path: str = ""
+    entries_path: str = ""
+    batch_runs: BatchRuns = NO_RUNS
+    batch_units: int = 0
+    batch_offset_sum: int = 0
+    batches_path: str = ""
+    kernels: str = ""
+    """Which kernels read it, ``numba`` or ``numpy``; nothing where there was no record."""
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of its units, one row each."""
+        return Runs.unpack(self.packed_runs)
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes in front of the records that are none of theirs: the heads of DLedger entries."""
+        return self.report.split.segment.framing.head_size * self.records
+
+
+def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None] | None = None) -> SplitScan:
+    """Returns the summary of one split and leaves its runs in the staging directory.
+
+    ``also`` gets all its records, decoded, block by block.
+    """
+    with files.RangeReader(split.segment.path) as reader:
+        window = BlockWindow(reader, split.segment)
+        start, zero = split.first_record, True
+        if start is None:
+            search = search_certificate(window, split.start, split.stop, split.limit, task.block_size)
+            start, zero = search.first, search.all_zero
+        if start is None:
+            return SplitScan(
+                ChainReport(split, None, split.start, ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC, rest_is_zero=zero)
+            )
+        with _Dispatch(task, split, takes_plain=also is None) as writer:
+            walk = ChainWalk(window, split, start, task.decode_rules, task.block_size, writer.take)
+            for block in walk:
+                writer.add(block)
+                if also is not None:
+                    also(block)
+        report = _report(split, start, walk, window, task)
+    return writer.summary(report)
+
+
+def _report(split: Split, start: int, walk: ChainWalk, window: BlockWindow, task: ScanTask) -> ChainReport:
+    rest_is_zero, plausible = True, False
+    if walk.ended == ChainEnd.DEFECT:
+        rest = search_certificate(window, walk.position, split.stop, split.limit, task.block_size)
+        plausible = rest.first == walk.position or walk.defect not in (
+            RecordDefect.UNWRITTEN,
+            RecordDefect.ILLEGAL_MAGIC,
+            RecordDefect.TRUNCATED,
+        )
+        rest_is_zero = rest.first is None and rest.all_zero
+    return ChainReport(
+        split,
+        start,
+        walk.position,
+        walk.ended,
+        walk.defect,
+        rest_is_zero,
+        plausible,
+        first_number=walk.first,
+        last_number=walk.last,
+    )
+
+
+class _Dispatch:
+    """Dispatches blocks to the writers of the staging files, and adds up; a context manager over those files.
+
+    With ``takes_plain`` a pass may take plain records, so that they are in no block.
+    """
+
+    def __init__(self, task: ScanTask, split: Split, *, takes_plain: bool) -> None:
+        self._task = task
+        name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
+        self._units = RunWriter(task.staging, name, with_times=task.with_times)
+        self._entries = EntryWriter(task.staging, name)
+        self._batches = BatchRunWriter(task.staging, name)
+        self._topics: dict[bytes, int] = {}
+        self._tally = Tally.start()
+        self._foreign: list[tuple[int, int]] = []
+        self._foreign_refs: list[RecordRef] = []
+        self._fillers: list[tuple[int, int]] = []
+        self._finds_real_queues = set(REAL_PROPERTIES) <= set(task.decode_rules.properties)
+        self._real_queues: set[tuple[str, int]] = set()
+        self._finds_consumption = set(CONSUMPTION_PROPERTIES) <= set(task.decode_rules.properties)
+        self._consumption = NONE
+        self._finds_timers = set(TIMER_PROPERTIES) <= set(task.decode_rules.properties)
+        self._timers: list[TimerEvent] = []
+        self._plain: PlainDispatch | None = None
+        finds = self._finds_real_queues or self._finds_consumption or self._finds_timers
+        special = task.topics or task.mark_tag_entries or finds
+        if takes_plain and not special and PlainDispatch.serves(task.dispatch_rules):
+            self._plain = PlainDispatch(
+                task.decode_rules,
+                task.dispatch_rules,
+                partial(_code, self._topics) if task.with_units else _no_code,
+                is_filler,
+                with_units=task.with_units,
+                with_entries=task.with_entries,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if kind is None:
+                self._take_entries()
+                self._units.flush()
+                self._batches.flush()
+        finally:
+            for writer in (self._units, self._entries, self._batches):
+                writer.close(kind, error)
+
+    def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int) -> int:
+        """Takes plain records from the front, in one pass; returns how many."""
+        plain, units, taken = self._plain, self._units, 0
+        while plain is not None and taken < len(positions):
+            self._tally[Tally.UNITS] = units.waiting
+            taken += plain.take(buffer, positions[taken:], buffer_offset, units.room, self._tally)
+            units.waiting = int(self._tally[Tally.UNITS])
+            if self._tally[Tally.STOP] != PlainStop.FULL:
+                break
+            self._take_entries()
+            units.make_room()
+        return taken
+
+    def _take_entries(self) -> None:
+        """Takes the index entries that wait in the pass: before others, and before there is no room for more."""
+        if self._plain is not None:
+            self._entries.add_rows(self._plain.entries(self._tally))
+
+    def add(self, block: RecordBlock) -> None:
+        """Takes the records of one block."""
+        tally, heads = self._tally, block.heads
+        own = ~block.foreign
+        times = heads.store_timestamp[own]
+        if len(times):
+            if not tally[Tally.RECORDS]:
+                tally[Tally.FIRST_TIME] = times[0]
+            tally[_RECENT] = np.concatenate([tally[_RECENT], times[-3:]])[-3:]
+            tally[Tally.LATEST_TIME] = max(tally[Tally.LATEST_TIME], times.max())
+        tally[Tally.RECORDS] += len(times)
+        tally[Tally.RECORD_BYTES] += heads.total_size[own].sum(dtype=np.int64)
+        tally[Tally.LAST_RECORD] = block.offsets[-1]
+        foreign = np.flatnonzero(block.foreign)
+        self._foreign += [(int(block.offsets[row]), int(heads.total_size[row])) for row in foreign]
+        room = _MOST_REFS - len(self._foreign_refs)
+        self._foreign_refs += [record_ref(block, row) for row in foreign[:room].tolist()]
+        self._fillers += _fillers(block)
+        if self._finds_real_queues:
+            self._real_queues |= real_queues(block)
+        if self._finds_consumption:
+            self._consumption = joined([self._consumption, consumption_in(block)])
+        if self._finds_timers:
+            self._timers += timer_events(block)
+        if self._task.with_units:
+            self._add_units(block)
+        if self._task.with_entries:
+            self._add_entries(block)
+
+    def _add_units(self, block: RecordBlock) -> None:
+        if self._task.dispatch_rules.batch_topics:
+            self._add_batches(block)
+        found = queue_units(block, self._task.dispatch_rules)
+        units, light = found.columns, found.light
+        if len(light):
+            self._tally[Tally.LAST_UNIT] = max(self._tally[Tally.LAST_UNIT], units.offsets[-1])
+        if self._task.topics:
+            keep = selected(self._task.topics, found.topics, units.topic_codes, units.queue_ids)
+            units, light = units.rows(keep), light[keep]
+        codes = np.array([_code(self._topics, topic) for topic in found.topics], np.int32)
+        self._units.add(units._replace(topic_codes=codes[units.topic_codes]), light)
+
+    def _add_batches(self, block: RecordBlock) -> None:
+        units = batch_units(block, self._task.dispatch_rules)
+        if len(units.units):
+            self._tally[Tally.LAST_UNIT] = max(self._tally[Tally.LAST_UNIT], units.units["phy_offset"][-1])
+        if self._task.topics:
+            keep = selected(self._task.topics, block.topics, units.topic_codes, units.queue_ids)
+            units = BatchUnits(units.topic_codes[keep], units.queue_ids[keep], units.units[keep])
+        codes = np.array([_code(self._topics, topic) for topic in block.topics], np.int32)
+        self._batches.add(replace(units, topic_codes=codes[units.topic_codes]))
+
+    def _add_entries(self, block: RecordBlock) -> None:
+        self._take_entries()
+        entries = index_entries(block, self._task.dispatch_rules)
+        if len(entries.offsets):
+            tags = from_tags(block, entries) if self._task.mark_tag_entries else None
+            self._entries.add(entries, tags)
+            self._tally[Tally.LAST_ENTRY] = entries.offsets[-1]
+
+    def summary(self, report: ChainReport) -> SplitScan:
+        """Returns what was written, with the report of its chain."""
+        sums = dict(zip(Tally, self._tally.tolist(), strict=True))
+        records = sums[Tally.RECORDS]
+        return SplitScan(
+            report=report,
+            records=records,
+            record_bytes=sums[Tally.RECORD_BYTES],
+            foreign_records=tuple(self._foreign),
+            foreign_refs=tuple(self._foreign_refs),
+            fillers=tuple(self._fillers),
+            real_queues=tuple(sorted(self._real_queues)),
+            consumption=self._consumption,
+            timers=tuple(self._timers),
+            topics=tuple(self._topics),
+            packed_runs=self._units.runs().pack(),
+            units=self._units.units,
+            entries=self._entries.entries,
+            offset_sums=(self._units.offset_sum, self._entries.offset_sum),
+            last_record=sums[Tally.LAST_RECORD],
+            last_unit=sums[Tally.LAST_UNIT],
+            last_entry=sums[Tally.LAST_ENTRY],
+            first_timestamp=sums[Tally.FIRST_TIME] if records else None,
+            last_timestamp=sums[Tally.LAST_TIME] if records else None,
+            recent_timestamps=tuple(self._tally[_RECENT].tolist()[-records:] if records else ()),
+            latest_timestamp=sums[Tally.LATEST_TIME],
+            units_path=self._units.path,
+            times_path=self._units.times_path,
+            entries_path=self._entries.path,
+            batch_runs=self._batches.runs(),
+            batch_units=self._batches.units,
+            batch_offset_sum=self._batches.offset_sum % (1 << 64),
+            batches_path=self._batches.path,
+            kernels=sys.intern(active().NAME),
+        )
+
+
+def _code(topics: dict[bytes, int], topic: bytes) -> int:
+    return topics.setdefault(topic, len(topics))
+
+
+def _no_code(topic: bytes) -> int:
+    return 0
+
+
+def _fillers(block: RecordBlock) -> list[tuple[int, int]]:
+    """Returns offset and size of the records that a repair of the log put in the place of lost ones."""
+    codes = [code for code, topic in enumerate(block.topics) if is_filler(topic)]
+    if not codes:
+        return []
+    rolled_back = (block.heads.sys_flag & m.TRANSACTION_MASK) == m.TRANSACTION_ROLLBACK
+    rows = np.flatnonzero(~block.foreign & rolled_back & np.isin(block.topic_codes, codes))
+    return list(zip(block.offsets[rows].tolist(), block.heads.total_size[rows].tolist(), strict=True))

@@ -1,0 +1,188 @@
+"""Consume-queue units and index entries of one split, staged for those that build files of them.
+
+=============  ============================================================================================
+``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
+               with consecutive queue offsets, in log order
+``*.times``    the store time (``TIME``) of the record of each unit, in the order of the units; where asked for
+``*.entries``  index entries in the broker's order of ``putKey``: ``storeformat.index.entries.ROW``
+=============  ============================================================================================
+
+A file appears with the first thing in it. Memory is bounded by ``_FLUSH_UNITS`` units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s, sum_of_offsets
+from storeformat.index.entries import ROW, TAG_MARK
+from storeformat.kernels import UnitColumns, active
+from storeformat.queues.consume_queue import UNIT
+from storeformat.record.dispatch import IndexEntries
+from udfs.log.staged_files import StagedFile
+
+TIME = np.dtype("<i8")
+
+_FLUSH_UNITS = 1 << 19
+_PACKED = tuple(
+    (name, np.dtype(kind))
+    for kind, names in (
+        ("i8", ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offsets")),
+        ("i4", ("topic_codes", "queue_ids")),
+        ("?", ("light",)),
+    )
+    for name in names
+)
+"""The columns of ``Runs`` one after the other, the widest first, so that each begins at a multiple of its width."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from
+    ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` and
+    ``last_offsets`` are where the first and the last one's record lie in the log. Of a ``light`` run the queue is not
+    the records' own.
+    """
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    first_queue_offsets: Int64s
+    counts: Int64s
+    begins: Int64s
+    first_offsets: Int64s
+    last_offsets: Int64s
+    light: Bools
+
+    @staticmethod
+    def concatenate(parts: list[Runs]) -> Runs:
+        """Returns the rows of all parts."""
+        if not parts:
+            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "i8", "?")))
+        return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
+
+    def pack(self) -> bytes:
+        """Returns all rows in 49 bytes each: what the driver keeps of a split, where arrays would take 900 more."""
+        return b"".join(getattr(self, name).astype(dtype, copy=False).tobytes() for name, dtype in _PACKED)
+
+    @staticmethod
+    def unpack(packed: bytes) -> Runs:
+        """Returns what was packed; the columns are read-only."""
+        count, at = len(packed) // sum(dtype.itemsize for _, dtype in _PACKED), 0
+        columns = {}
+        for name, dtype in _PACKED:
+            columns[name] = np.frombuffer(packed, dtype, count, at)
+            at += count * dtype.itemsize
+        return Runs(**columns)
+
+
+class RunWriter:
+    """Collects units of one split and writes them grouped into runs, to two files of a directory.
+
+    Without a ``directory`` runs are only summed up. Light units are runs of their own.
+    """
+
+    def __init__(self, directory: str, name: str, *, with_times: bool) -> None:
+        self._units_file = StagedFile(directory, f"{name}.units")
+        self._times_file = StagedFile(directory if with_times else "", f"{name}.times")
+        self.room = UnitColumns.of(_FLUSH_UNITS)
+        """Units that wait to be grouped; the first ``waiting`` rows are filled."""
+        self.waiting = 0
+        self._light = np.zeros(_FLUSH_UNITS, bool)
+        self._runs: list[Runs] = []
+        self.units = 0
+        self.offset_sum = 0
+        """Sum of the commit-log offsets, modulo 2**64."""
+
+    @property
+    def path(self) -> str:
+        """Where the units are; empty where there are none."""
+        return self._units_file.path
+
+    @property
+    def times_path(self) -> str:
+        """Where their store times are; empty where there are none."""
+        return self._times_file.path
+
+    def add(self, units: UnitColumns, light: Bools) -> None:
+        """Takes units whose topic codes are the scan's."""
+        taken, count = 0, len(units.offsets)
+        while taken < count:
+            self.make_room()
+            step = min(count - taken, _FLUSH_UNITS - self.waiting)
+            here, there = slice(self.waiting, self.waiting + step), slice(taken, taken + step)
+            self.room.put(here, units.rows(there))
+            self._light[here] = light[there]
+            taken += step
+            self.waiting += step
+
+    def make_room(self) -> None:
+        """Writes what is waiting if there is no room for one more."""
+        if self.waiting == _FLUSH_UNITS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is waiting."""
+        count, self.waiting = self.waiting, 0
+        if not count:
+            return
+        units, light = self.room.rows(slice(count)), self._light[:count]
+        packed = np.empty(count, UNIT)
+        order, begins = active().group_units(units, light, packed)
+        first = np.flatnonzero(begins)
+        first_rows, last_rows = order[first], order[np.append(first[1:], count) - 1]
+        self._runs.append(
+            Runs(
+                topic_codes=units.topic_codes[first_rows],
+                queue_ids=units.queue_ids[first_rows],
+                first_queue_offsets=units.queue_offsets[first_rows],
+                counts=np.diff(first, append=count),
+                begins=first + self.units,
+                first_offsets=units.offsets[first_rows],
+                last_offsets=units.offsets[last_rows],
+                light=light[first_rows],
+            )
+        )
+        if self._times_file.wanted:
+            self._times_file.write(units.store_timestamps[order].astype(TIME))
+        if self._units_file.wanted:
+            self._units_file.write(packed)
+        self.units += count
+        self.offset_sum = (self.offset_sum + sum_of_offsets(packed["phy_offset"])) % (1 << 64)
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        """Closes the files; after an exception they are removed."""
+        self._units_file.close(kind, error)
+        self._times_file.close(kind, error)
+
+    def runs(self) -> Runs:
+        """Returns all runs, in the order of the file."""
+        return Runs.concatenate(self._runs)
+
+
+class EntryWriter(StagedFile):
+    """Writes index entries of one split as they come; without a ``directory`` they are only summed up."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(directory, f"{name}.entries")
+        self.entries = 0
+        self.offset_sum = 0
+        """Sum of the commit-log offsets, modulo 2**64."""
+
+    def add(self, entries: IndexEntries, tags: Bools | None) -> None:
+        """Takes entries; those of ``tags`` get the mark, if they are given."""
+        rows = np.empty(len(entries.offsets), ROW)
+        rows["key_hash"], rows["offset"] = entries.key_hashes, entries.offsets
+        rows["store_timestamp"] = entries.store_timestamps
+        if tags is not None:
+            rows["key_hash"] |= np.where(tags, np.int32(TAG_MARK), np.int32(0))
+        self.add_rows(rows.view(np.uint8))
+
+    def add_rows(self, content: Bytes) -> None:
+        """Takes entries as the bytes of rows of ``ROW``."""
+        rows = content.view(ROW)
+        if self.wanted and len(rows):
+            self.write(rows)
+        self.entries += len(rows)
+        self.offset_sum = (self.offset_sum + sum_of_offsets(rows["offset"])) % (1 << 64)
