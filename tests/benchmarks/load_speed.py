@@ -34,7 +34,7 @@ from benchmarks import plain_decoder  # noqa: E402
 from benchmarks.against_broker import prepared_log  # noqa: E402
 
 PEER = Path(plain_decoder.__file__)
-WINDOW = 1 << 28
+WINDOW = 1 << 30
 """Bytes of the log of which the rows of both tables are compared at a time."""
 
 
