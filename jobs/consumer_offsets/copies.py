@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.consumer_offsets.lag import offsets_in_database
+from jobs.consumer_offsets.lag import offsets_in_database, version_of_database
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
-from storeformat.storage import files, locations
+from storeformat.storage import locations
 from storeformat.store.config.config_files import ConfigCopy, FileState, Offsets, read_config
 from storeformat.store.config.consumer_offsets import OFFSETS, DataVersion, data_version, offsets_before_tear
 from storeformat.store.queue_places import holds_pairs, rocksdb_queues
@@ -62,7 +62,8 @@ def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[Offset
     copies = [*own[:1], *others]
     database = locations.join(store.root, _DATABASE)
     if holds_pairs(database) and rocksdb_queues(store.root, store.queue_store):
-        copies.insert(0, OffsetsCopy("database", database, FileState.SOUND, offsets=offsets_in_database(database)))
+        offsets, version = offsets_in_database(database), version_of_database(database)
+        copies.insert(0, OffsetsCopy("database", database, FileState.SOUND, version=version, offsets=offsets))
     return [copy for copy in copies if copy.content is not FileState.ABSENT]
 
 
@@ -74,8 +75,7 @@ def _copies_in(root: str, name: str) -> list[OffsetsCopy]:
 def _read(copy: ConfigCopy, source: str) -> OffsetsCopy:
     offsets, version = copy.value or {}, None
     if copy.content in (FileState.SOUND, FileState.TORN):
-        text = files.read_bytes(copy.path).decode("utf-8", "replace")
-        version = data_version(text)
+        version = data_version(copy.text)
         if copy.content is FileState.TORN:
-            offsets, source = offsets_before_tear(text), f"{source}, before its tear"
+            offsets, source = offsets_before_tear(copy.text), f"{source}, before its tear"
     return OffsetsCopy(source, copy.path, copy.content, copy.modified_ms, version, offsets)

@@ -8,12 +8,12 @@ from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations, rocksdb
 from storeformat.store.config import fastjson
-from storeformat.store.config.config_files import FileState, Offsets, decode_consumer_offsets, read_config
+from storeformat.store.config.config_files import FileState, Offsets, decode_consumer_offsets, read_offsets
+from storeformat.store.config.consumer_offsets import DataVersion, data_version
 from storeformat.store.queue_ends import offset_at, queue_ends
 from storeformat.store.queue_places import holds_pairs
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
-OFFSETS = "consumerOffset.json"
 _DATABASE = "config/consumerOffsets"
 
 
@@ -24,14 +24,13 @@ def committed_offsets(store: OpenedStore) -> Offsets:
     root = store.root
     if not locations.is_local(root):
         raise NotAStore("committed offsets can only be read from a local disk", path=root)
-    found, database = read_config(root, OFFSETS), locations.join(root, _DATABASE)
+    found, database = read_offsets(root, enable_lmq=store.layout.enable_lmq), locations.join(root, _DATABASE)
     if holds_pairs(database) and (found.value is None or not store.queues_in.in_files):
         return offsets_in_database(database)
     if found.value is None:
-        path = locations.join(root, "config", OFFSETS)
         torn = FileState.TORN in (found.main.content, found.backup.content)
-        what = "consumerOffset.json is torn, and its backup is no help" if torn else "there are no committed offsets"
-        raise MissingInput(what, path=path, advice="a replica, or a backup, may have them")
+        what = f"{found.name} is torn, and its backup is no help" if torn else "there are no committed offsets"
+        raise MissingInput(what, path=found.main.path, advice="a replica, or a backup, may have them")
     return dict(found.value)
 
 
@@ -49,6 +48,19 @@ def offsets_in_database(path: str) -> Offsets:
         return decode_consumer_offsets({"offsetTable": table})
     except ValueError as error:
         raise NotAStore(f"these are not committed offsets: {error}", path=path) from error
+
+
+def version_of_database(path: str) -> DataVersion | None:
+    """Returns the data version of such a database, None where it has none, as before 5.3.0.
+
+    Mirrors ConfigRocksDBStorage#getKvDataVersion (5.3.0 to 5.5.0).
+    """
+    try:
+        with rocksdb.reading(path, ("kvDataVersion",)) as database:
+            found = database.get("kvDataVersion", b"kvDataVersionKey")
+    except NotAStore:
+        return None
+    return None if found is None else data_version('{"dataVersion":' + found.decode("utf-8", "replace") + "}")
 
 
 def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:

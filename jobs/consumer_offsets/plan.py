@@ -11,11 +11,12 @@ from jobs.consumer_offsets.copies import OffsetsCopy, read_copies
 from jobs.consumer_offsets.ranges import offsets_at, queue_ranges
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
+from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import locations
-from storeformat.store.config.config_files import FileState, read_config
+from storeformat.store.config.config_files import CONFIG, LMQ_OFFSETS, FileState, read_config
 from storeformat.store.config.consumer_offsets import OFFSETS, SYSTEM_GROUPS, DataVersion, consumer_offsets_json
-from storeformat.store.queue_places import queue_store
+from storeformat.store.queue_places import QueueStore, queue_store
 from udfs.log.consumption import joined
 
 _GROUPS = "subscriptionGroup.json"
@@ -34,14 +35,17 @@ class OffsetsPlan:
     unknown_groups: tuple[str, ...] = ()
     """Groups that the broker knows, and of which nothing shows what they read."""
     timestamp: int = 0
+    into_database: bool = False
+    """Whether the broker takes the file into its database of offsets."""
 
     def content(self) -> bytes:
         """Returns the file. Its data version is above that of every copy."""
         table: dict[tuple[str, str], dict[int, int]] = {}
         for one in self.chosen:
             table.setdefault((one.topic, one.group), {})[one.queue_id] = one.offset
-        newest = max((copy.version for copy in self.copies if copy.version), default=DataVersion())
-        version = DataVersion(newest.state_version, newest.counter + 1, max(newest.timestamp, self.timestamp))
+        versions = [copy.version for copy in self.copies if copy.version] or [DataVersion()]
+        newest, counter = max(versions), max(version.counter for version in versions)
+        version = DataVersion(newest.state_version, counter + 1, max(newest.timestamp, self.timestamp))
         return consumer_offsets_json(table, version)
 
     def facts(self) -> dict[str, Any]:
@@ -56,6 +60,11 @@ class OffsetsPlan:
     def notes(self) -> list[str]:
         """Returns what a person should know before the file is published."""
         found = []
+        if self.into_database:
+            found.append(
+                "the broker takes consumerOffset.json into its database at the next start: 5.3.2 and later do, 5.3.0 "
+                "and 5.3.1 with transferOffsetJsonToRocksdb=true, 5.2.0 does not"
+            )
         if lowered := [
             one for one in self.chosen if one.found is not None and one.offset < one.found and one.source != TIME
         ]:
@@ -71,15 +80,37 @@ class OffsetsPlan:
         return found
 
 
-def refuse_database(store: OpenedStore) -> None:
-    """Raises Refused where the broker will not read the file: with storeType=defaultRocksDB it has a database."""
-    kept = store.queues_in if store.queues_in.shown else queue_store(store.root, store.queue_store)
-    if kept.kind == "rocksdb":
+def refuse_where_unread(store: OpenedStore, settings: StartSettings) -> None:
+    """Raises Refused where the broker would not read the file.
+
+    With RocksDB queues it has a database of offsets; RocksDBConsumerOffsetManager#merge of 5.3.2 and later takes the
+    file in where the counter of its data version is above that of the database. With ``enableLmq=true`` it reads
+    another file, and with ``configManagerVersion=v2`` another database (ConsumerOffsetManagerV2).
+    """
+    kept = _queues_of(store)
+    if settings.text("configManagerVersion", "") == "v2":
         raise Refused(
-            "a broker with storeType=defaultRocksDB keeps committed offsets in a database, which is not made here",
-            path=locations.join(store.root, "config", "consumerOffsets"), found=kept.shown,
+            "a broker with configManagerVersion=v2 keeps committed offsets in a database, which is not made here",
+            path=locations.join(store.root, CONFIG, "rdb"), found="configManagerVersion=v2",
+            advice="mqadmin resetOffsetByTime sets groups when it runs",
+        )  # fmt: skip
+    if kept.kind == "rocksdb" and not store.rules.dispatch_uncommitted:
+        raise Refused(
+            "before 5.3 a broker with storeType=defaultRocksDB reads committed offsets from its database alone, which "
+            "is not made here",
+            path=locations.join(store.root, CONFIG, "consumerOffsets"), found=kept.shown,
             advice="--queue-store file makes a store for storeType=default, with the offsets of that database",
         )  # fmt: skip
+    if kept.kind != "rocksdb" and store.layout.enable_lmq:
+        raise Refused(
+            f"a broker with enableLmq=true keeps committed offsets in {LMQ_OFFSETS}, which is not made here",
+            path=locations.join(store.root, CONFIG, LMQ_OFFSETS), found="enableLmq=true",
+            advice="put its .bak or a replica's copy in place; query lag shows what a copy says",
+        )  # fmt: skip
+
+
+def _queues_of(store: OpenedStore) -> QueueStore:
+    return store.queues_in if store.queues_in.shown else queue_store(store.root, store.queue_store)
 
 
 def plan_offsets(
@@ -101,4 +132,7 @@ def plan_offsets(
     known = read_config(store.root, _GROUPS).value or {}
     unknown = sorted(name for name in known if name not in groups and not name.startswith(SYSTEM_GROUPS))
     times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
-    return OffsetsPlan(tuple(chosen), tuple(copies), tuple(unknown), times[-1] if times else 0)
+    return OffsetsPlan(
+        tuple(chosen), tuple(copies), tuple(unknown), times[-1] if times else 0,
+        into_database=_queues_of(store).kind == "rocksdb",
+    )  # fmt: skip

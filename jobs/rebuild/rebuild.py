@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
-from jobs.consumer_offsets.plan import refuse_database
+from jobs.consumer_offsets.plan import refuse_where_unread
 from jobs.contract.options import CONSUMER_OFFSETS, ROCKSDB, RebuildOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
@@ -49,10 +49,10 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         raise UsageError("--consumer-offsets-at is about consumer-offsets, which --only must name")
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
     store = _with_queue_store(options, store)
+    settings = read_settings(options.broker_conf, options.settings)
     if CONSUMER_OFFSETS in options.only:
-        refuse_database(store)
+        refuse_where_unread(store, settings)
     if not is_live(locations.join(store.root, LOCK)):
-        settings = read_settings(options.broker_conf, options.settings)
         store = replace(
             store, notes=(*store.notes, *retention_notes(store.root, store.segments, settings, store.rules))
         )

@@ -10,6 +10,7 @@ Spark is started.
 ---------------------  ----------------------------------------------------------
 ``files_and_space``    files as such: who may open them, space for the next
 ``configuration``      the files of ``config/``, and the storeType
+``config_databases``   topics, groups and offsets in RocksDB
 ``queues_and_log``     queues against the log, and how the log ends
 ``rocksdb_queues``     queues in RocksDB: what the start dispatches again
 ``offsets``            offsets that lie outside of their queues

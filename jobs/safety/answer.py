@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jobs.safety import (
+    config_databases,
     configuration,
     files_and_space,
     offsets,
@@ -27,6 +28,8 @@ RULES: tuple[Rule, ...] = (
     files_and_space.not_the_brokers,
     configuration.store_type,
     configuration.config_files,
+    config_databases.config_databases_lost,
+    config_databases.config_json_torn,
     queues_and_log.log_missing,
     queues_and_log.log_damaged,
     queues_and_log.queue_files,

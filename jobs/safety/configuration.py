@@ -7,20 +7,27 @@ from collections.abc import Iterator
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.message import SCHEDULE_TOPIC
-from storeformat.store.config.config_files import ConfigFile, FileState
+from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
 
-_ALWAYS_THERE = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
-"""What every broker writes within seconds of its first start."""
+_TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
 _WITHOUT = {
-    "topics.json": "no client finds its topics, their messages are not served",
-    "consumerOffset.json": "every group starts over: it reads messages again, or skips those it has not read",
-    "subscriptionGroup.json": "groups have to be made again; retries and switches of theirs are forgotten",
-    "delayOffset.json": "every delayed message that is still in the log is delivered again",
+    _TOPICS: "no client finds its topics, their messages are not served",
+    **dict.fromkeys(
+        (CONSUMER_OFFSETS, LMQ_OFFSETS),
+        "every group starts over: it reads messages again, or skips those it has not read",
+    ),
+    _GROUPS: "groups have to be made again; retries and switches of theirs are forgotten",
+    _DELAYS: "every delayed message that is still in the log is delivered again",
     "consumerFilter.json": "SQL92 filters are unknown until their consumers are back",
     "consumerOrderInfo.json": "what ordered POP consumers hold is delivered again",
     "timermetrics": "counts of waiting timer messages begin at 0",
 }
 _HARMLESS = frozenset({"consumerFilter.json", "timermetrics"})
+
+
+def _always_there(evidence: Evidence) -> tuple[str, ...]:
+    """Returns what every broker with these settings writes within seconds of its first start."""
+    return _TOPICS, evidence.offsets_file.name, _GROUPS
 
 
 def config_files(evidence: Evidence) -> Iterator[Reason]:
@@ -30,23 +37,22 @@ def config_files(evidence: Evidence) -> Iterator[Reason]:
     Mirrors ConfigManager#load and #loadBak (4.9.8 to 5.5.0) and BrokerController#initialize, which ends where one of
     them returns false.
     """
-    if evidence.rocksdb_queues:
-        return
-    lost = [name for name in _ALWAYS_THERE if evidence.configs[name].is_absent]
-    if len(lost) == len(_ALWAYS_THERE):
+    in_databases = _always_there(evidence) if evidence.config_in_databases else ()
+    lost = [name for name in _always_there(evidence) if evidence.configs[name].is_absent and name not in in_databases]
+    if len(lost) == len(_always_there(evidence)):
         if evidence.log.segments:
             yield Reason(
                 "config_absent",
                 f"{evidence.place('config')} holds no topics, groups and offsets: the broker starts with none, so "
                 "that no client finds its topics, and every group starts over",
-                found="none of " + ", ".join(_ALWAYS_THERE),
+                found="none of " + ", ".join(lost),
                 cure="put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
             )
         lost = []
     for name, config in evidence.configs.items():
         if name in lost:
             yield _nothing(evidence, config, "absent, and so is its .bak")
-        elif not config.is_absent:
+        elif not config.is_absent and name not in in_databases:
             yield from _judged(evidence, config)
 
 
@@ -78,9 +84,9 @@ def _judged(evidence: Evidence, config: ConfigFile) -> Iterator[Reason]:
 
 def _nothing(evidence: Evidence, config: ConfigFile, found: str) -> Reason:
     cure = f"put a sound {config.name} into {evidence.place('config')}: an older copy, or a replica's"
-    if config.name == "topics.json":
+    if config.name == _TOPICS:
         cure += "; rebuild --topics-json makes one from the log"
-    if config.name == "consumerOffset.json":
+    if config.name == CONSUMER_OFFSETS:
         cure += "; rebuild --only consumer-offsets makes one of what is left"
     return Reason(
         "config_lost",
@@ -94,7 +100,7 @@ def _nothing(evidence: Evidence, config: ConfigFile, found: str) -> Reason:
 
 def _is_missed(evidence: Evidence, name: str) -> bool:
     """Whether a start without a file loses or repeats something; without delayed messages no level has to be known."""
-    if name == "delayOffset.json":
+    if name == _DELAYS:
         return any(topic == SCHEDULE_TOPIC for topic, _ in (*evidence.queues, *evidence.tail.keys))
     return name not in _HARMLESS and bool(evidence.log.segments)
 
@@ -104,8 +110,8 @@ def topics_not_configured(evidence: Evidence) -> Iterator[Reason]:
 
     Mirrors TopicConfigManager#load and PullMessageProcessor, which answers TOPIC_NOT_EXIST (4.9.8 to 5.5.0).
     """
-    topics = evidence.configs["topics.json"].value
-    if topics is None or evidence.rocksdb_queues:
+    topics = evidence.configs[_TOPICS].value
+    if topics is None or evidence.config_in_databases:
         return
     lacking = sorted({topic for topic, _ in evidence.queues if topic not in topics and not _is_the_brokers(topic)})
     if lacking:
@@ -136,8 +142,8 @@ def queues_fewer_than_configured(evidence: Evidence) -> Iterator[Reason]:
     5.5.0): the first message makes a queue that begins at 0. A queue that never had a message looks the same, so this
     alone is not a loss.
     """
-    topics = evidence.configs["topics.json"].value
-    if topics is None or evidence.rocksdb_queues:
+    topics = evidence.configs[_TOPICS].value
+    if topics is None or evidence.config_in_databases:
         return
     lacking = []
     for topic, queues in sorted(topics.items()):
@@ -201,7 +207,7 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
 
 
 def _has_no_json(evidence: Evidence) -> bool:
-    return all(evidence.configs[name].main.content is not FileState.SOUND for name in _ALWAYS_THERE)
+    return all(evidence.configs[name].main.content is not FileState.SOUND for name in _always_there(evidence))
 
 
 def _no_database(evidence: Evidence) -> Reason:

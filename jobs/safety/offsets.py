@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.message import SCHEDULE_TOPIC
-from storeformat.storage import files
 from storeformat.store import queue_ends
 from storeformat.store.config import fastjson
 from storeformat.store.config.consumer_offsets import SYSTEM_GROUPS
@@ -39,10 +38,10 @@ def no_offsets(evidence: Evidence) -> Iterator[Reason]:
     notes every pull in pullOffsetTable. SlaveSynchronize#syncConsumerOffset of 5.5.0 fails at this table, which its
     master sends, too: ConsumerOffsetSerializeWrapper does not have it, and fastjson2 cannot skip numbers as names.
     """
-    config = evidence.configs["consumerOffset.json"]
-    if evidence.rocksdb_queues or config.taken is None or config.value or not evidence.log.segments:
+    config = evidence.offsets_file
+    if evidence.config_in_databases or config.taken is None or config.value or not evidence.log.segments:
         return
-    document = fastjson.parse(files.read_bytes(config.taken.path).decode("utf-8", "replace"))
+    document = fastjson.parse(config.taken.text)
     if not isinstance(document, dict) or document.get("pullOffsetTable", True):
         return
     topics = evidence.configs["topics.json"].value or {}
@@ -52,7 +51,7 @@ def no_offsets(evidence: Evidence) -> Iterator[Reason]:
         shown = ", ".join(groups[:5]) + (f" and {len(groups) - 5} more" if len(groups) > 5 else "")
         yield Reason(
             "no_offsets",
-            f"{len(groups)} groups have subscribed ({shown}), and consumerOffset.json has no offset: they start over, "
+            f"{len(groups)} groups have subscribed ({shown}), and {config.name} has no offset: they start over, "
             "read messages again or skip those they have not read; a slave of 5.5 gets no offsets from its master",
             found=0,
             cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets",
@@ -66,10 +65,10 @@ def committed_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
     Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
     OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
     """
-    if evidence.rocksdb_queues:
+    if evidence.config_in_databases:
         return
     topics = evidence.configs["topics.json"].value
-    for (topic, group), offsets in sorted((evidence.configs["consumerOffset.json"].value or {}).items()):
+    for (topic, group), offsets in sorted((evidence.offsets_file.value or {}).items()):
         for queue_id, committed in sorted(offsets.items()):
             end = end_after_start(evidence, (topic, queue_id))
             if committed <= end:
@@ -82,7 +81,7 @@ def committed_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
                 + (", but the topic is not configured" if deleted else ""),
                 found=committed,
                 expected=f"at most {end}",
-                cure=f'in {evidence.place("config", "consumerOffset.json")}, "{topic}@{group}", set '
+                cure=f'in {evidence.offsets_file.main.path}, "{topic}@{group}", set '
                 f"{queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
                 unsafe=not deleted,
             )
@@ -93,10 +92,10 @@ def committed_before_queue(evidence: Evidence) -> Iterator[Reason]:
 
     Mirrors DefaultMessageStore#getMessage with OFFSET_TOO_SMALL (4.9.8 to 5.5.0): the group goes on at the first one.
     """
-    if evidence.rocksdb_queues:
+    if evidence.config_in_databases:
         return
     begins: dict[tuple[str, int], int] = {}
-    for (topic, group), offsets in sorted((evidence.configs["consumerOffset.json"].value or {}).items()):
+    for (topic, group), offsets in sorted((evidence.offsets_file.value or {}).items()):
         for queue_id, committed in sorted(offsets.items()):
             queue = evidence.queues.get((topic, queue_id))
             if queue is None or committed >= queue.end:

@@ -154,7 +154,7 @@ def _unread(evidence: Evidence, begin: int) -> Iterator[tuple[tuple[str, str], i
     for topic, queue_id in (*evidence.queues, *evidence.tail.keys):
         queues.setdefault(topic, set()).add(queue_id)
     deleted: dict[tuple[str, int], tuple[int, int]] = {}
-    for (topic, group), offsets in (evidence.configs["consumerOffset.json"].value or {}).items():
+    for (topic, group), offsets in (evidence.offsets_file.value or {}).items():
         for queue_id in queues.get(topic, ()) if offsets else ():
             key = (topic, queue_id)
             if key not in deleted:

@@ -12,11 +12,12 @@ import time
 import deltalake
 import pyarrow as pa
 
-from jobs.consumer_offsets.lag import OFFSETS, lag_rows
+from jobs.consumer_offsets.lag import lag_rows
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import OpenedStore
 from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import files, locations
+from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
 
 SUFFIX = "_consumer_offsets"
 _ATTEMPTS = 5
@@ -43,7 +44,8 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
     if not (locations.is_local(store.root) and locations.is_local(table)):
         return 0, []
     config = locations.join(store.root, "config")
-    if not any(files.exists(locations.join(config, name)) for name in (OFFSETS, OFFSETS + ".bak", "consumerOffsets")):
+    kept = LMQ_OFFSETS if store.layout.enable_lmq else CONSUMER_OFFSETS
+    if not any(files.exists(locations.join(config, name)) for name in (kept, kept + BACKUP_SUFFIX, "consumerOffsets")):
         return 0, []
     try:
         rows, _ = lag_rows(store)

@@ -1,15 +1,14 @@
 """``config/consumerOffset.json`` against the queues: where a group stands beyond the end of one, it skips what comes.
 
 Offsets before the first message of a queue are what retention leaves, and those of topics that were deleted stay in the
-file of a healthy broker: both are notes. The file is read before the log, for a live broker commits on. It writes the
-file in place (MixAll#string2File), so that a reader may see half of one, and a killed broker may leave that.
+file of a healthy broker: both are notes. The file is read before the log, for a live broker commits on. A broker that
+is killed while it writes the file leaves it absent, empty or cut off, and the ``.bak`` sound.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.consumer_offsets.ranges import QueueRanges, queue_ranges
@@ -17,18 +16,14 @@ from jobs.log.opening import OpenedStore
 from jobs.verify.differences import Subject, Verdicts
 from jobs.verify.verification import Verification
 from storeformat.storage import files, locations
-from storeformat.storage.broker_lock import is_live
-from storeformat.store.config.config_files import ConfigFile, FileState, read_config
-from storeformat.store.config.consumer_offsets import OFFSETS, highest_committed
-from storeformat.store.layout import ABORT, LOCK
+from storeformat.store.config.config_files import CONFIG, ConfigFile, FileState, read_config, read_offsets
+from storeformat.store.config.consumer_offsets import highest_committed
+from storeformat.store.layout import ABORT
 from storeformat.store.queue_places import rocksdb_queues
 
 ARTEFACT = "consumer-offsets"
 _SYSTEM_TOPICS = "rmq_sys_"
 _OTHERS = ("topics.json", "subscriptionGroup.json")
-_SUBJECT = Subject(ARTEFACT, OFFSETS)
-_LOOKS = 20
-_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,10 @@ class StoredOffsets:
     unclean: bool
     """Whether the broker was killed, or is at work."""
 
+    @property
+    def subject(self) -> Subject:
+        return Subject(ARTEFACT, locations.join(CONFIG, self.file.name))
+
 
 def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
     """Returns the committed offsets of a store; None where they are not in a file that can be read from here."""
@@ -49,22 +48,11 @@ def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
         return None
     others = [read_config(store.root, name) for name in _OTHERS]
     return StoredOffsets(
-        _read_when_written(store.root),
+        read_offsets(store.root, enable_lmq=store.layout.enable_lmq),
         others[0].value,
         expected=any(other.main.content is FileState.SOUND for other in others),
         unclean=files.exists(locations.join(store.root, ABORT)),
     )
-
-
-def _read_when_written(root: str) -> ConfigFile:
-    """Returns the file and its backup; those of a live broker are read again while the file is not sound."""
-    file = read_config(root, locations.name_of(OFFSETS))
-    for _ in range(_LOOKS):
-        if file.main.content is FileState.SOUND or file.is_absent or not is_live(locations.join(root, LOCK)):
-            break
-        time.sleep(_PAUSE_S)
-        file = read_config(root, locations.name_of(OFFSETS))
-    return file
 
 
 def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
@@ -83,7 +71,7 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     if stored.file.is_absent:
         if stored.expected:
             verdicts.warn(
-                _SUBJECT,
+                stored.subject,
                 "no_committed_offsets",
                 "the store has other configuration, and no committed offsets: every group starts over",
                 advice="rebuild --only consumer-offsets, with --replica if there is one, then publish",
@@ -91,7 +79,7 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
         return
     if stored.unclean and stored.file.taken is backup:
         verdicts.warn(
-            _SUBJECT,
+            stored.subject,
             "offsets_from_backup",
             f"the broker was killed while it wrote the file, which is {main.content.value}; it will take the .bak",
             entries=len(backup.value),
@@ -102,7 +90,7 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     found = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}
     if stored.file.taken is backup:
         found[".bak entries"] = str(len(backup.value))
-    verdicts.differ(_SUBJECT, cause, expected="JSON", found={name: text for name, text in found.items() if text})
+    verdicts.differ(stored.subject, cause, expected="JSON", found={name: text for name, text in found.items() if text})
 
 
 def _judge_offsets(stored: StoredOffsets, ranges: QueueRanges, verdicts: Verdicts) -> int:
@@ -120,7 +108,7 @@ def _judge_offsets(stored: StoredOffsets, ranges: QueueRanges, verdicts: Verdict
                 deleted += 1
             else:
                 verdicts.differ(
-                    Subject(ARTEFACT, OFFSETS, topic, queue_id), "beyond_end",
+                    replace(stored.subject, topic=topic, queue_id=queue_id), "beyond_end",
                     expected={"at most": highest}, found={"group": group, "committed": committed},
                 )  # fmt: skip
     if below:

@@ -14,12 +14,19 @@ from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log import dledger
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import broker_lock, files, local_status, locations
+from storeformat.storage import broker_lock, files, local_status, locations, rocksdb
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import checkpoint
 from storeformat.store.broker_rules import BrokerRules, ReleaseSigns, guess_version, rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
-from storeformat.store.config.config_files import DECODERS, ConfigFile, read_config
+from storeformat.store.config.config_files import (
+    CONFIG,
+    CONSUMER_OFFSETS,
+    DECODERS,
+    LMQ_OFFSETS,
+    ConfigFile,
+    read_config,
+)
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, LOCK, ROCKSDB_QUEUES, ROCKSDB_STORE
 from storeformat.store.queue_ends import QueueEnd, queue_ends
@@ -36,6 +43,8 @@ class RocksDb:
     queues: bool = False
     queues_apart: bool = False
     configuration: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    """Those of the configuration that are there, empty or not."""
     dispatched: int | None = None
     """Up to where the log is dispatched, as the database of queues says; None where it does not, or was not read."""
     unread: str | None = None
@@ -68,6 +77,18 @@ class Evidence:
         """Whether broker.conf puts queues into RocksDB (MessageStoreConfig#isEnableRocksDBStore)."""
         return self.settings.text("storeType", "default").lower() == "defaultrocksdb"
 
+    @property
+    def config_in_databases(self) -> bool:
+        """Whether topics, groups and offsets are in databases: with RocksDB queues (5.2.0), or with
+        ``configManagerVersion=v2`` (5.3.2).
+        """
+        return self.rocksdb_queues or self.settings.text("configManagerVersion", "") == "v2"
+
+    @property
+    def offsets_file(self) -> ConfigFile:
+        """The file of ``config/`` in which this broker keeps committed offsets."""
+        return next(self.configs[name] for name in (CONSUMER_OFFSETS, LMQ_OFFSETS) if name in self.configs)
+
     @cached_property
     def furthest_unit(self) -> int:
         return max((queue.end_offset for queue in self.queues.values() if not queue.ends_in_pre_blank), default=-1)
@@ -99,6 +120,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
     furthest = max((queue.end_offset for queue in queues.values() if not queue.ends_in_pre_blank), default=-1)
     after_crash = files.exists(locations.join(root, ABORT))
     again = redispatch(log.segments, page or StoreCheckpoint(), rules, settings, furthest, after_crash=after_crash)
+    unread = CONSUMER_OFFSETS if settings.flag("enableLmq", default=False) else LMQ_OFFSETS
     segments, met_from = log.segments, looks_from(log.segments, rules, settings, furthest, after_crash=after_crash)
     if log.of_group:
         met_from, again = 0, Redispatch()
@@ -110,7 +132,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
         log=log,
         tail=read_tail(segments, furthest, DecodeRules(split_parser=rules.split_parser, as_broker=True), met_from),
         queues=queues,
-        configs={name: read_config(root, name) for name in DECODERS},
+        configs={name: read_config(root, name) for name in DECODERS if name != unread},
         timers=read_timer_files(root),
         rocksdb=_rocksdb(root, settings),
         checkpoint=page,
@@ -129,7 +151,8 @@ def _rocksdb(root: str, settings: StartSettings) -> RocksDb:
     found = RocksDb(
         holds_pairs(locations.join(root, CONSUME_QUEUE)),
         holds_pairs(locations.join(root, ROCKSDB_QUEUES)),
-        tuple(name for name in _DATABASES if holds_pairs(locations.join(root, "config", name))),
+        tuple(name for name in _DATABASES if holds_pairs(locations.join(root, CONFIG, name))),
+        tuple(name for name in _DATABASES if files.exists(locations.join(root, CONFIG, name, rocksdb.CURRENT))),
     )
     apart = settings.flag("useSeparateStorePathForRocksdbCQ", default=False)
     read = settings.text("storeType", "default").lower() == "defaultrocksdb"

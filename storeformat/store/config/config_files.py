@@ -5,6 +5,8 @@ file                       holds
 =========================  =============================================================================
 ``topics.json``            topicConfigTable: queues and permissions of each topic
 ``consumerOffset.json``    offsetTable: ``topic@group`` to queue id to committed offset
+``lmqConsumerOffset.json`` the same, and lmqOffsetTable: ``topic@group`` to the offset of a light group in queue 0;
+                           with ``enableLmq=true`` a broker reads it in place of the one above (4.9.3)
 ``subscriptionGroup.json`` subscriptionGroupTable: the groups that may consume
 ``delayOffset.json``       offsetTable: delay level to the next offset of its queue
 ``consumerFilter.json``    filterDataByTopic: SQL92 expressions and their Bloom filters
@@ -15,25 +17,35 @@ file                       holds
 Mirrors ConfigManager#load (4.9.8 to 5.5.0) and the ``decode`` of its subclasses. A file that is absent, of no length,
 or that ``decode`` throws at, sends the broker to ``.bak``; that one absent or empty is not a failure, the broker starts
 with nothing. That one torn ends the start. From 5.4.0 on the file that was not taken is deleted.
+
+A live broker writes a file in place, or moves it to ``.bak`` first (MixAll#string2File; ConfigManager#persist of 5.4.0
+and later): for a moment it is absent, empty or cut off, and is read again. Offsets of light queues: see
+LmqConsumerOffsetManager (4.9.3 to 5.5.0).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from storeformat.errors import NotAStore
+from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import files, local_status, locations
+from storeformat.storage.broker_lock import is_live
 from storeformat.store.config import fastjson
+from storeformat.store.layout import LOCK
 
 CONFIG = "config"
 BACKUP_SUFFIX = ".bak"
 LARGEST_FILE = 256 << 20
 """Beyond this a file is none of a broker's: a hundred thousand topics take 30 MB."""
 
+CONSUMER_OFFSETS, LMQ_OFFSETS = "consumerOffset.json", "lmqConsumerOffset.json"
+
 _LONG = 1 << 63
+_LOOKS, _PAUSE_S = 20, 0.05
 
 
 class FileState(Enum):
@@ -47,13 +59,14 @@ class FileState(Enum):
 
 @dataclass(frozen=True)
 class ConfigCopy:
-    """A file of ``config/`` or its backup; ``value`` is what it holds where it is sound."""
+    """A file of ``config/`` or its backup; ``value`` is what it holds where it is sound, ``text`` what was read."""
 
     path: str
     content: FileState
     modified_ms: int = 0
     value: Any = None
     why: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,24 @@ class ConfigFile:
 
 
 def read_config(root: str, name: str) -> ConfigFile:
-    """Returns one of ``DECODERS`` of a store as its broker would load it; raises NotAStore for one of absurd length."""
+    """Returns one of ``DECODERS`` of a store as its broker would load it, that of a live broker when it is written;
+    raises NotAStore for one of absurd length.
+    """
+    found = _read_once(root, name)
+    for _ in range(_LOOKS):
+        if found.main.content is FileState.SOUND or found.is_absent or not is_live(locations.join(root, LOCK)):
+            break
+        time.sleep(_PAUSE_S)
+        found = _read_once(root, name)
+    return found
+
+
+def read_offsets(root: str, *, enable_lmq: bool) -> ConfigFile:
+    """Returns the file in which a broker with this setting keeps committed offsets."""
+    return read_config(root, LMQ_OFFSETS if enable_lmq else CONSUMER_OFFSETS)
+
+
+def _read_once(root: str, name: str) -> ConfigFile:
     path = locations.join(root, CONFIG, name)
     decode = DECODERS[name]
     return ConfigFile(name, _read(path, decode), _read(path + BACKUP_SUFFIX, decode))
@@ -101,10 +131,19 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
     if status.size == 0:
         return ConfigCopy(path, FileState.EMPTY, status.modified_ms)
     try:
-        value = decode(fastjson.parse(files.read_bytes(path).decode("utf-8", "replace")))
+        text = files.read_bytes(path, LARGEST_FILE).decode("utf-8", "replace")
+    except MissingInput as error:
+        now = local_status.status_of(path)
+        if now is None:
+            return ConfigCopy(path, FileState.ABSENT)
+        if now.size >= status.size:
+            raise
+        return ConfigCopy(path, FileState.TORN, now.modified_ms, why=str(error))
+    try:
+        value = decode(fastjson.parse(text))
     except (ValueError, RecursionError) as error:
-        return ConfigCopy(path, FileState.TORN, status.modified_ms, why=str(error) or type(error).__name__)
-    return ConfigCopy(path, FileState.SOUND, status.modified_ms, value)
+        return ConfigCopy(path, FileState.TORN, status.modified_ms, why=str(error) or type(error).__name__, text=text)
+    return ConfigCopy(path, FileState.SOUND, status.modified_ms, value, text=text)
 
 
 # ------------------------------------------------------------------------------------------------------------- decoders
@@ -122,6 +161,16 @@ def decode_consumer_offsets(document: Any) -> Offsets:
         offsets = {_int(queue): _int(offset) for queue, offset in _mapping(queues).items()}
         if at and topic and group:
             found[topic, group] = offsets
+    return found
+
+
+def _decode_lmq_offsets(document: Any) -> Offsets:
+    """Returns the offsets of ``lmqConsumerOffset.json``: a light group has one in each of its topics, in queue 0."""
+    found = dict(decode_consumer_offsets(document))
+    for key, offset in _table(document, "lmqOffsetTable").items():
+        topic, at, group = key.partition("@")
+        if at and topic and group:
+            found[topic, group] = {0: _int(offset)}
     return found
 
 
@@ -153,7 +202,8 @@ def _decode_table(name: str) -> Callable[[Any], Mapping[str, Any]]:
 
 DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "topics.json": decode_topics,
-    "consumerOffset.json": decode_consumer_offsets,
+    CONSUMER_OFFSETS: decode_consumer_offsets,
+    LMQ_OFFSETS: _decode_lmq_offsets,
     "subscriptionGroup.json": _decode_table("subscriptionGroupTable"),
     "delayOffset.json": decode_delay_offsets,
     "consumerFilter.json": _decode_table("filterDataByTopic"),

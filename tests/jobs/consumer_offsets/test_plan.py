@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.drilling import Done, run_job
 from support.publishing import snapshot
 from support.store_builder import LogBuilder
@@ -184,9 +185,20 @@ class TestRefused:
         done = publish(store)
         assert (done.code, "does not match the log" in done.report["error"]) == (2, True)
 
-    def test_offsets_in_a_database(self, store: StoreToStart) -> None:
-        done = rebuild(store, "--set", "storeType=defaultRocksDB")
-        assert (done.code, "keeps committed offsets in a database" in done.report["error"]) == (2, True)
+    @pytest.mark.parametrize(
+        ("settings", "why"),
+        [
+            (("configManagerVersion=v2",), "configManagerVersion=v2 keeps committed offsets in a database"),
+            (("enableLmq=true",), "lmqConsumerOffset.json"),
+        ],
+    )
+    def test_a_broker_that_reads_them_elsewhere(self, store: StoreToStart, settings: tuple[str, ...], why: str) -> None:
+        done = rebuild(store, *(word for setting in settings for word in ("--set", setting)))
+        assert (done.code, why in done.report["error"]) == (2, True), done.report["error"]
+
+    def test_a_database_that_takes_no_file_in(self, store: StoreToStart) -> None:
+        done = rebuild(store, "--set", "storeType=defaultRocksDB", "--broker-version", "5.1")
+        assert (done.code, "reads committed offsets from its database alone" in done.report["error"]) == (2, True)
 
     def test_one_topic(self, store: StoreToStart) -> None:
         assert rebuild(store, "--topic", "Orders").code == 64

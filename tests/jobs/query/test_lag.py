@@ -83,3 +83,10 @@ def test_offsets_in_a_database(root: Path) -> None:
     found = lag(root)
     assert [(row["queue_id"], row["committed"]) for row in found["queues"]] == [(0, 8)]
     assert "of another storeType" in found["lag_notes"][-1]
+
+
+def test_with_light_queues_offsets_are_in_a_file_of_their_own(root: Path) -> None:
+    commit(root, {"T@behind": {"0": 9}})
+    (root / "config" / "lmqConsumerOffset.json").write_text(json.dumps({"offsetTable": {"T@behind": {"0": 7}}}))
+    assert [row["lag"] for row in lag(root, settings=(("enableLmq", "true"),))["queues"]] == [3]
+    assert [row["lag"] for row in lag(root)["queues"]] == [1]

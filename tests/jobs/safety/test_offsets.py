@@ -108,3 +108,12 @@ def test_a_log_of_zeros_takes_all_units(store: StoreToStart) -> None:
     for path in (store.root / "commitlog").iterdir():
         path.write_bytes(bytes(4096))
     assert {reason.expected for reason in store.reasons(BEYOND)} == {"at most 0"}
+
+
+def test_with_light_queues_another_file_is_judged(store: StoreToStart) -> None:
+    """LmqConsumerOffsetManager reads lmqConsumerOffset.json alone."""
+    store.conf["enableLmq"] = "true"
+    assert "lmqConsumerOffset.json is absent" in store.only_reason("config_lost").what
+    store.write_config("lmqConsumerOffset.json", {"offsetTable": {"Orders@readers": {0: 99}}, "lmqOffsetTable": {}})
+    reason = store.only_reason("committed_beyond_queue")
+    assert (reason.found, "lmqConsumerOffset.json" in reason.cure) == (99, True)

@@ -22,7 +22,11 @@ RULES = {"database_not_read", "messages_not_served", "store_type"}
 
 @pytest.fixture
 def store(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
-    return with_database("base-clean-5.5.0", tmp_path)
+    root, settings = with_database("base-clean-5.5.0", tmp_path)
+    for name in ("topics", "subscriptionGroups", "consumerOffsets"):  # a whole broker's
+        (root / "config" / name).mkdir(parents=True, exist_ok=True)
+        (root / "config" / name / "CURRENT").touch()
+    return root, settings
 
 
 def asked(store: tuple[Path, dict[str, Any]], version: str = "5.5", **more: str) -> Answer:

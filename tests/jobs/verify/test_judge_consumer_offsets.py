@@ -9,7 +9,6 @@ import pytest
 from support.store_to_start import StoreToStart, healthy_store
 from support.verifying import verify_here
 
-from jobs.verify import judge_consumer_offsets
 from jobs.verify.differences import Verdicts
 
 SIZES = {"maxHashSlotNum": 100, "maxIndexNum": 60}
@@ -89,24 +88,6 @@ def test_a_broker_killed_while_it_wrote_takes_the_backup(store: StoreToStart) ->
     assert found.hazards[0]["entries"] == 1
     store.write_config("consumerOffset.json.bak", {"offsetTable": {"Orders@readers": {0: 17}}})
     assert verdicts(store).counts == {"beyond_end": 1}
-
-
-def test_the_file_of_a_live_broker_is_read_when_it_is_written(
-    store: StoreToStart, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = store.config("consumerOffset.json")
-    written = path.read_text()
-    path.write_text(written[:20])
-    pauses = []
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        path.write_text(written[:30] if len(pauses) < 3 else written)
-
-    monkeypatch.setattr(judge_consumer_offsets, "is_live", lambda lock: True)
-    monkeypatch.setattr(judge_consumer_offsets.time, "sleep", pause)
-    assert differences(store) == []
-    assert len(pauses) == 3
 
 
 def test_what_a_broker_takes_from_the_backup_is_judged(store: StoreToStart) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from storeformat.errors import NotAStore
+from storeformat.errors import MissingInput, NotAStore
 from storeformat.store.config import config_files
-from storeformat.store.config.config_files import FileState, TopicQueues, read_config
+from storeformat.store.config.config_files import FileState, TopicQueues, read_config, read_offsets
 
 SOUND = b'{"offsetTable":{"A@g":{0:5}}}'
 OLDER = b'{"offsetTable":{"A@g":{0:3}}}'
@@ -76,3 +77,64 @@ def test_what_5_5_0_writes(tmp_path: Path) -> None:
         '\t"offsetTable":{\n\t\t"Normal@readers":{\n\t\t\t0:10,\n\t\t\t1:11\n\t\t}\n\t},\n\t"pullOffsetTable":{}\n}'
     )
     assert read(tmp_path, text.encode(), None).value == {("Normal", "readers"): {0: 10, 1: 11}}
+
+
+@pytest.fixture
+def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Callable[[], object]]], None]:
+    """A broker that holds the lock, and does one step in each pause of the reader."""
+
+    def work(steps: list[Callable[[], object]]) -> None:
+        monkeypatch.setattr(config_files, "is_live", lambda lock: True)
+        monkeypatch.setattr(config_files.time, "sleep", lambda seconds: steps.pop(0)())
+
+    return work
+
+
+@pytest.mark.parametrize("half", [None, b"", SOUND[:20]], ids=["moved to .bak", "emptied", "half written"])
+def test_a_live_broker_has_just_begun_to_write(
+    tmp_path: Path, half: bytes | None, at_work: Callable[[list[Callable[[], object]]], None]
+) -> None:
+    assert read(tmp_path, half, OLDER).value == {("A", "g"): {0: 3}}
+    path = tmp_path / "config" / "consumerOffset.json"
+    at_work([lambda: path.write_bytes(SOUND[:25]), lambda: path.write_bytes(SOUND)])
+    assert read_config(str(tmp_path), path.name).value == {("A", "g"): {0: 5}}
+
+
+@pytest.mark.parametrize("shorter", [b"", None], ids=["emptied", "moved to .bak"])
+def test_a_file_that_is_cut_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shorter: bytes | None
+) -> None:
+    read(tmp_path, SOUND, OLDER)
+    path = tmp_path / "config" / "consumerOffset.json"
+    whole = config_files.files.read_bytes
+
+    def cut(name: str, limit: int) -> bytes:
+        if name != str(path):
+            return whole(name, limit)
+        path.unlink() if shorter is None else path.write_bytes(shorter)
+        raise MissingInput("the file was truncated while it was read", path=name)
+
+    monkeypatch.setattr(config_files.files, "read_bytes", cut)
+    found = read_config(str(tmp_path), path.name)
+    assert found.main.content is (FileState.ABSENT if shorter is None else FileState.TORN)
+    assert found.value == {("A", "g"): {0: 3}}
+
+
+def test_what_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(tmp_path, SOUND, None)
+
+    def shut(name: str, limit: int) -> bytes:
+        raise MissingInput("cannot be read: Permission denied", path=name)
+
+    monkeypatch.setattr(config_files.files, "read_bytes", shut)
+    with pytest.raises(MissingInput):
+        read_config(str(tmp_path), "consumerOffset.json")
+
+
+def test_what_a_broker_with_light_queues_writes(tmp_path: Path) -> None:
+    """LmqConsumerOffsetManager#encode of 5.5.0: both tables in a file of its own; the other is not read."""
+    read(tmp_path, SOUND, None)
+    text = '{"lmqOffsetTable":{"%LMQ%1@%LMQ%g":7},"offsetTable":{"A@g":{0:2}}}'
+    (tmp_path / "config" / "lmqConsumerOffset.json").write_text(text)
+    assert read_offsets(str(tmp_path), enable_lmq=True).value == {("A", "g"): {0: 2}, ("%LMQ%1", "%LMQ%g"): {0: 7}}
+    assert read_offsets(str(tmp_path), enable_lmq=False).value == {("A", "g"): {0: 5}}
