@@ -146,8 +146,8 @@ class TestWhenReady:
     def test_what_it_was_made_from_is_looked_at(
         self, start: Start, ready: Path, checkout: Path, tmp_path: Path, change: str
     ) -> None:
-        (checkout / "jobs" / "spark" / "environment.py").write_text("import sys; print('set up', sys.argv[1:])\n")
-        os.utime(checkout / "jobs" / "spark" / "environment.py", (0, 0))
+        (checkout / "jobs" / "setup" / "environment.py").write_text("import sys; print('set up', sys.argv[1:])\n")
+        os.utime(checkout / "jobs" / "setup" / "environment.py", (0, 0))
         assert "set up" not in start("restore", "--store", "S").stdout
         if change == "pyproject":
             os.utime(checkout / "pyproject.toml", (time.time() + 9, time.time() + 9))

@@ -157,7 +157,7 @@ class TestEnvironment:
     def test_a_second_start_waits_for_the_first(self, tmp_path: Path) -> None:
         venv = tmp_path / "venv"
         program = (
-            "import sys, time\nfrom pathlib import Path\nfrom jobs.spark import environment as e\n"
+            "import sys, time\nfrom pathlib import Path\nfrom jobs.setup import environment as e\n"
             "venv = Path(sys.argv[1])\n"
             "e.check_java = lambda java: None\n"
             "class Steps:\n"
