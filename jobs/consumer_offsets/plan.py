@@ -119,7 +119,7 @@ def plan_offsets(
     """Returns the offsets of all groups; raises MissingInput where nothing shows any."""
     copies = read_copies(store, replicas)
     ranges = queue_ranges(store, reading, files_stay=files_stay)
-    consumption = joined(scan.consumption for scan in reading.scans)
+    consumption = joined(scan.properties.consumption for scan in reading.scans)
     when = None if time is None else offsets_at(reading, ranges, time)
     chosen = choose(copies, ranges, consumption, when)
     path = locations.join(store.root, OFFSETS)
@@ -131,7 +131,7 @@ def plan_offsets(
     groups = {one.group for one in chosen} | _GROUPS_OF_EVERY_BROKER
     known = read_config(store.root, _GROUPS).value or {}
     unknown = sorted(name for name in known if name not in groups and not name.startswith(SYSTEM_GROUPS))
-    times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
+    times = [scan.times.last for scan in reading.scans if scan.times.last is not None]
     return OffsetsPlan(
         tuple(chosen), tuple(copies), tuple(unknown), times[-1] if times else 0,
         into_database=_queues_of(store).kind == "rocksdb",

@@ -49,7 +49,7 @@ def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -
     has now: without them a queue that has no message in the log begins at 0 again.
     """
     found: dict[TopicQueue, Range] = {}
-    batches = {topic for scan in reading.scans for topic in _batch_topics(scan.topics, scan.batch_runs.topic_codes)}
+    batches = {topic for scan in reading.scans for topic in _batch_topics(scan.topics, scan.batches.runs.topic_codes)}
     batches |= store.batch_topics
     if locations.is_local(store.root) and store.queues_in.in_files:
         for queue in queue_ends(store.root):
@@ -95,7 +95,7 @@ def _first_in_runs(reading: LogReading, time: int) -> Iterator[tuple[TopicQueue,
     runs = table.runs
     with Readers() as readers:
         for row in np.flatnonzero(table.plan().in_last_life).tolist():
-            path = reading.scans[int(table.scan_of_run[row])].times_path
+            path = reading.scans[int(table.scan_of_run[row])].units.times_path
             times = readers.rows(path, TIME, int(runs.begins[row]), int(runs.counts[row]))
             later = np.flatnonzero(times >= time)
             if len(later):

@@ -105,7 +105,7 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
         lost += [(other.start.offset, other.end) for other in known.older]
         ends, other_ends = _queue_ends(before, lost)
         firsts, other_firsts = _queue_firsts(after, lost)
-        next_time = next((scan.first_timestamp for scan in after if scan.first_timestamp is not None), None)
+        next_time = next((scan.times.first for scan in after if scan.times.first is not None), None)
         near = Neighbours(
             ends=ends,
             firsts=firsts,

@@ -25,7 +25,7 @@ from storeformat.log.chain import Break, follow_chain
 from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import Segment, Split, plan_splits, segment_with
 from storeformat.salvage.findings import DeadRange, Finding
-from udfs.log.batch_queues import NO_RUNS
+from udfs.log.batch_queues import NO_BATCHES
 from udfs.log.scan import ScanTask, SplitScan
 from udfs.log.survey import SurveyTask
 
@@ -253,7 +253,7 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
                 scan,
                 report=replace(scan.report, split=split),
                 topics=lists.setdefault(topics, topics),
-                batch_runs=scan.batch_runs if scan.batch_units else NO_RUNS,
+                batches=scan.batches if scan.batches.count else NO_BATCHES,
             )
         )
     return shared

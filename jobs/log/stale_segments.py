@@ -51,7 +51,7 @@ def without_older_segments(known: ProvenLog) -> ProvenLog:
             before = scans
             continue
         if end is not None and is_broken:  # its last record may have lost its end to this log
-            last = max(scan.last_record for scan in scans)
+            last = max(scan.dispatched.last for scan in scans)
             end = breaks[segment.base] = Break(segment, last, RecordDefect.OLDER_LOG, end.report)
         start = Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report)
         older[segment.base] = OlderRecords(start, segment.end if end is None else end.offset)
@@ -104,7 +104,7 @@ def _is_of_another_life(
 def _lag(before: Sequence[SplitScan], scans: Sequence[SplitScan]) -> tuple[int, int]:
     """Returns the time at the end of a segment, and by how much every record of another one is older."""
     time = time_before(before, None) or 0
-    return time, time - max(scan.latest_timestamp for scan in scans)
+    return time, time - max(scan.times.latest for scan in scans)
 
 
 def _is_of_an_earlier_life(
@@ -124,11 +124,11 @@ def _is_long_before(written: Sequence[Sequence[SplitScan]]) -> bool:
     """Returns whether the first segment is older than the second by more than a clock jumps; a third must follow."""
     if len(written) < 3:
         return False
-    return _begins(written[1]) - max(scan.latest_timestamp for scan in written[0]) > CLOCK_SLACK
+    return _begins(written[1]) - max(scan.times.latest for scan in written[0]) > CLOCK_SLACK
 
 
 def _begins(scans: Sequence[SplitScan]) -> int:
-    return scans[0].first_timestamp or 0
+    return scans[0].times.first or 0
 
 
 def _border(

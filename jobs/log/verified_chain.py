@@ -81,7 +81,7 @@ def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
     """Returns the time of the last records of these scans; ``after`` is the time after them, if anything is."""
     recent: list[int] = []
     for scan in scans[::-1]:
-        recent = [*scan.recent_timestamps, *recent][-3:]
+        recent = [*scan.times.recent, *recent][-3:]
         if len(recent) == 3:
             break
     return latest_time(recent, after) if recent else None

@@ -57,7 +57,7 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
     segments = []
     for segment in store.segments:
         scans = [scan for scan in reading.scans if scan.report.split.segment.base == segment.base]
-        times = [at for scan in scans for at in (scan.first_timestamp, scan.last_timestamp) if at is not None]
+        times = [at for scan in scans for at in (scan.times.first, scan.times.last) if at is not None]
         segments.append(
             {
                 "file": locations.name_of(segment.path),
@@ -86,7 +86,7 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
 
 def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
     """Yields topic code, queue id and number of messages of each run, those of BatchCQ topics too."""
-    runs, batches = scan.runs, scan.batch_runs
+    runs, batches = scan.runs, scan.batches.runs
     yield from zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), runs.counts.tolist(), strict=True)
     yield from zip(batches.topic_codes.tolist(), batches.queue_ids.tolist(), batches.messages.tolist(), strict=True)
 

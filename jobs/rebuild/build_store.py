@@ -196,7 +196,7 @@ def _refuse_unknown_queues(wanted: Sequence[TopicFilter], store: OpenedStore, re
     here = set()
     for scan in reading.scans:
         names = topic_names(scan.topics)
-        for runs in (scan.runs, scan.batch_runs):
+        for runs in (scan.runs, scan.batches.runs):
             pairs = zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)
             here |= {(names[code], queue_id) for code, queue_id in pairs}
     here |= {(topic, None) for topic, _ in here}
@@ -291,21 +291,21 @@ def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[s
     queues: dict[str, int] = {}
     for scan in reading.scans:
         names = topic_names(scan.topics)
-        for runs in (scan.runs, scan.batch_runs):
+        for runs in (scan.runs, scan.batches.runs):
             for code, queue_id in set(zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)):
                 queues[names[code]] = max(queues.get(names[code], 0), queue_id + 1)
-        for topic, queue_id in scan.real_queues:
+        for topic, queue_id in scan.properties.real_queues:
             queues[topic] = max(queues.get(topic, 0), queue_id + 1)
-    times = [scan.last_timestamp for scan in reading.scans if scan.last_timestamp is not None]
+    times = [scan.times.last for scan in reading.scans if scan.times.last is not None]
     return topics_json(queues, store.batch_topics, topic_configuration(store.root), times[-1] if times else 0)
 
 
 def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: int) -> StoreCheckpoint:
     """Returns the checkpoint with which a clean start takes the short path and an immediate crash loses nothing."""
-    last = [scan for scan in reading.scans if scan.last_timestamp is not None]
-    last_unit = [scan.last_unit for scan in reading.scans if scan.last_unit >= 0]
+    last = [scan for scan in reading.scans if scan.times.last is not None]
+    last_unit = [scan.dispatched.last_unit for scan in reading.scans if scan.dispatched.last_unit >= 0]
     return for_rebuilt_store(
-        last_store_timestamp=last[-1].last_timestamp or 0 if last else 0,
+        last_store_timestamp=last[-1].times.last or 0 if last else 0,
         last_index_end_timestamp=index_end_timestamp,
         last_queued_phy_offset=last_unit[-1] if last_unit and store.rules.checkpoint_queue_offset else 0,
     )

@@ -83,7 +83,7 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
         pre_blanks=narrow(per_file.pre_blanks),
         edges=narrow(np.append(per_file.slices_begin, len(per_file.run))),
         slices=Slices(
-            sources=tuple(scan.units_path for scan in scans),
+            sources=tuple(scan.units.path for scan in scans),
             source_of=scan_of_run[per_file.run].astype(np.int32),
             begins=narrow(begins[per_file.run] + per_file.run_begin),
             counts=narrow(per_file.count),
@@ -97,7 +97,7 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
         queues=int((plan.end > plan.first).sum()),
         units=int(plan.count.sum() + plan.fill.sum()),
         complete=left_out == 0 and not plan.fill.any(),
-        offset_sum=sum(scan.offset_sums[0] for scan in scans) % (1 << 64),
+        offset_sum=sum(scan.units.offset_sum for scan in scans) % (1 << 64),
         notes=list(_queue_notes(plan, names)),
         created_anew=frozenset(
             (names[key >> 32], key & 0xFFFFFFFF) for key in plan.queues[plan.earlier_lives > 0].tolist()
@@ -131,12 +131,12 @@ def _plan_ext_files(
     units_per_file = consume_queue_ext.units_per_file(file_size)
     cut = consume_queue.plan_files(there, units_per_file * consume_queue.UNIT_SIZE)
     slices = Slices(
-        sources=tuple(scan.units_path for scan in scans),
+        sources=tuple(scan.units.path for scan in scans),
         source_of=table.scan_of_run[cut.run].astype(np.int32),
         begins=narrow(table.runs.begins[cut.run] + cut.run_begin),
         counts=narrow(cut.count),
     )
-    times_of = {scan.units_path: scan.times_path for scan in scans}
+    times_of = {scan.units.path: scan.units.times_path for scan in scans}
     made = []
     for number in range(len(cut.queue)):
         key = int(plan.queues[cut.queue[number]])
@@ -187,14 +187,14 @@ def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> B
     queues: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
     left_out = 0
     for scan in scans:
-        names, runs = topic_names(scan.topics), scan.batch_runs
+        names, runs = topic_names(scan.topics), scan.batches.runs
         columns = (runs.topic_codes, runs.queue_ids, runs.begins, runs.counts, runs.births)
         for code, queue_id, begin, count, birth in zip(*(column.tolist() for column in columns), strict=True):
             slices = queues.setdefault((names[code], queue_id), [])
             if birth:
                 left_out += sum(size for _, _, size in slices)
                 slices.clear()
-            slices.append((scan.batches_path, begin, count))
+            slices.append((scan.batches.path, begin, count))
     made = [
         PlannedQueueFile(BATCH_CONSUME_QUEUE, queue, number * per_file * BATCH_UNIT_SIZE, part)
         for queue, slices in sorted(queues.items())
@@ -205,7 +205,7 @@ def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> B
         queues=len(queues),
         units=sum(file.slices.rows for file in made),
         complete=left_out == 0,
-        offset_sum=sum(scan.batch_offset_sum for scan in scans) % (1 << 64),
+        offset_sum=sum(scan.batches.offset_sum for scan in scans) % (1 << 64),
     )
 
 
@@ -230,11 +230,11 @@ def plan_index_files(
     ``messageIndexEnable=false`` it makes none.
     """
     capacity = layout.max_index_num - 1
-    staged = Slices.of(*((scan.entries_path, 0, scan.entries) for scan in scans if scan.entries))
+    staged = Slices.of(*((scan.entries.path, 0, scan.entries.count) for scan in scans if scan.entries.count))
     parts = [part for _, part in staged.cut(capacity)]
     end_timestamp = timestamp_of(*parts[-1].last) if parts else 0
-    last_record = max((scan.last_record for scan in scans), default=-1)
-    last_entry = max((scan.last_entry for scan in scans), default=-1)
+    last_record = max((scan.dispatched.last for scan in scans), default=-1)
+    last_entry = max((scan.dispatched.last_entry for scan in scans), default=-1)
     asked_for_next = not parts or (parts[-1].rows == capacity and last_record > last_entry)
     if layout.message_index_enable and last_record >= 0 and asked_for_next:
         parts.append(staged[:0])  # begins when the one before ended
@@ -246,6 +246,6 @@ def plan_index_files(
             for name, part, before in zip(names, parts, previous, strict=False)
         ],
         entries=[part.rows for part in parts],
-        offset_sum=sum(scan.offset_sums[1] for scan in scans) % (1 << 64),
+        offset_sum=sum(scan.entries.offset_sum for scan in scans) % (1 << 64),
         end_timestamp=end_timestamp,
     )

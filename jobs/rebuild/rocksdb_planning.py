@@ -38,7 +38,7 @@ def plan_slices(reading: LogReading, live: LiveRuns) -> list[UnitSlice]:
     several with one queue offset the last one.
     """
     table, firsts = live.table, live.table.runs.first_queue_offsets
-    paths = [(scan.units_path, scan.times_path) for scan in reading.scans]
+    paths = [(scan.units.path, scan.units.times_path) for scan in reading.scans]
     slices: list[UnitSlice] = []
     for runs in live.queues():
         key = int(table.keys[runs[0]])
@@ -108,7 +108,7 @@ def queue_ends(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice])
             queue = (table.names[key >> 32], key & 0xFFFFFFFF)
             if queue not in first_of:
                 continue
-            count, path = int(table.runs.counts[run]), reading.scans[table.scan_of_run[run]].units_path
+            count, path = int(table.runs.counts[run]), reading.scans[table.scan_of_run[run]].units.path
             last = readers.rows(path, consume_queue.UNIT, int(table.runs.begins[run]) + count - 1, 1)[0]
             part = first_of[queue]
             first = readers.rows(part.units_path, consume_queue.UNIT, part.begin, 1)[0]

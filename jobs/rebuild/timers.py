@@ -106,7 +106,7 @@ def slot_of(due: int, now: int, settings: TimerSettings) -> tuple[int, bool]:
 
 def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> TimersPlan:
     """Returns the timer state of a log; raises MissingInput where it has no timer messages."""
-    events = [event for scan in reading.scans for event in scan.timers]
+    events = [event for scan in reading.scans for event in scan.properties.timers]
     queued = [event.waiting for event in events if event.waiting is not None]
     if not queued:
         raise MissingInput(f"the log has no messages in {TIMER_TOPIC}, which no timer state can be made of")

@@ -75,7 +75,9 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
         )
         checks.append(IndexCheck(head.path, context))
     sources = tuple(
-        EntrySource(scan.entries_path, scan.entries, scan.last_entry) for scan in reading.scans if scan.entries
+        EntrySource(scan.entries.path, scan.entries.count, scan.dispatched.last_entry)
+        for scan in reading.scans
+        if scan.entries.count
     )
     task = CompareIndexFiles(store.root, store.layout.max_hash_slot_num, store.layout.max_index_num, sources)
     comparisons = run.runner.map("compare index files", task, checks)

@@ -50,7 +50,7 @@ def earlier_life_note(reading: LogReading) -> str | None:
         time = store_timestamp_at(reader, offset - segment.base)
         walk = chain_from(BlockWindow(reader, segment), segment.base, _UNCHECKED, stop=offset)
         inside = [int(block.heads.store_timestamp.max()) for block in walk]
-    before = [scan.latest_timestamp for scan in reading.scans if scan.report.end <= segment.base]
+    before = [scan.times.latest for scan in reading.scans if scan.report.end <= segment.base]
     latest = max([*inside, *before], default=time)
     if time >= latest:
         return None

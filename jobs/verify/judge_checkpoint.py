@@ -36,7 +36,7 @@ def judge_checkpoint(
     """Says which fields are ahead. ``unit_reach`` is the offset of the last record that is dispatched, None for the
     whole log. A checkpoint that lags is normal.
     """
-    latest = max((scan.latest_timestamp for scan in reading.scans), default=0)
+    latest = max((scan.times.latest for scan in reading.scans), default=0)
     limits: dict[str, int] = {
         "physic_msg_timestamp": latest,
         "logics_msg_timestamp": latest,

@@ -26,8 +26,8 @@ from storeformat.log.segments import Segment, plan_splits
 from storeformat.storage.extents import Content
 from storeformat.store.layout import StoreLayout
 from udfs.files.file_rows import FileRow, FileRows, batch_of
-from udfs.log.scan import SplitScan
-from udfs.log.staged_runs import Runs
+from udfs.log.scan import Dispatched, SplitScan, StoreTimes
+from udfs.log.staged_runs import Runs, StagedEntries, StagedUnits
 
 pytestmark = pytest.mark.benchmark
 
@@ -59,10 +59,11 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
         stem = f"/data/.rebuilt.0123456789ab.staging/runs/split-{split.number:06d}-0123456789ab"
         scan = SplitScan(
             ChainReport(split, split.start, split.stop, ChainEnd.STOP),
-            records=5 * queues, record_bytes=SPLIT, topics=topics, packed_runs=runs.pack(), units=5 * queues,
-            entries=entries, last_record=split.stop - 100, last_unit=split.stop - 100, last_entry=split.stop - 100,
-            first_timestamp=split.number, last_timestamp=split.number,
-            units_path=f"{stem}.units", entries_path=f"{stem}.entries",
+            records=5 * queues, record_bytes=SPLIT, topics=topics,
+            units=StagedUnits(runs.pack(), 5 * queues, path=f"{stem}.units"),
+            entries=StagedEntries(entries, path=f"{stem}.entries"),
+            dispatched=Dispatched(split.stop - 100, split.stop - 100, split.stop - 100),
+            times=StoreTimes(split.number, split.number),
         )  # fmt: skip
         scans.append(pickle.loads(pickle.dumps(scan)))
     return sharing(scans, splits)

@@ -127,7 +127,7 @@ def replica_beside_it(root: Path) -> None:
 
 def last_record_is_torn(root: Path) -> None:
     reading = read(root)
-    last = max(scan.last_record for scan in reading.scans)
+    last = max(scan.dispatched.last for scan in reading.scans)
     overwrite(root, last + 60, reading.end, b"\0")
     wipe(root)
 

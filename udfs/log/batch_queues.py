@@ -32,7 +32,19 @@ class BatchRuns:
     messages: Int64s
 
 
-NO_RUNS = BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8")))
+@dataclass(frozen=True, slots=True)
+class StagedBatches:
+    """Batch units of one split: their runs, how many they are, the file with them where one was written, and the sum of
+    their commit-log offsets, modulo 2**64.
+    """
+
+    runs: BatchRuns
+    count: int = 0
+    offset_sum: int = 0
+    path: str = ""
+
+
+NO_BATCHES = StagedBatches(BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8"))))
 
 
 class BatchRunWriter(StagedFile):
@@ -44,8 +56,8 @@ class BatchRunWriter(StagedFile):
         super().__init__(directory, f"{name}.batches")
         self._waiting: list[BatchUnits] = []
         self._runs: list[BatchRuns] = []
-        self.units = 0
-        self.offset_sum = 0
+        self._units = 0
+        self._offset_sum = 0
 
     def add(self, units: BatchUnits) -> None:
         """Takes units whose topic codes are the scan's."""
@@ -73,7 +85,7 @@ class BatchRunWriter(StagedFile):
             BatchRuns(
                 topics[first],
                 queues[first],
-                first + self.units,
+                first + self._units,
                 np.diff(first, append=len(units)),
                 birth[first].astype(np.int64),
                 np.add.reduceat(units["batch_size"], first, dtype=np.int64),
@@ -81,12 +93,13 @@ class BatchRunWriter(StagedFile):
         )
         if self.wanted:
             self.write(units)
-        self.units += len(units)
-        self.offset_sum += sum_of_offsets(units["phy_offset"])
+        self._units += len(units)
+        self._offset_sum = (self._offset_sum + sum_of_offsets(units["phy_offset"])) % (1 << 64)
 
-    def runs(self) -> BatchRuns:
-        """Returns all runs, in the order of the file."""
-        names = BatchRuns.__dataclass_fields__
+    def staged(self) -> StagedBatches:
+        """Returns what was written, its runs in the order of the file."""
         if not self._runs:
-            return NO_RUNS
-        return BatchRuns(*(np.concatenate([getattr(part, name) for part in self._runs]) for name in names))
+            return NO_BATCHES
+        names = BatchRuns.__dataclass_fields__
+        runs = BatchRuns(*(np.concatenate([getattr(part, name) for part in self._runs]) for name in names))
+        return StagedBatches(runs, self._units, self._offset_sum, self.path)

@@ -39,10 +39,10 @@ from storeformat.record.dispatch import (
 from storeformat.record.plain_dispatch import PlainDispatch
 from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
-from udfs.log.batch_queues import NO_RUNS, BatchRuns, BatchRunWriter
+from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter, StagedBatches
 from udfs.log.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
 from udfs.log.real_topics import REAL_PROPERTIES, real_queues
-from udfs.log.staged_runs import EntryWriter, Runs, RunWriter
+from udfs.log.staged_runs import NO_ENTRIES, NO_UNITS, EntryWriter, Runs, RunWriter, StagedEntries, StagedUnits
 from udfs.log.timers import TIMER_PROPERTIES, TimerEvent, timer_events
 
 if TYPE_CHECKING:
@@ -78,14 +78,44 @@ class ScanTask:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitScan:
-    """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``.
-
-    ``last_record`` is the offset of the last record dispatched to anything (foreign records too, as the broker
-    dispatches them), ``last_unit`` and ``last_entry`` those of the last one with a unit and an index entry; -1 where
-    there is none.
-    ``offset_sums`` are the sums of commit-log offsets over all units and all entries, modulo 2**64.
+class Dispatched:
+    """Offsets in the log, -1 where there is none: of the last record that was dispatched to anything (foreign ones too,
+    as the broker dispatches them), of the last one with a unit, and of the last one with an index entry.
     """
+
+    last: int = -1
+    last_unit: int = -1
+    last_entry: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTimes:
+    """Store timestamps of the records of a split, in milliseconds: of its first and its last one, None where it holds
+    none, and of the last three.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    recent: tuple[int, ...] = ()
+    latest: int = 0
+    """The highest, which is not the last one where the clock was set back."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromProperties:
+    """What properties of records say that only some scans read."""
+
+    real_queues: tuple[tuple[str, int], ...] = ()
+    """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
+    consumption: Consumption = NONE
+    """Who read what; where they have ``CONSUMPTION_PROPERTIES``."""
+    timers: tuple[TimerEvent, ...] = ()
+    """What waits, and what waits no longer; where they have ``TIMER_PROPERTIES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitScan:
+    """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``."""
 
     report: ChainReport
     records: int = 0
@@ -95,40 +125,21 @@ class SplitScan:
     """What the first of them say of themselves."""
     fillers: tuple[tuple[int, int], ...] = ()
     """Records that a repair put in the place of lost ones: offset and size."""
-    real_queues: tuple[tuple[str, int], ...] = ()
-    """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
-    consumption: Consumption = NONE
-    """Who read what; where the rules of decoding have ``CONSUMPTION_PROPERTIES``."""
-    timers: tuple[TimerEvent, ...] = ()
-    """What waits, and what waits no longer; where the rules of decoding have ``TIMER_PROPERTIES``."""
+    properties: FromProperties = FromProperties()
     topics: tuple[bytes, ...] = ()
-    packed_runs: bytes = b""
-    units: int = 0
-    entries: int = 0
-    offset_sums: tuple[int, int] = (0, 0)
-    last_record: int = -1
-    last_unit: int = -1
-    last_entry: int = -1
-    first_timestamp: int | None = None
-    last_timestamp: int | None = None
-    recent_timestamps: tuple[int, ...] = ()
-    """The last three store timestamps."""
-    latest_timestamp: int = 0
-    """The highest store timestamp, which is not the last one where the clock was set back."""
-    units_path: str = ""
-    times_path: str = ""
-    entries_path: str = ""
-    batch_runs: BatchRuns = NO_RUNS
-    batch_units: int = 0
-    batch_offset_sum: int = 0
-    batches_path: str = ""
+    """The topics of its units, which have numbers in their runs."""
+    units: StagedUnits = NO_UNITS
+    batches: StagedBatches = NO_BATCHES
+    entries: StagedEntries = NO_ENTRIES
+    dispatched: Dispatched = Dispatched()
+    times: StoreTimes = StoreTimes()
     kernels: str = ""
     """Which kernels read it, ``numba`` or ``numpy``; nothing where there was no record."""
 
     @property
     def runs(self) -> Runs:
         """The runs of its units, one row each."""
-        return Runs.unpack(self.packed_runs)
+        return Runs.unpack(self.units.packed_runs)
 
     @property
     def head_bytes(self) -> int:
@@ -322,28 +333,18 @@ class _Dispatch:
             foreign_records=tuple(self._foreign),
             foreign_refs=tuple(self._foreign_refs),
             fillers=tuple(self._fillers),
-            real_queues=tuple(sorted(self._real_queues)),
-            consumption=self._consumption,
-            timers=tuple(self._timers),
+            properties=FromProperties(tuple(sorted(self._real_queues)), self._consumption, tuple(self._timers)),
             topics=tuple(self._topics),
-            packed_runs=self._units.runs().pack(),
-            units=self._units.units,
-            entries=self._entries.entries,
-            offset_sums=(self._units.offset_sum, self._entries.offset_sum),
-            last_record=sums[Tally.LAST_RECORD],
-            last_unit=sums[Tally.LAST_UNIT],
-            last_entry=sums[Tally.LAST_ENTRY],
-            first_timestamp=sums[Tally.FIRST_TIME] if records else None,
-            last_timestamp=sums[Tally.LAST_TIME] if records else None,
-            recent_timestamps=tuple(self._tally[_RECENT].tolist()[-records:] if records else ()),
-            latest_timestamp=sums[Tally.LATEST_TIME],
-            units_path=self._units.path,
-            times_path=self._units.times_path,
-            entries_path=self._entries.path,
-            batch_runs=self._batches.runs(),
-            batch_units=self._batches.units,
-            batch_offset_sum=self._batches.offset_sum % (1 << 64),
-            batches_path=self._batches.path,
+            units=self._units.staged(),
+            batches=self._batches.staged(),
+            entries=self._entries.staged(),
+            dispatched=Dispatched(sums[Tally.LAST_RECORD], sums[Tally.LAST_UNIT], sums[Tally.LAST_ENTRY]),
+            times=StoreTimes(
+                first=sums[Tally.FIRST_TIME] if records else None,
+                last=sums[Tally.LAST_TIME] if records else None,
+                recent=tuple(self._tally[_RECENT].tolist()[-records:] if records else ()),
+                latest=sums[Tally.LATEST_TIME],
+            ),
             kernels=sys.intern(active().NAME),
         )
 

@@ -77,6 +77,33 @@ class Runs:
         return Runs(**columns)
 
 
+@dataclass(frozen=True, slots=True)
+class StagedUnits:
+    """Units of one split: their runs (``Runs.pack``), how many they are, and the files with them and their store times,
+    where any were written. ``offset_sum`` is of their commit-log offsets, modulo 2**64.
+    """
+
+    packed_runs: bytes = b""
+    count: int = 0
+    offset_sum: int = 0
+    path: str = ""
+    times_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEntries:
+    """Index entries of one split: how many, the file with them where one was written, and the sum of their commit-log
+    offsets, modulo 2**64.
+    """
+
+    count: int = 0
+    offset_sum: int = 0
+    path: str = ""
+
+
+NO_UNITS, NO_ENTRIES = StagedUnits(), StagedEntries()
+
+
 class RunWriter:
     """Collects units of one split and writes them grouped into runs, to two files of a directory.
 
@@ -91,19 +118,8 @@ class RunWriter:
         self.waiting = 0
         self._light = np.zeros(_FLUSH_UNITS, bool)
         self._runs: list[Runs] = []
-        self.units = 0
-        self.offset_sum = 0
-        """Sum of the commit-log offsets, modulo 2**64."""
-
-    @property
-    def path(self) -> str:
-        """Where the units are; empty where there are none."""
-        return self._units_file.path
-
-    @property
-    def times_path(self) -> str:
-        """Where their store times are; empty where there are none."""
-        return self._times_file.path
+        self._units = 0
+        self._offset_sum = 0
 
     def add(self, units: UnitColumns, light: Bools) -> None:
         """Takes units whose topic codes are the scan's."""
@@ -138,7 +154,7 @@ class RunWriter:
                 queue_ids=units.queue_ids[first_rows],
                 first_queue_offsets=units.queue_offsets[first_rows],
                 counts=np.diff(first, append=count),
-                begins=first + self.units,
+                begins=first + self._units,
                 first_offsets=units.offsets[first_rows],
                 last_offsets=units.offsets[last_rows],
                 light=light[first_rows],
@@ -148,17 +164,18 @@ class RunWriter:
             self._times_file.write(units.store_timestamps[order].astype(TIME))
         if self._units_file.wanted:
             self._units_file.write(packed)
-        self.units += count
-        self.offset_sum = (self.offset_sum + sum_of_offsets(packed["phy_offset"])) % (1 << 64)
+        self._units += count
+        self._offset_sum = (self._offset_sum + sum_of_offsets(packed["phy_offset"])) % (1 << 64)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the files; after an exception they are removed."""
         self._units_file.close(kind, error)
         self._times_file.close(kind, error)
 
-    def runs(self) -> Runs:
-        """Returns all runs, in the order of the file."""
-        return Runs.concatenate(self._runs)
+    def staged(self) -> StagedUnits:
+        """Returns what was written, its runs in the order of the file."""
+        packed = Runs.concatenate(self._runs).pack()
+        return StagedUnits(packed, self._units, self._offset_sum, self._units_file.path, self._times_file.path)
 
 
 class EntryWriter(StagedFile):
@@ -166,9 +183,8 @@ class EntryWriter(StagedFile):
 
     def __init__(self, directory: str, name: str) -> None:
         super().__init__(directory, f"{name}.entries")
-        self.entries = 0
-        self.offset_sum = 0
-        """Sum of the commit-log offsets, modulo 2**64."""
+        self._entries = 0
+        self._offset_sum = 0
 
     def add(self, entries: IndexEntries, tags: Bools | None) -> None:
         """Takes entries; those of ``tags`` get the mark, if they are given."""
@@ -184,5 +200,9 @@ class EntryWriter(StagedFile):
         rows = content.view(ROW)
         if self.wanted and len(rows):
             self.write(rows)
-        self.entries += len(rows)
-        self.offset_sum = (self.offset_sum + sum_of_offsets(rows["offset"])) % (1 << 64)
+        self._entries += len(rows)
+        self._offset_sum = (self._offset_sum + sum_of_offsets(rows["offset"])) % (1 << 64)
+
+    def staged(self) -> StagedEntries:
+        """Returns what was written."""
+        return StagedEntries(self._entries, self._offset_sum, self.path)

@@ -14,9 +14,9 @@ from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.store.layout import StoreLayout
-from udfs.log.batch_queues import BatchRuns
-from udfs.log.scan import SplitScan
-from udfs.log.staged_runs import Runs
+from udfs.log.batch_queues import BatchRuns, StagedBatches
+from udfs.log.scan import Dispatched, SplitScan
+from udfs.log.staged_runs import Runs, StagedEntries, StagedUnits
 
 REPORT = ChainReport(Split(0, Segment("log", 0, 1000), 0, 1000, 1000, 0), 0, 1000, ChainEnd.STOP)
 BEGIN = 1_700_000_000_000
@@ -29,10 +29,8 @@ def name_of(millis: int) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- index
 def scan_with(name: str, entries: int, *, last_record: int, last_entry: int = -1) -> SplitScan:
-    sums = (0, 1000 * entries)
-    return SplitScan(
-        REPORT, entries=entries, entries_path=name, last_record=last_record, last_entry=last_entry, offset_sums=sums
-    )
+    dispatched = Dispatched(last_record, last_entry=last_entry)
+    return SplitScan(REPORT, entries=StagedEntries(entries, 1000 * entries, name), dispatched=dispatched)
 
 
 def planned_index(*scans: SplitScan) -> tuple[planning.IndexPlan, list[tuple[list[tuple[str, int, int]], object]]]:
@@ -102,7 +100,7 @@ def batch_scan(name: str, *rows: tuple[int, int, int, int, int], topics: tuple[b
     """Rows are topic code, queue id, begin, count, and whether the run begins the queue anew."""
     columns = np.array(rows, np.int64).reshape(-1, 5).T
     runs = BatchRuns(*columns, messages=columns[3])
-    return SplitScan(REPORT, topics=topics, batch_runs=runs, batches_path=name, batch_offset_sum=7)
+    return SplitScan(REPORT, topics=topics, batches=StagedBatches(runs, offset_sum=7, path=name))
 
 
 def planned_batches(*scans: SplitScan) -> planning.BatchQueuesPlan:
@@ -154,9 +152,8 @@ def queue_scan(
         last_offsets=begins,
         light=np.array(light or (False,) * len(rows)),
     )
-    return SplitScan(
-        REPORT, topics=topics, packed_runs=runs.pack(), units_path=name, times_path=f"{name}.times", offset_sums=(9, 0)
-    )
+    units = StagedUnits(runs.pack(), offset_sum=9, path=name, times_path=f"{name}.times")
+    return SplitScan(REPORT, topics=topics, units=units)
 
 
 def planned(scans: list[SplitScan], layout: StoreLayout, **marks: Any) -> planning.QueuesPlan:

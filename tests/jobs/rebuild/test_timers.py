@@ -34,7 +34,7 @@ def properties(key: str, due: int, **more: str) -> dict[str, str]:
 
 def planned(log: LogBuilder, settings: TimerSettings = SMALL, split_size: int = 1 << 30) -> TimersPlan:
     scans = read_segments(log.segments, split_size, decode_rules=RULES).scans
-    return plan_units([event for scan in scans for event in scan.timers], settings, NOW)
+    return plan_units([event for scan in scans for event in scan.properties.timers], settings, NOW)
 
 
 def start(plan: TimersPlan) -> TimerStart:

@@ -10,7 +10,7 @@ import pytest
 from storeformat.queues.batch_consume_queue import UNIT, parse_units
 from storeformat.record.dispatch import BatchUnits
 from udfs.log import batch_queues
-from udfs.log.batch_queues import NO_RUNS, BatchRunWriter
+from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter
 
 
 def units_of(*rows: tuple[int, int, int, int, int]) -> BatchUnits:
@@ -31,18 +31,20 @@ def test_units_are_grouped_by_queue_and_cut_where_it_begins_anew(
     writer.add(units_of((1, 0, 10, 5, 2), (0, 3, 20, 0, 4), (1, 0, 30, 7, 1), (1, 0, 40, 0, 3)))
     writer.flush()
     writer.close(None, None)
-    runs = writer.runs()
+    staged = writer.staged()
+    runs = staged.runs
     assert parse_units(Path(writer.path).read_bytes())["phy_offset"].tolist() == [20, 10, 30, 40]
     assert (runs.topic_codes.tolist(), runs.queue_ids.tolist()) == ([0, 1, 1], [3, 0, 0])
     assert (runs.begins.tolist(), runs.counts.tolist()) == ([0, 1, 3], [1, 2, 1])
     assert (runs.births.tolist(), runs.messages.tolist()) == ([1, 0, 1], [4, 3, 3])
-    assert (writer.units, writer.offset_sum) == (4, 100)
+    assert (staged.count, staged.offset_sum) == (4, 100)
 
 
 def test_nothing_is_written_where_nothing_is_staged() -> None:
     writer = BatchRunWriter("", "s")
-    assert writer.runs() is NO_RUNS
+    assert writer.staged() is NO_BATCHES
     writer.add(units_of((0, 0, 10, 0, 1)))
     writer.flush()
     writer.close(None, None)
-    assert (writer.path, writer.units, len(writer.runs().counts)) == ("", 1, 1)
+    staged = writer.staged()
+    assert (staged.path, staged.count, len(staged.runs.counts)) == ("", 1, 1)

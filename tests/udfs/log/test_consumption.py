@@ -18,7 +18,9 @@ CHECKPOINT = {"so": 4, "n": 3, "q": 1, "t": "T", "c": "g", "bm": 0, "pt": 1, "it
 
 
 def found_in(log: LogBuilder, split_size: int = 1 << 30) -> Consumption:
-    return joined(scan.consumption for scan in read_segments(log.segments, split_size, decode_rules=RULES).scans)
+    return joined(
+        scan.properties.consumption for scan in read_segments(log.segments, split_size, decode_rules=RULES).scans
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_a_retried_message_names_group_and_topic(topic: str, properties: dict[st
     log.message(topic=topic)
     for split_size in (50, 1 << 30):
         assert found_in(log, split_size).subscriptions == found
-    assert read_segments(log.segments, 1 << 30).scans[0].consumption is NONE
+    assert read_segments(log.segments, 1 << 30).scans[0].properties.consumption is NONE
 
 
 @pytest.mark.parametrize(

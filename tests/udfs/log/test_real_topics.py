@@ -32,6 +32,6 @@ def test_a_message_that_waits_tells_its_queue(topic: str, number: str, found: bo
     log.message(topic=topic, properties={"REAL_QID": "1"})
     for split_size in (50, 1 << 30):
         scans = read_segments(log.segments, split_size, decode_rules=RULES).scans
-        queues = {queue for scan in scans for queue in scan.real_queues}
+        queues = {queue for scan in scans for queue in scan.properties.real_queues}
         assert queues == ({("Sold", int(number))} if found else set())
-    assert not any(scan.real_queues for scan in read_segments(log.segments, 1 << 30).scans)
+    assert not any(scan.properties.real_queues for scan in read_segments(log.segments, 1 << 30).scans)

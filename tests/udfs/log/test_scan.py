@@ -11,7 +11,7 @@ from storeformat.errors import WriteFailed
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from udfs.log.scan import ScanTask, SplitScan
+from udfs.log.scan import Dispatched, ScanTask, SplitScan, StoreTimes
 
 
 def a_log() -> LogBuilder:
@@ -30,12 +30,11 @@ def scan(log: LogBuilder, **task: object) -> SplitScan:
 def test_the_totals_of_a_split() -> None:
     log = a_log()
     found, sizes = scan(log), [record.size for record in log.records]
-    assert (found.records, found.record_bytes, found.units, found.entries) == (3, sum(sizes), 2, 2)
-    assert (found.last_record, found.last_unit, found.last_entry) == (sizes[0] + sizes[1], sizes[0] + sizes[1], 0)
-    assert found.offset_sums == (sizes[0] + sizes[1], 0)
-    assert (found.first_timestamp, found.last_timestamp) == (1_700_000_000_500, 1_700_000_000_100)
-    assert found.latest_timestamp == 1_700_000_000_501
-    assert found.recent_timestamps == (1_700_000_000_500, 1_700_000_000_501, 1_700_000_000_100)
+    assert (found.records, found.record_bytes, found.units.count, found.entries.count) == (3, sum(sizes), 2, 2)
+    assert found.dispatched == Dispatched(sizes[0] + sizes[1], sizes[0] + sizes[1], 0)
+    assert (found.units.offset_sum, found.entries.offset_sum) == (sizes[0] + sizes[1], 0)
+    times = (1_700_000_000_500, 1_700_000_000_501, 1_700_000_000_100)
+    assert found.times == StoreTimes(first=times[0], last=times[2], recent=times, latest=times[1])
     assert (found.report.start, found.report.end, found.head_bytes) == (0, sum(sizes), 0)
 
 
@@ -66,7 +65,8 @@ def test_a_foreign_record_is_stepped_over_and_told() -> None:
     assert found.foreign_records == ((offset, log.records[0].size),)
     (ref,) = found.foreign_refs
     assert (ref.offset, ref.topic, ref.queue_id, ref.queue_offset) == (offset, b"A", 1, 0)
-    assert (found.records, found.last_record, found.last_unit) == (3, offset, log.records[2].offset)
+    assert found.records == 3
+    assert (found.dispatched.last, found.dispatched.last_unit) == (offset, log.records[2].offset)
 
 
 def test_a_cluster_must_see_the_staging_directory(tmp_path: object) -> None:

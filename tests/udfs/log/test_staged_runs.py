@@ -18,7 +18,7 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, plan_splits
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from udfs.log.batch_queues import NO_RUNS
+from udfs.log.batch_queues import NO_BATCHES
 from udfs.log.scan import ScanTask, SplitScan, scan_split
 from udfs.log.staged_runs import Runs
 
@@ -53,7 +53,7 @@ def test_scans_share_what_they_have_in_common() -> None:
     assert third.topics[0] is first.topics[1]
     assert [scan.report.split for scan in (first, second, third)] == splits
     assert all(scan.report.split is split for scan, split in zip((first, second, third), splits, strict=True))
-    assert first.batch_runs is NO_RUNS
+    assert first.batches is NO_BATCHES
     for wrong in (scans[:2], [scans[0], scans[2], scans[1]]):
         with pytest.raises(TotalsDisagree, match="scans were lost"):
             sharing(wrong, splits)
@@ -68,11 +68,11 @@ def test_nothing_is_written_where_nothing_is_staged(tmp_path: Path, monkeypatch:
     (split,) = plan_splits([Segment(str(path), 0, len(log.data))], 1 << 30)
     task = ScanTask("", DecodeRules(), DispatchRules(()))
     here = scan_split(split, task)
-    assert (here.units, here.entries) == (log.messages, 3 * log.messages)
-    assert (here.units_path, here.entries_path) == ("", "")
+    assert (here.units.count, here.entries.count) == (log.messages, 3 * log.messages)
+    assert (here.units.path, here.entries.path) == ("", "")
     assert [entry.name for entry in tmp_path.iterdir()] == ["log"]
     (tmp_path / "staging").mkdir()
     there = scan_split(split, replace(task, staging=str(tmp_path / "staging")))
-    assert (there.units, there.entries, there.offset_sums) == (here.units, here.entries, here.offset_sums)
-    assert there.packed_runs == here.packed_runs
+    assert replace(there.units, path="") == here.units
+    assert replace(there.entries, path="") == here.entries
     assert {entry.suffix for entry in (tmp_path / "staging").iterdir()} == {".units", ".entries"}

@@ -16,7 +16,7 @@ WAITS = {"TIMER_OUT_MS": "5000", "UNIQ_KEY": "k", "REAL_TOPIC": "Sold"}
 
 def events(log: LogBuilder, split_size: int = 1 << 30) -> list[TimerEvent]:
     scans = read_segments(log.segments, split_size, decode_rules=RULES).scans
-    return [event for scan in scans for event in scan.timers]
+    return [event for scan in scans for event in scan.properties.timers]
 
 
 @pytest.mark.parametrize("split_size", [1, 1 << 30])
@@ -39,7 +39,7 @@ def test_what_waits_and_what_ended(split_size: int) -> None:
     assert (first.offset, first.size, first.queue_offset, first.due) == (waits.offset, waits.size, 0, 5000)
     assert len({event.identity for event in found}) == 1
     assert [event.waiting.recalls for event in found if event.waiting] == [False, False, True]
-    assert not read_segments(log.segments, 1 << 30).scans[0].timers
+    assert not read_segments(log.segments, 1 << 30).scans[0].properties.timers
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX"])
