@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jobs.log import damage, stale_segments
+from jobs.log.damage import REFUSED, OnDamage
 from jobs.log.damaged_bytes import DamagedBytes
 from jobs.log.losses import DAMAGE, Losses, QueueAccount, account_for_queues
 from jobs.log.queue_runs import QueueRuns, all_runs, has_gaps
@@ -23,7 +24,7 @@ from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.record_ref import RecordRef
-from storeformat.log.segments import Segment, Split, plan_splits, segment_with
+from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_splits, segment_with
 from storeformat.salvage.findings import DeadRange, Finding
 from udfs.log.batch_queues import NO_BATCHES
 from udfs.log.scan import ScanTask, SplitScan
@@ -154,43 +155,38 @@ def scan_log(
     task: ScanTask,
     *,
     split_size: int = DEFAULT_SPLIT_SIZE,
-    until: int | None = None,
-    begin: int | None = None,
-    on_damage: str = "fail",
-    keep_crc_failures: bool = False,
+    part: LogPart = WHOLE_LOG,
+    on_damage: OnDamage = REFUSED,
 ) -> LogReading:
-    """Returns the proven reading of the log; raises DamagedLog where it is damaged and ``on_damage`` is ``fail``.
-
-    ``begin`` is where a record is known to begin: what lies before it is not read.
-    With ``stop`` the log ends at the first damage, as the broker's recovery ends it; with ``salvage`` it goes on with
-    what survived after each damaged range, and with ``keep_crc_failures`` records count whose body alone is damaged.
-    """
-    if on_damage == "salvage":
+    """Returns the proven reading of the log; raises DamagedLog where it is damaged and ``on_damage`` fails."""
+    if on_damage.salvages:
         task = replace(task, with_units=True)  # what a queue misses tells which messages are lost
-    splits = plan_splits(segments, split_size, until, begin)
+    splits = plan_splits(segments, split_size, part)
     scans = sharing(runner.map("scan the commit log", task, splits), splits)
     chain = follow_chain(segments, splits, [scan.report for scan in scans])
     while chain.rescans:
         for scan in runner.map("scan again from proven starts", task, chain.rescans):
             scans[scan.report.split.number] = scan
         chain = follow_chain(segments, splits, [scan.report for scan in scans])
-    whole = begin is None and segments[0].base == 0 and task.with_units and not task.topics
-    known = ProvenLog(segments, splits, scans, chain, whole)
-    salvaging = on_damage == "salvage"
+    from_zero = part.begin is None and segments[0].base == 0
+    known = ProvenLog(
+        segments, splits, scans, chain, part.end_in(segments), whole=from_zero and task.with_units and not task.topics
+    )
     has_foreign_records = any(scan.foreign_records for scan in known.counted)
-    if (salvaging and chain.breaks) or has_foreign_records or stale_segments.queues_must_tell(known):
+    if (on_damage.salvages and chain.breaks) or has_foreign_records or stale_segments.queues_must_tell(known):
         known = damage.see_all_queues(runner, known, task)
-        known = replace(known, whole=begin is None and segments[0].base == 0)
+        known = replace(known, whole=from_zero)
     known = stale_segments.without_older_segments(known)
-    tail = damage.find_tail(runner, known, SurveyTask(task.decode_rules, keep_crc_failures and salvaging))
+    survey = SurveyTask(task.decode_rules, on_damage.keep_crc_failures and on_damage.salvages)
+    tail = damage.find_tail(runner, known, survey)
     starts = [item.start for item in known.older]
     breaks = [item for item in (*known.chain.breaks, *starts) if item.offset < tail.offset]
-    if on_damage == "fail":  # a broker reads a file of an older log: whether it is none of this log, a person must say
+    if on_damage.fails:  # a broker reads a file of an older log: whether it is none of this log, a person must say
         breaks += [start for start in starts if start not in breaks]
     if tail.damage is not None:
         breaks.append(tail.damage)
     breaks.sort(key=lambda item: item.offset)
-    if breaks and on_damage == "fail":
+    if breaks and on_damage.fails:
         raise DamagedLog(
             f"the commit log is damaged: {breaks[0].defect}",
             path=breaks[0].segment.path,
@@ -198,18 +194,17 @@ def scan_log(
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )
     proven = replace(known, scans=scans)
-    if breaks and salvaging:
-        saved = damage.salvage(runner, known, tail, task, keep_crc_failures=keep_crc_failures)
-        reading = seen = _salvaged(proven, saved, tail, until)
+    if breaks and on_damage.salvages:
+        reading = seen = _salvaged(proven, damage.salvage(runner, known, tail, task, survey), tail)
     else:
-        reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail, until) for log in (proven, known))
-    reading, seen = replace(reading, salvaged=salvaging), replace(seen, salvaged=salvaging)
+        reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail) for log in (proven, known))
+    reading, seen = replace(reading, salvaged=on_damage.salvages), replace(seen, salvaged=on_damage.salvages)
     reading = _with_damaged_offsets(reading, seen)
-    if tail.unfinished_end is not None and not (breaks and on_damage == "stop"):
+    if tail.unfinished_end is not None and not (breaks and on_damage.policy == "stop"):
         text = "a record that was not written to its end"
         unfinished = LogRange(tail.offset, tail.unfinished_end, text, held_record=False)
         reading = replace(reading, unfinished=unfinished)
-    if on_damage == "fail":
+    if on_damage.fails:
         _refuse_damaged_offsets(reading)
         _refuse_stray_records(reading, _seen_whole(runner, known, task, reading))
     _check_tiling(reading)
@@ -259,11 +254,11 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
     return shared
 
 
-def _healthy(known: ProvenLog, tail: damage.Tail, until: int | None) -> LogReading:
+def _healthy(known: ProvenLog, tail: damage.Tail) -> LogReading:
     stale = []
     if tail.garbage_end > tail.offset:
         stale = [LogRange(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one")]
-    return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset, until)
+    return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset)
 
 
 def _refuse_damaged_offsets(reading: LogReading) -> None:
@@ -312,10 +307,10 @@ def _stopped(known: ProvenLog, first: Break) -> LogReading:
     scans = [scan for scan in known.counted if scan.report.end <= end]
     blanks = [blank for blank in known.chain.blanks if blank[1] <= end]
     cut = LogRange(end, known.segments[-1].end, f"{first.defect}; the log was ended here")
-    return _reading(known, scans, blanks, [cut], [], end, None)
+    return _reading(known, scans, blanks, [cut], [], end)
 
 
-def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until: int | None) -> LogReading:
+def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail) -> LogReading:
     scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
     blanks = sorted([*known.chain.blanks, *saved.blanks])
     damaged: list[LogRange] = []
@@ -341,7 +336,7 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail, until
             lost.append(gap.record)
     for ranges in (damaged, stale):  # segments of an older log, those after breaks, and the tail come one by one
         ranges.sort(key=lambda item: item.begin)
-    reading = _reading(known, scans, blanks, damaged, stale, end, until)
+    reading = _reading(known, scans, blanks, damaged, stale, end)
     kept = [LogRange(scan.report.start or 0, scan.report.end, str(RecordDefect.BODY_CRC)) for scan in saved.kept]
     return replace(reading, kept=kept, lost_records=lost)
 
@@ -359,10 +354,8 @@ def _reading(
     damaged: list[LogRange],
     stale: list[LogRange],
     end: int,
-    until: int | None,
 ) -> LogReading:
     segments = known.segments
-    log_end = segments[-1].end if until is None else min(segments[-1].end, max(until, segments[0].base))
     named = sum(item.end - max(item.begin, end) for item in (*damaged, *stale) if item.end > end)
     return LogReading(
         segments=list(segments),
@@ -374,7 +367,7 @@ def _reading(
         foreign_records=[item for scan in scans for item in scan.foreign_records],
         blank_bytes=sum(stop - start for start, stop in blanks),
         blanks=blanks,
-        unwritten_bytes=max(log_end - end - named, 0),
+        unwritten_bytes=max(known.end - end - named, 0),
         whole=known.whole,
     )
 

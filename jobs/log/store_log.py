@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.contract.options import DamagePolicy, LogOptions
+from jobs.log.damage import OnDamage
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
 from storeformat.errors import UsageError
+from storeformat.log.segments import LogPart
 from udfs.log.scan import ScanTask
 
 MOST_SPLITS = 1_000_000
@@ -40,10 +42,8 @@ def read_log(
         store.segments,
         task or counting_task(store),
         split_size=wanted,
-        until=store.until(options.until_offset),
-        begin=begin,
-        on_damage=on_damage or options.on_damage,
-        keep_crc_failures=options.keep_crc_failures,
+        part=LogPart(begin, store.until(options.until_offset)),
+        on_damage=OnDamage(on_damage or options.on_damage, options.keep_crc_failures),
     )
     return _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
 

@@ -27,13 +27,14 @@ class OlderRecords:
 class ProvenLog:
     """The proven part of a log: segments, splits with their scans, and the chain through them.
 
-    ``whole`` says that the log is read from offset 0 on.
+    What was to be read goes up to ``end``; ``whole`` says that it begins at offset 0.
     """
 
     segments: Sequence[Segment]
     splits: Sequence[Split]
     scans: Sequence[SplitScan]
     chain: Chain
+    end: int
     whole: bool
     older: tuple[OlderRecords, ...] = ()
     """What the chain leaves out at the beginnings of segments."""

@@ -65,17 +65,30 @@ class Split:
     first_record: int | None = None
 
 
-def plan_splits(
-    segments: Sequence[Segment], split_size: int, until: int | None = None, begin: int | None = None
-) -> list[Split]:
-    """Returns the splits of all segments in [begin, until), in log order; ``split_size`` may be smaller than a record.
-
-    ``begin`` must be a place to which the sizes are known to lead: where a record begins, or the log ends.
+@dataclass(frozen=True)
+class LogPart:
+    """Which part of a log is read: [begin, until), None for all on that side. ``begin`` must be a place to which the
+    sizes are known to lead: where a record begins, or the log ends.
     """
+
+    begin: int | None = None
+    until: int | None = None
+
+    def end_in(self, segments: Sequence[Segment]) -> int:
+        """Returns where it ends in a log of these segments."""
+        end = segments[-1].end
+        return end if self.until is None else min(end, max(self.until, segments[0].base))
+
+
+WHOLE_LOG = LogPart()
+
+
+def plan_splits(segments: Sequence[Segment], split_size: int, part: LogPart = WHOLE_LOG) -> list[Split]:
+    """Returns the splits of a part of the log, in log order; ``split_size`` may be smaller than a record."""
     splits: list[Split] = []
     for segment in segments:
-        limit = segment.end if until is None else min(segment.end, until)
-        known = segment.base if begin is None else max(segment.base, begin)
+        limit = segment.end if part.until is None else min(segment.end, part.until)
+        known = segment.base if part.begin is None else max(segment.base, part.begin)
         for start in range(known, limit, split_size):
             stop = min(start + split_size, limit)
             first = start if start == known else None

@@ -10,11 +10,12 @@ from unittest import mock
 from support.in_memory import MemoryReader
 from support.rebuilding import rebuild_here
 
-from jobs.contract.options import LogOptions
+from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log import opening
+from jobs.log.damage import OnDamage
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
-from storeformat.log.segments import Segment
+from storeformat.log.segments import LogPart, Segment
 from storeformat.queues import consume_queue as cq
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
@@ -26,16 +27,21 @@ def opened(root: Path, *, needs_index_sizes: bool = True, **more: Any) -> openin
     return opening.open_store(LogOptions(store=str(root), **more), needs_index_sizes=needs_index_sizes)
 
 
-def read(root: Path, split_size: int = 1 << 30, on_damage: str = "fail") -> LogReading:
+def read(root: Path, split_size: int = 1 << 30, on_damage: DamagePolicy = "fail") -> LogReading:
     store = opened(root, on_damage=on_damage)
     task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
     return scan_log(
-        LocalRunner(), store.segments, task, split_size=split_size, on_damage=on_damage, until=store.until(None)
+        LocalRunner(),
+        store.segments,
+        task,
+        split_size=split_size,
+        part=LogPart(until=store.until(None)),
+        on_damage=OnDamage(on_damage),
     )
 
 
 def read_segments(
-    segments: Mapping[int, bytes | bytearray], split_size: int, on_damage: str = "fail", **scan: Any
+    segments: Mapping[int, bytes | bytearray], split_size: int, on_damage: DamagePolicy = "fail", **scan: Any
 ) -> LogReading:
     """Reads a log of which each segment, by its base, is in memory; ``scan`` are fields of the ``ScanTask``."""
     found = [Segment(str(base), base, len(segments[base])) for base in sorted(segments)]
@@ -43,7 +49,7 @@ def read_segments(
     task = ScanTask(**{"staging": "", "decode_rules": DecodeRules(), "dispatch_rules": DispatchRules(()),
                        "with_entries": False, **scan})  # fmt: skip
     with mock.patch.object(files, "RangeReader", MemoryReader), mock.patch.object(MemoryReader, "contents", contents):
-        return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=on_damage)
+        return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=OnDamage(on_damage))
 
 
 def queue_offsets(directory: Path) -> list[int]:

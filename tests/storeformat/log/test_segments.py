@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from storeformat.errors import NotAStore
-from storeformat.log.segments import Segment, plan_splits, segment_at, segment_with
+from storeformat.log.segments import LogPart, Segment, plan_splits, segment_at, segment_with
 
 
 def test_splits_tile_every_segment() -> None:
     segments = [Segment("a", 0, 100), Segment("b", 100, 100)]
-    splits = plan_splits(segments, 30, until=150)
+    splits = plan_splits(segments, 30, LogPart(until=150))
     assert [(split.start, split.stop) for split in splits] == [
         (0, 30), (30, 60), (60, 90), (90, 100), (100, 130), (130, 150),
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from support.store_builder import LogBuilder
 
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import ChainWalk
-from storeformat.log.segments import Segment, plan_splits
+from storeformat.log.segments import LogPart, Segment, plan_splits
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.storage import files
@@ -36,7 +36,7 @@ def batches(
     """The rows of every segment of a log, walked from its first byte."""
     paths = sorted((root / "commitlog").iterdir())
     segments = [Segment(str(path), int(path.name), path.stat().st_size) for path in paths]
-    for split in plan_splits(segments, 1 << 40, until):
+    for split in plan_splits(segments, 1 << 40, LogPart(until=until)):
         with files.RangeReader(split.segment.path) as reader:
             decode = DecodeRules(check_crc=False, split_parser=rules.split_parser, properties=rules.properties)
             for block in ChainWalk(BlockWindow(reader, split.segment), split, split.start, decode, block_size):
