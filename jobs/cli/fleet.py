@@ -16,19 +16,18 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from jobs.cli.fleet_answer import answer, outcome
 from jobs.cli.fleet_stores import Member, members_of
 from jobs.contract.options import FleetOptions, LoadOptions
-from jobs.contract.report import Interrupted, Report, failure_report
+from jobs.contract.report import Report, failure_report
 from jobs.contract.reporter import Reporter
 from jobs.spark import runner, session
+from jobs.spark.signals import orderly_signals
 from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import files, locations
 from storeformat.store.layout import COMMIT_LOG
@@ -151,22 +150,8 @@ _fleet: _Fleet | None = None
 
 def _work(number: int) -> Report:
     assert _fleet is not None
-    with _ended_by_sigterm():
+    with orderly_signals(signal.SIGTERM):  # the driver's, so that a job removes its drafts
         return _fleet.one(number)
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Within it the driver's SIGTERM unwinds the stack, so that a job removes its drafts."""
-
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise Interrupted(number)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _log_size(member: Member[Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -19,27 +19,32 @@ def deferred_signals() -> Iterator[None]:
         yield
         return
     arrived: list[int] = []
-    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda number, frame: arrived.append(number)) for number in numbers}
     try:
-        yield
+        with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda number, frame: arrived.append(number)):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         for number in arrived[:1]:
             signal.raise_signal(number)
 
 
 @contextmanager
-def orderly_signals() -> Iterator[None]:
-    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that drafts and Spark's JVM are removed."""
+def orderly_signals(*numbers: int) -> Iterator[None]:
+    """Within it these signals, SIGTERM and SIGHUP by default, unwind the stack as Ctrl-C does, so that drafts and
+    Spark's JVM are removed.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         raise Interrupted(number)
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with _handled(numbers or (signal.SIGTERM, signal.SIGHUP), interrupt):
+        yield
+
+
+@contextmanager
+def _handled(numbers: tuple[int, ...], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -200,45 +200,37 @@ def remove_tree(path: str, base: str) -> None:
         _remove_tree(above, name, path)
 
 
-def _remove_tree(above: int, name: str, path: str) -> None:
+def _remove_tree(above: int, name: str, path: str, *, with_files: bool = True) -> None:
     handle = _enter(above, name, path, make=False)
     try:
         for child in os.listdir(handle):
-            if stat.S_ISDIR(os.stat(child, dir_fd=handle, follow_symlinks=False).st_mode):
-                _remove_tree(handle, child, os.path.join(path, child))
-            else:
+            if with_files and not _is_directory(handle, child):
                 os.unlink(child, dir_fd=handle)
+            else:
+                _remove_tree(handle, child, os.path.join(path, child), with_files=with_files)
     finally:
         os.close(handle)
     os.rmdir(name, dir_fd=above)
+
+
+def _is_directory(above: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
 
 
 def remove_empty(path: str, base: str) -> bool:
     """Removes a directory below a base if nothing but empty directories is in it; returns whether it did."""
     with files.writing(path), suppress(FileNotFoundError), parent(path, (base,)) as (above, name):
-        status = os.stat(name, dir_fd=above, follow_symlinks=False)
-        if stat.S_ISDIR(status.st_mode) and _is_empty(above, name, path):
-            _remove_directories(above, name, path)
+        if _is_directory(above, name) and _is_empty(above, name, path):
+            _remove_tree(above, name, path, with_files=False)  # what came in between stops it
             return True
     return False
-
-
-def _remove_directories(above: int, name: str, path: str) -> None:
-    handle = _enter(above, name, path, make=False)
-    try:
-        for child in os.listdir(handle):
-            _remove_directories(handle, child, os.path.join(path, child))
-    finally:
-        os.close(handle)
-    os.rmdir(name, dir_fd=above)
 
 
 def _is_empty(above: int, name: str, path: str) -> bool:
     handle = _enter(above, name, path, make=False)
     try:
         return all(
-            stat.S_ISDIR(os.stat(child, dir_fd=handle, follow_symlinks=False).st_mode)
-            and _is_empty(handle, child, os.path.join(path, child))
+            _is_directory(handle, child) and _is_empty(handle, child, os.path.join(path, child))
             for child in os.listdir(handle)
         )
     finally:
