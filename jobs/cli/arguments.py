@@ -61,7 +61,9 @@ class NameStores(argparse.Action):
 
 def add_output_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print the report as one JSON object, alone on stdout")
+    group.add_argument(
+        "--json", action="store_true", help="print the report as one JSON object, and nothing else on stdout"
+    )
     group.add_argument(
         "--report", type=path, dest="report_file", metavar="FILE", help="write the same object into FILE"
     )
@@ -79,9 +81,9 @@ def add_store_arguments(parser: Parser, *, required: bool = True) -> argparse.Ac
     add_settings_arguments(
         group,
         "the broker.conf to take sizes and switches from",
-        "which release's rules: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to 5.1.0),"
-        " 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows; the report says"
-        " which and why",
+        "the rules of which release: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to"
+        " 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows; the"
+        " report says which and why",
     )
     group.add_argument(
         "--batch-topic",
@@ -108,7 +110,7 @@ def add_settings_arguments(to: argparse._ActionsContainer, conf_help: str, versi
         type=setting,
         action=Gather,
         metavar="NAME=VALUE",
-        help="a setting under its broker.conf name; overrides the file; repeatable",
+        help="a setting under its broker.conf name, which overrides the file; repeatable",
     )
     to.add_argument("--broker-version", choices=VERSIONS, help=version_help)
 
@@ -127,10 +129,7 @@ def add_log_arguments(parser: Parser, *, required: bool = True) -> argparse.Acti
         help="with salvage: keep a record if nothing but the CRC of its body is wrong",
     )
     group.add_argument(
-        "--until-offset",
-        type=natural,
-        metavar="N",
-        help="ignore records that end after this commit-log offset",
+        "--until-offset", type=natural, metavar="N", help="ignore records that end after this commit-log offset"
     )
     group.add_argument(
         "--split-size", type=positive, metavar="BYTES", help="bytes a task reads; never changes the result"
@@ -146,15 +145,15 @@ def add_fleet_argument(parser: Parser, *instead_of: argparse.Action) -> None:
         instead_of=instead_of,
         metavar="FILE",
         help="the stores of several brokers, a line each: store,cluster,broker,broker.conf (the last three may be"
-        " missing). Or --store with {cluster} and {broker} in place of names of directories: each that is there is one;"
-        " --cluster, --broker, --broker-conf, --commitlog and --replica may have them, too. The report has an entry for"
-        " each broker, and the largest of their exit codes",
+        " missing). Or --store with {cluster} and {broker} in place of directory names: each directory that exists is a"
+        " broker; --cluster, --broker, --broker-conf, --commitlog and --replica may contain them, too. The report has"
+        " an entry for each broker; the exit code is the largest of theirs",
     )
 
 
 def add_replica_argument(
     parser: Parser,
-    use: str = "what is damaged or missing is taken from there, and with consumer-offsets what its broker knew of them",
+    use: str = "replaces what is damaged or missing here, and with consumer-offsets says what its broker knew of them",
 ) -> None:
     what = f"a store with a copy of the log, such as a slave: {use}"
     parser.add_argument("--replica", dest="replicas", type=path, action=Gather, metavar="ROOT", help=what)
@@ -348,7 +347,9 @@ def _add_list_and_lag(listing: Parser, lag: Parser) -> None:
         action="store_true",
         help="show instead the topic's messages that the broker keeps elsewhere: delayed, timer, half, retried, dead",
     )
-    listing.add_argument("--not-consumed", action="store_true", help="from the committed offset of --group on")
+    listing.add_argument(
+        "--not-consumed", action="store_true", help="only messages from the committed offset of --group on"
+    )
     listing.add_argument("--group", metavar="G", help="the group of --not-consumed")
     lag.add_argument("--group", metavar="G", help="only this group")
 
@@ -395,4 +396,4 @@ def add_report(parser: Parser) -> None:
     parser.add_argument(
         "--html", type=path, metavar="FILE", help="write one self-contained page with plots and all checks"
     )
-    parser.add_argument("--csv", type=path, metavar="FILE", help="write the groups as CSV, the largest 100,000")
+    parser.add_argument("--csv", type=path, metavar="FILE", help="write the 100,000 largest groups as CSV")
