@@ -32,7 +32,6 @@ from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
 from storeformat.queues import consume_queue
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DISPATCH_PROPERTIES
-from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
 from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
@@ -193,17 +192,13 @@ def _refuse_unknown_queues(wanted: Sequence[TopicFilter], store: OpenedStore, re
     """Raises MissingInput for a topic or queue that neither the log nor the store has: a name that was mistyped."""
     if not wanted:
         return
-    here = set()
-    for scan in reading.scans:
-        names = topic_names(scan.topics)
-        for runs in (scan.runs, scan.batches.runs):
-            pairs = zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)
-            here |= {(names[code], queue_id) for code, queue_id in pairs}
-    here |= {(topic, None) for topic, _ in here}
+    here = {queue for scan in reading.scans for queue in scan.queues()}
+    topics = {topic for topic, _ in here}
     for item in wanted:
         parts = (item.topic,) if item.queue_id is None else (item.topic, str(item.queue_id))
         places = [locations.join(store.root, kind, *parts) for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)]
-        if (item.topic, item.queue_id) not in here and not any(files.exists(place) for place in places):
+        is_here = item.topic in topics if item.queue_id is None else (item.topic, item.queue_id) in here
+        if not is_here and not any(files.exists(place) for place in places):
             raise MissingInput(
                 "neither the log nor the store has this topic or queue", path=":".join(parts),
                 advice="inspect lists the topics; names are case-sensitive",
@@ -290,11 +285,7 @@ def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[s
     """Returns config/topics.json for the topics of the log, and which of them the store's own does not have."""
     queues: dict[str, int] = {}
     for scan in reading.scans:
-        names = topic_names(scan.topics)
-        for runs in (scan.runs, scan.batches.runs):
-            for code, queue_id in set(zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), strict=True)):
-                queues[names[code]] = max(queues.get(names[code], 0), queue_id + 1)
-        for topic, queue_id in scan.properties.real_queues:
+        for topic, queue_id in (*scan.queues(), *scan.properties.real_queues):
             queues[topic] = max(queues.get(topic, 0), queue_id + 1)
     times = [scan.times.last for scan in reading.scans if scan.times.last is not None]
     return topics_json(queues, store.batch_topics, topic_configuration(store.root), times[-1] if times else 0)

@@ -35,6 +35,7 @@ from storeformat.record.dispatch import (
     from_tags,
     index_entries,
     queue_units,
+    topic_names,
 )
 from storeformat.record.plain_dispatch import PlainDispatch
 from storeformat.salvage.repair import is_filler
@@ -140,6 +141,12 @@ class SplitScan:
     def runs(self) -> Runs:
         """The runs of its units, one row each."""
         return Runs.unpack(self.units.packed_runs)
+
+    def queues(self) -> set[tuple[str, int]]:
+        """Returns topic and queue id of all its units."""
+        names = topic_names(self.topics)
+        columns = [(runs.topic_codes.tolist(), runs.queue_ids.tolist()) for runs in (self.runs, self.batches.runs)]
+        return {(names[code], queue_id) for both in columns for code, queue_id in zip(*both, strict=True)}
 
     @property
     def head_bytes(self) -> int:
