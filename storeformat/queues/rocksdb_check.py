@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,13 @@ CAUSES = {
     "tags_code": "wrong_tags_code",
     "store_timestamp": "wrong_store_time",
 }
+
+
+class Pairs(NamedTuple):
+    """Pairs of one queue in order of queue offset, each offset once: (n,) offsets and their values."""
+
+    queue_offsets: Int64s
+    values: Structs
 
 
 @dataclass(frozen=True)
@@ -77,63 +85,54 @@ class Limits:
     unread: tuple[tuple[int, int], ...] = ()
 
 
-def compare_pairs(
-    expected_offsets: Int64s, expected: Structs, found_offsets: Int64s, found: Structs, limits: Limits
-) -> PairsComparison:
-    """Returns the comparison of pairs in order of queue offset, each offset once a side."""
-    theirs = np.searchsorted(found_offsets, expected_offsets)
-    there = np.zeros(len(expected_offsets), bool)
-    inside = theirs < len(found_offsets)
-    there[inside] = found_offsets[theirs[inside]] == expected_offsets[inside]
-    extra = np.ones(len(found_offsets), bool)
+def compare_pairs(expected: Pairs, found: Pairs, limits: Limits) -> PairsComparison:
+    """Returns the comparison of the pairs that the log makes with those that a database has."""
+    count = len(expected.queue_offsets)
+    theirs = np.searchsorted(found.queue_offsets, expected.queue_offsets)
+    inside = theirs < len(found.queue_offsets)
+    there = np.zeros(count, bool)
+    there[inside] = found.queue_offsets[theirs[inside]] == expected.queue_offsets[inside]
+    theirs[~there] = -1
+    extra = np.ones(len(found.queue_offsets), bool)
     extra[theirs[there]] = False
     dispatched = np.iinfo(np.int64).max if limits.dispatched is None else limits.dispatched
-    open_yet = expected["phy_offset"].astype(np.int64) >= dispatched
-    wrong = {cause: _differ(expected, found, name, there, theirs) for name, cause in CAUSES.items()}
+    open_yet = expected.values["phy_offset"].astype(np.int64) >= dispatched
+    wrong = {cause: np.zeros(count, bool) for cause in CAUSES.values()}
+    for name, cause in CAUSES.items():
+        wrong[cause][there] = expected.values[name][there] != found.values[name][theirs[there]]
     differs = np.logical_or.reduce([~there, *wrong.values()])
-    old = found["phy_offset"].astype(np.int64) < limits.log_begin
-    beyond = extra & ~old & (found_offsets > (limits.last if limits.last is not None else np.iinfo(np.int64).max))
-    surplus = extra & ~old & ~beyond & (found["phy_offset"].astype(np.int64) < dispatched)
+    offsets = found.values["phy_offset"].astype(np.int64)
+    old = offsets < limits.log_begin
+    last = np.iinfo(np.int64).max if limits.last is None else limits.last
+    beyond = extra & ~old & (found.queue_offsets > last)
+    surplus = extra & ~old & ~beyond & (offsets < dispatched)
     for begin, end in limits.unread:
-        surplus &= (found["phy_offset"] < begin) | (found["phy_offset"] >= end)
+        surplus &= (offsets < begin) | (offsets >= end)
     counts = Counter({"missing_unit": int((~there & ~open_yet).sum()), "extra_unit": int(surplus.sum())})
-    taken = np.zeros(len(expected_offsets), bool)
+    taken = np.zeros(count, bool)
     for cause, rows in wrong.items():  # a pair of another record is one difference
         counts[cause] += int((rows & ~taken & ~open_yet).sum())
         taken |= rows
     return PairsComparison(
-        len(expected_offsets),
+        count,
         +counts,
-        _first(expected_offsets, expected, found_offsets, found, differs & ~open_yet, there, theirs, surplus, wrong),
+        _first_wrong(expected, found, theirs, differs & ~open_yet, wrong, surplus),
         int((extra & old).sum()),
         int(beyond.sum()),
         int((differs & open_yet).sum()),
     )
 
 
-def _differ(expected: Structs, found: Structs, name: str, there: Bools, theirs: Int64s) -> Bools:
-    wrong = np.zeros(len(expected), bool)
-    wrong[there] = expected[name][there] != found[name][theirs[there]]
-    return wrong
-
-
-def _first(
-    expected_offsets: Int64s,
-    expected: Structs,
-    found_offsets: Int64s,
-    found: Structs,
-    differs: Bools,
-    there: Bools,
-    theirs: Int64s,
-    surplus: Bools,
-    wrong: dict[str, Bools],
+def _first_wrong(
+    expected: Pairs, found: Pairs, theirs: Int64s, differs: Bools, wrong: dict[str, Bools], surplus: Bools
 ) -> FirstDifference | None:
+    """Returns the first of the expected pairs that ``differs`` and the found ones in ``surplus``."""
     own = int(differs.argmax()) if differs.any() else None
     other = int(surplus.argmax()) if surplus.any() else None
-    if own is not None and (other is None or expected_offsets[own] <= found_offsets[other]):
+    if own is not None and (other is None or expected.queue_offsets[own] <= found.queue_offsets[other]):
         cause = next((cause for cause, rows in wrong.items() if rows[own]), "missing_unit")
-        pair = tuple(found[theirs[own]].tolist()) if there[own] else None
-        return FirstDifference(cause, int(expected_offsets[own]), tuple(expected[own].tolist()), pair)
+        pair = tuple(found.values[theirs[own]].tolist()) if theirs[own] >= 0 else None
+        return FirstDifference(cause, int(expected.queue_offsets[own]), tuple(expected.values[own].tolist()), pair)
     if other is not None:
-        return FirstDifference("extra_unit", int(found_offsets[other]), None, tuple(found[other].tolist()))
+        return FirstDifference("extra_unit", int(found.queue_offsets[other]), None, tuple(found.values[other].tolist()))
     return None

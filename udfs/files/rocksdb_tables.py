@@ -11,7 +11,7 @@ import numpy as np
 
 from storeformat.arrays import Int64s, Structs, sum_of_offsets
 from storeformat.queues import rocksdb_pairs
-from storeformat.queues.rocksdb_check import Limits, PairsComparison, compare_pairs
+from storeformat.queues.rocksdb_check import Limits, Pairs, PairsComparison, compare_pairs
 from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.storage import locations, outputs, rocksdb
 from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
@@ -109,20 +109,21 @@ class ComparePairs:
             for offsets, values in staged_values(slice_, readers):
                 end = int(offsets[-1]) + 1
                 there = list(queues.units((part.topic, part.queue_id), at, end))
-                total, sum_ = total.plus(_compared(offsets, values, there, limits)), sum_ + _sum(there)
+                total, sum_ = (
+                    total.plus(compare_pairs(Pairs(offsets, values), _joined(there), limits)),
+                    sum_ + _sum(there),
+                )
                 at = end
         for there_one in queues.units((part.topic, part.queue_id), at, part.end):
-            nothing = (np.zeros(0, np.int64), np.zeros(0, VALUE))
-            total, sum_ = total.plus(_compared(*nothing, [there_one], limits)), sum_ + _sum([there_one])
+            total, sum_ = total.plus(compare_pairs(_joined([]), Pairs(*there_one), limits)), sum_ + _sum([there_one])
         return ComparedPart(part.topic, part.queue_id, total, sum_ % (1 << 64))
 
 
-def _compared(
-    offsets: Int64s, values: Structs, there: Sequence[tuple[Int64s, Structs]], limits: Limits
-) -> PairsComparison:
-    found = np.concatenate([np.zeros(0, np.int64), *(part for part, _ in there)])
-    pairs = np.concatenate([np.zeros(0, VALUE), *(part for _, part in there)])
-    return compare_pairs(offsets, values, found, pairs, limits)
+def _joined(there: Sequence[tuple[Int64s, Structs]]) -> Pairs:
+    return Pairs(
+        np.concatenate([np.zeros(0, np.int64), *(offsets for offsets, _ in there)]),
+        np.concatenate([np.zeros(0, VALUE), *(values for _, values in there)]),
+    )
 
 
 def _sum(there: Sequence[tuple[Int64s, Structs]]) -> int:

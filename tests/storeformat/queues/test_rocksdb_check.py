@@ -5,23 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from storeformat.arrays import Int64s, Structs
-from storeformat.queues.rocksdb_check import FirstDifference, Limits, PairsComparison, compare_pairs
+from storeformat.queues.rocksdb_check import FirstDifference, Limits, Pairs, PairsComparison, compare_pairs
 from storeformat.queues.rocksdb_pairs import VALUE
 
 WHOLE = Limits(log_begin=0)
 
 
-def pairs(*rows: tuple[int, int, int, int, int]) -> tuple[Int64s, Structs]:
+def pairs(*rows: tuple[int, int, int, int, int]) -> Pairs:
     """(queue offset, phy_offset, size, tags_code, store_timestamp) of each."""
-    return np.array([row[0] for row in rows], np.int64), np.array([row[1:] for row in rows], VALUE)
+    return Pairs(np.array([row[0] for row in rows], np.int64), np.array([row[1:] for row in rows], VALUE))
 
 
 LOG = pairs((5, 100, 10, 1, 7), (6, 110, 10, 2, 8), (7, 120, 10, 3, 9))
 
 
 def test_equal_pairs_differ_in_nothing() -> None:
-    assert compare_pairs(*LOG, *LOG, WHOLE) == PairsComparison(compared=3)
+    assert compare_pairs(LOG, LOG, WHOLE) == PairsComparison(compared=3)
 
 
 @pytest.mark.parametrize(
@@ -34,38 +33,38 @@ def test_equal_pairs_differ_in_nothing() -> None:
     ],
 )
 def test_a_pair_that_differs_counts_once(row: tuple[int, int, int, int, int], cause: str) -> None:
-    found = compare_pairs(*LOG, *pairs((5, 100, 10, 1, 7), row, (7, 120, 10, 3, 9)), WHOLE)
+    found = compare_pairs(LOG, pairs((5, 100, 10, 1, 7), row, (7, 120, 10, 3, 9)), WHOLE)
     assert found.counts == {cause: 1}
     assert found.first == FirstDifference(cause, 6, (110, 10, 2, 8), row[1:])
 
 
 def test_missing_and_surplus_pairs() -> None:
     there = pairs((4, 90, 10, 0, 0), (5, 100, 10, 1, 7), (7, 120, 10, 3, 9))
-    found = compare_pairs(*LOG, *there, WHOLE)
+    found = compare_pairs(LOG, there, WHOLE)
     assert found.counts == {"missing_unit": 1, "extra_unit": 1}
     assert found.first == FirstDifference("extra_unit", 4, None, (90, 10, 0, 0))
-    assert compare_pairs(*LOG, *there, Limits(log_begin=91)).before_log == 1
-    assert compare_pairs(*LOG, *there, Limits(log_begin=91)).first == FirstDifference(
+    assert compare_pairs(LOG, there, Limits(log_begin=91)).before_log == 1
+    assert compare_pairs(LOG, there, Limits(log_begin=91)).first == FirstDifference(
         "missing_unit", 6, (110, 10, 2, 8), None
     )
-    assert compare_pairs(*LOG, *there, Limits(0, unread=((90, 91),))).counts == {"missing_unit": 1}
+    assert compare_pairs(LOG, there, Limits(0, unread=((90, 91),))).counts == {"missing_unit": 1}
 
 
 def test_what_a_broker_never_reads_is_beyond() -> None:
     there = pairs((5, 100, 10, 1, 7), (6, 110, 10, 2, 8), (7, 120, 10, 3, 9), (8, 130, 10, 4, 9))
-    assert compare_pairs(*LOG, *there, Limits(0, last=7)) == PairsComparison(compared=3, beyond=1)
-    assert compare_pairs(*LOG, *there, Limits(0, last=8)).counts == {"extra_unit": 1}
+    assert compare_pairs(LOG, there, Limits(0, last=7)) == PairsComparison(compared=3, beyond=1)
+    assert compare_pairs(LOG, there, Limits(0, last=8)).counts == {"extra_unit": 1}
 
 
 def test_what_was_not_dispatched_yet_lags() -> None:
     there = pairs((5, 100, 10, 1, 7), (6, 999, 10, 2, 8))
-    assert compare_pairs(*LOG, *there, Limits(0, dispatched=110)) == PairsComparison(compared=3, lagging=2)
-    assert compare_pairs(*LOG, *there, Limits(0, dispatched=120)).counts == {"wrong_offset": 1}
+    assert compare_pairs(LOG, there, Limits(0, dispatched=110)) == PairsComparison(compared=3, lagging=2)
+    assert compare_pairs(LOG, there, Limits(0, dispatched=120)).counts == {"wrong_offset": 1}
     nothing = pairs()
-    assert compare_pairs(*LOG, *nothing, Limits(0, dispatched=0)) == PairsComparison(compared=3, lagging=3)
+    assert compare_pairs(LOG, nothing, Limits(0, dispatched=0)) == PairsComparison(compared=3, lagging=3)
 
 
 def test_parts_add_up() -> None:
-    one = compare_pairs(*LOG, *pairs(), WHOLE)
+    one = compare_pairs(LOG, pairs(), WHOLE)
     assert one.plus(one).counts == {"missing_unit": 6}
     assert PairsComparison().plus(one).first == one.first
