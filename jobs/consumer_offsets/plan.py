@@ -131,8 +131,7 @@ def plan_offsets(
     groups = {one.group for one in chosen} | _GROUPS_OF_EVERY_BROKER
     known = read_config(store.root, _GROUPS).value or {}
     unknown = sorted(name for name in known if name not in groups and not name.startswith(SYSTEM_GROUPS))
-    times = [scan.times.last for scan in reading.scans if scan.times.last is not None]
     return OffsetsPlan(
-        tuple(chosen), tuple(copies), tuple(unknown), times[-1] if times else 0,
+        tuple(chosen), tuple(copies), tuple(unknown), reading.last_timestamp,
         into_database=_queues_of(store).kind == "rocksdb",
     )  # fmt: skip

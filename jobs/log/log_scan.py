@@ -86,6 +86,11 @@ class LogReading:
         return sum(scan.records for scan in self.scans)
 
     @property
+    def last_timestamp(self) -> int:
+        """Store time of the last record, 0 where there is none."""
+        return next((scan.times.last for scan in reversed(self.scans) if scan.times.last is not None), 0)
+
+    @property
     def damaged_places(self) -> list[LogRange]:
         """What a broker would cut its log at: damage, the records that count although they are damaged, and what was
         taken from replicas.

@@ -287,16 +287,14 @@ def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[s
     for scan in reading.scans:
         for topic, queue_id in (*scan.queues(), *scan.properties.real_queues):
             queues[topic] = max(queues.get(topic, 0), queue_id + 1)
-    times = [scan.times.last for scan in reading.scans if scan.times.last is not None]
-    return topics_json(queues, store.batch_topics, topic_configuration(store.root), times[-1] if times else 0)
+    return topics_json(queues, store.batch_topics, topic_configuration(store.root), reading.last_timestamp)
 
 
 def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: int) -> StoreCheckpoint:
     """Returns the checkpoint with which a clean start takes the short path and an immediate crash loses nothing."""
-    last = [scan for scan in reading.scans if scan.times.last is not None]
     last_unit = [scan.dispatched.last_unit for scan in reading.scans if scan.dispatched.last_unit >= 0]
     return for_rebuilt_store(
-        last_store_timestamp=last[-1].times.last or 0 if last else 0,
+        last_store_timestamp=reading.last_timestamp,
         last_index_end_timestamp=index_end_timestamp,
         last_queued_phy_offset=last_unit[-1] if last_unit and store.rules.checkpoint_queue_offset else 0,
     )

@@ -10,11 +10,12 @@ the pairs do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 from jobs.log.log_scan import LogReading
-from jobs.rebuild.rocksdb_planning import cut, live_runs, plan_slices, queue_ends
+from jobs.rebuild.rocksdb_planning import cut, in_parts, live_runs, plan_slices, queue_ends
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree, UsageError
@@ -105,43 +106,15 @@ def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -
 def parts_of(slices: Sequence[UnitSlice]) -> Iterator[list[QueuePart]]:
     """Yields batches of parts for tasks; the parts of a queue cover all of its keys."""
     batch: list[QueuePart] = []
-    rows = 0
-    for queue in _by_queue(slices):
-        begin = 0
-        mine = list(_parts(queue))
-        for number, part in enumerate(mine):
-            end = mine[number + 1][0].queue_offset if number + 1 < len(mine) else None
-            batch.append(QueuePart(part[0].topic.encode(), part[0].queue_id, begin, end, tuple(part)))
-            begin, rows = end or 0, rows + sum(piece.count for piece in part)
-            if rows >= _PAIRS_A_TASK:
+    units = 0
+    for (topic, queue_id), queue in groupby(slices, key=lambda part: (part.topic, part.queue_id)):
+        parts = list(in_parts(queue, _PAIRS_A_TASK))
+        edges = [0, *(part[0].queue_offset for part in parts[1:]), None]
+        for part, begin, end in zip(parts, edges, edges[1:], strict=False):
+            batch.append(QueuePart(topic.encode(), queue_id, begin or 0, end, part))
+            units += sum(piece.count for piece in part)
+            if units >= _PAIRS_A_TASK:
                 yield batch
-                batch, rows = [], 0
+                batch, units = [], 0
     if batch:
         yield batch
-
-
-def _by_queue(slices: Sequence[UnitSlice]) -> Iterator[list[UnitSlice]]:
-    mine: list[UnitSlice] = []
-    for part in slices:
-        if mine and (mine[0].topic, mine[0].queue_id) != (part.topic, part.queue_id):
-            yield mine
-            mine = []
-        mine.append(part)
-    if mine:
-        yield mine
-
-
-def _parts(slices: Iterable[UnitSlice]) -> Iterator[list[UnitSlice]]:
-    """Yields a queue's slices in parts of ``_PAIRS_A_TASK`` units."""
-    mine: list[UnitSlice] = []
-    rows = 0
-    for whole in slices:
-        for begin in range(0, whole.count, _PAIRS_A_TASK):
-            count = min(_PAIRS_A_TASK, whole.count - begin)
-            if mine and rows + count > _PAIRS_A_TASK:
-                yield mine
-                mine, rows = [], 0
-            mine.append(replace(whole, queue_offset=whole.queue_offset + begin, begin=whole.begin + begin, count=count))
-            rows += count
-    if mine:
-        yield mine

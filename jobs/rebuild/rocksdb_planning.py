@@ -7,7 +7,7 @@ queue that was created again its last life.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,18 +79,24 @@ def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int,
 
 def cut(slices: Sequence[UnitSlice], rows_a_file: int, path: Callable[[int], str]) -> Iterator[PlannedPairsFile]:
     """Yields the files: each has about as many rows as the others, of one queue or of several."""
+    for number, part in enumerate(in_parts(slices, rows_a_file)):
+        yield PlannedPairsFile(path(number), part)
+
+
+def in_parts(slices: Iterable[UnitSlice], most: int) -> Iterator[tuple[UnitSlice, ...]]:
+    """Yields the slices in parts of at most so many units; one that is larger is cut."""
     part: list[UnitSlice] = []
-    rows = number = 0
+    units = 0
     for whole in slices:
-        for begin in range(0, whole.count, rows_a_file):
-            count = min(rows_a_file, whole.count - begin)
-            if rows + count > rows_a_file:
-                yield PlannedPairsFile(path(number), tuple(part))
-                part, rows, number = [], 0, number + 1
+        for begin in range(0, whole.count, most):
+            count = min(most, whole.count - begin)
+            if units + count > most:
+                yield tuple(part)
+                part, units = [], 0
             part.append(replace(whole, queue_offset=whole.queue_offset + begin, begin=whole.begin + begin, count=count))
-            rows += count
+            units += count
     if part:
-        yield PlannedPairsFile(path(number), tuple(part))
+        yield tuple(part)
 
 
 def queue_ends(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
