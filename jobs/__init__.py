@@ -11,8 +11,8 @@ how Spark is run                ``spark/``
 a store, its log, its damage    ``log/``
 what groups have committed      ``consumer_offsets/``
 a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect),
-                                ``table/`` (load, the data source), ``report/``, ``demo``
+                                ``table/`` (load, the data source), ``report/``
 whether a broker may start      ``safety/`` (preflight)
-several brokers in one start    ``cli/fleet``
+several brokers in one start    ``cli/fleet``; several jobs in one: ``cli/demo``
 ==============================  ======================================================================================
 """

@@ -1,4 +1,4 @@
-"""The command line, and one run for each store that it names.
+"""The command line, and what runs jobs: one for each store that it names, or several to show them.
 
 ================  ===============================================================================================
 ``command_line``  the table of jobs, and the exit codes
@@ -8,5 +8,6 @@
                   ends one stops no other
 ``fleet_stores``  which stores these are: of a path with placeholders, or of a file with a line each
 ``fleet_answer``  their reports as one, with an entry and a line for each
+``demo``          a job that runs others on a bundled store
 ================  ===============================================================================================
 """

@@ -51,7 +51,7 @@ class Job:
 
 JOBS = {
     "demo": Job(
-        "jobs.demo",
+        "jobs.cli.demo",
         "rebuild and analyse a bundled store that a real broker wrote; the place to start",
         job_options.DemoOptions,
         job_arguments.add_demo,

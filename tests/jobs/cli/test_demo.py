@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs import demo
+from jobs.cli import demo
 
 
 def test_a_python_whose_archives_know_no_filter_unpacks_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
