@@ -33,7 +33,7 @@ class OffsetsPlan:
     chosen: tuple[ChosenOffset, ...]
     copies: tuple[OffsetsCopy, ...]
     unknown_groups: tuple[str, ...] = ()
-    """Groups that the broker knows, and of which nothing shows what they read."""
+    """Groups that the broker knows, and nothing shows what they read."""
     timestamp: int = 0
     into_database: bool = False
     """Whether the broker takes the file into its database of offsets."""

@@ -1,4 +1,4 @@
-"""What users and their schedulers rely on: what a job is told, and what it answers.
+"""What users and their schedulers rely on: the options of jobs, and their reports.
 
 =============  ===========================================================================================
 options        what a command line says, as frozen values with their defaults

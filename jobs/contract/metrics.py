@@ -18,7 +18,7 @@ _NOTHING: Counted = ("", "", (), ())
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is told of one store: the labels of its gauges, ``facts`` (a help text and a value by name), and one more
+    """Metrics of one store: the labels of its gauges, ``facts`` (a help text and a value by name), and one more
     gauge, its name, help text, labels and values.
     """
 

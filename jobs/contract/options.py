@@ -37,7 +37,7 @@ Options = TypeVar("Options", bound="JobOptions")
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What every job is told: where its report goes and how much it says on the way."""
+    """Options of every job: where its report goes, and how much it says on the way."""
 
     json: bool = False
     report_file: str | None = None
@@ -48,7 +48,7 @@ class JobOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(JobOptions):
-    """What every job that reads a commit log is told."""
+    """Options of every job that reads a commit log."""
 
     store: str
     commitlog: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class LogOptions(JobOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOptions(LogOptions):
-    """What a job is told that takes the stores of several brokers, each as if it were alone."""
+    """Options of a job that takes the stores of several brokers, each as if it were alone."""
 
     stores: str | None = None
     """A file that names them, a line each; ``store`` is then empty."""

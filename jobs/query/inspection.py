@@ -104,7 +104,7 @@ class NoPlainEnd(Exception):
 
 
 def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) -> dict[str, Any]:
-    """Returns the records asked for; where the log is damaged in front of the last of them, as the options say."""
+    """Returns the records asked for; where the log is damaged before the last of them, as the options say."""
     limit = options.limit or DEFAULT_LIMIT
     try:
         rows = list(islice(records_from(store, options), limit))

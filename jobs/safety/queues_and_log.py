@@ -110,7 +110,7 @@ def _dispatched_again(evidence: Evidence) -> Bools:
 def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s]:
     """Returns the rows of messages that a topic's deletion does not explain, and of those that it may.
 
-    A queue without files may be that of a deleted topic, of which the log keeps its messages: then the topic is not
+    A queue without files may be that of a deleted topic whose messages the log still has: then the topic is not
     configured, or its queues have started over after them.
     """
     tail = evidence.tail

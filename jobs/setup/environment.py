@@ -1,8 +1,8 @@
 """The first start: makes the environment that every later start finds, then goes on to the job.
 
 ``spark-submit.sh`` runs this file with any Python that it found when the environment is missing or older than what
-describes it; therefore it imports the standard library alone, and modules of ours that do the same. Its steps, of which
-those that need nothing of each other run at once:
+describes it; therefore it imports the standard library alone, and modules of ours that do the same. Steps that
+need nothing of each other run at once:
 
 | step | where | from |
 |---|---|---|

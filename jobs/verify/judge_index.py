@@ -168,7 +168,7 @@ def _judge_slot_counts(compared: IndexCompared, verdicts: Verdicts) -> None:
 
 
 def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
-    """Entries of tags may be absent only in front of the first one that is there: written before the upgrade."""
+    """Entries of tags may be absent only before the first one that is there: written before the upgrade."""
     begun, older = False, 0
     for check, one in zip(compared.checks, compared.comparisons, strict=True):
         if begun and one.absent_tags:

@@ -53,7 +53,7 @@ class Framing:
     """Records one after the other, as ``CommitLog`` writes them; the base of every other framing."""
 
     head_size: ClassVar[int] = 0
-    """Bytes of a link in front of its record."""
+    """Bytes of a link before its record."""
     certificate_size: ClassVar[int] = m.CERTIFICATE_SIZE
     """Bytes of a link that are needed to certify it."""
     judged_size: ClassVar[int] = m.BLANK_SIZE

@@ -3,7 +3,7 @@
 ==============  ========================================================  ========================================
 found           what it is                                                what a broker does
 ==============  ========================================================  ========================================
-``before_log``  a pair whose record is in front of the log                removes it when it compacts
+``before_log``  a pair whose record is before the log                     removes it when it compacts
 ``beyond``      a pair above the queue's ``max``: of a log that was cut   never reads it, writes over it
 ``unread``      a pair of a record that was not read: in damage, or
                 after what was read of the log

@@ -92,7 +92,7 @@ class RocksDbQueues:
 
     def range_of(self, queue: Queue, log_begin: int) -> tuple[int, int]:
         """Returns the first queue offset that a broker serves, and the one after the last (#getMinCqOffset and
-        #getMaxOffsetInQueue): of a first unit in front of the log it looks for the one that is not.
+        #getMaxOffsetInQueue): if the first unit is before the log, it looks for the first that is not.
         """
         stored = {end: self._end(queue, end) for end in (MAX, MIN)}
         last, first = stored[MAX], stored[MIN]

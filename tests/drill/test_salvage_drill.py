@@ -1,7 +1,7 @@
 """The drill with a damaged disk: three places of the log are unreadable, and everything else is served again.
 
 The same crash as in ``test_drill``. A broker that starts on such a log cuts it at the first of these places and deletes
-all segments behind it (``cut``); after a salvage it starts without touching one byte, and survives another crash.
+all segments after it (``cut``); after a salvage it starts without touching one byte, and survives another crash.
 """
 
 from __future__ import annotations

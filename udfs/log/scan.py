@@ -150,7 +150,7 @@ class SplitScan:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes in front of the records that are none of theirs: the heads of DLedger entries."""
+        """Bytes before the records that are not part of them: the heads of DLedger entries."""
         return self.report.split.segment.framing.head_size * self.records
 
 

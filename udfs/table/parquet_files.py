@@ -106,7 +106,7 @@ class RangeFiles:
         self._wanted = self._written = 0
 
     def add(self, block: RecordBlock) -> None:
-        """Takes the records of a block, of which those become rows that are wanted."""
+        """Takes the records of a block; those that are wanted become rows."""
         wanted = self._rules.read.selected(block)
         self.seen += int(np.count_nonzero(~block.foreign))
         self._wanted += int(np.count_nonzero(~wanted.foreign))
@@ -216,8 +216,8 @@ def _leaves(schema: pa.Schema) -> list[str]:
 def file_statistics(metadata: pq.FileMetaData, columns: tuple[str, ...]) -> dict[str, Any]:
     """Returns what Delta's log says of a file, as Delta's own writer would, from what its footer says.
 
-    A column of which a row group knows no extremes has none (all its values are NULL, or they are very long): such a
-    file is never skipped.
+    A column gets no extremes where one of its row groups has none (all values are NULL, or very long): such a file is
+    never skipped.
     """
     smallest: dict[str, Any] = {}
     largest: dict[str, Any] = {}
