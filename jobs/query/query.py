@@ -38,7 +38,14 @@ from jobs.spark.runner import Runner
 from jobs.spark.transforms import proven_ranges
 from storeformat.errors import UsageError
 from storeformat.queues import batch_queue_search
-from storeformat.queues.queue_search import Boundary, min_offset, offset_by_modified_time, offset_by_time, queue_end
+from storeformat.queues.queue_search import (
+    Boundary,
+    Served,
+    min_offset,
+    offset_by_modified_time,
+    offset_by_time,
+    queue_end,
+)
 from storeformat.record import message_ids
 from storeformat.record.pending import HOLDING_TOPICS, PREFIXES
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
@@ -190,27 +197,12 @@ def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
     rules = offline.store.rules
     end = queue_end(queue)
     begin = min_offset(queue, end, offline.min_phy_offset, search=rules.search_min_offset)
-    if not rules.search_by_store_time:
-        modified = offline.queue_modified(options.topic, options.queue_id)
-        found = offset_by_modified_time(
-            queue,
-            modified,
-            options.time,
-            offline.store_time,
-            begin=begin,
-            end=end,
-            min_phy_offset=offline.min_phy_offset,
-        )
+    served = Served(begin, end, offline.min_phy_offset)
+    if rules.search_by_store_time:
+        found = offset_by_time(queue, options.time, Boundary(options.boundary), offline.store_time, served)
     else:
-        found = offset_by_time(
-            queue,
-            options.time,
-            Boundary(options.boundary),
-            offline.store_time,
-            begin=begin,
-            end=end,
-            min_phy_offset=offline.min_phy_offset,
-        )
+        modified = offline.queue_modified(options.topic, options.queue_id)
+        found = offset_by_modified_time(queue, modified, options.time, offline.store_time, served)
     return _answer_by_time(options, offline, found, begin, end)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,32 +73,32 @@ def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, sea
     return first.first_queue_offset + int(alive[0]) if len(alive) else 0
 
 
-def offset_by_time(
-    files: Sequence[FileUnits],
-    timestamp: int,
-    boundary: Boundary,
-    store_time: StoreTime,
-    *,
-    begin: int,
-    end: int,
-    min_phy_offset: int,
-) -> int:
-    """Returns the queue offset for a time, as brokers since 5.1.1 answer; inside [begin, end], the queue's min and max
-    offset.
+class Served(NamedTuple):
+    """What a broker serves of a queue: its min and its max offset, and where the log begins."""
 
-    LOWER is the first message at or after the time (``end`` if none), UPPER the last at or before it (``begin`` if
-    none), as far as store times ascend.
+    begin: int
+    end: int
+    min_phy_offset: int
+
+
+def offset_by_time(
+    files: Sequence[FileUnits], timestamp: int, boundary: Boundary, store_time: StoreTime, served: Served
+) -> int:
+    """Returns the queue offset for a time, as brokers since 5.1.1 answer, between the queue's min and max offset.
+
+    LOWER is the first message at or after the time (the max offset if none), UPPER the last at or before it (the min
+    offset if none), as far as store times ascend.
     """
     number = _file_by_store_time(files, timestamp, boundary, store_time)
     found = 0
     if number is not None:
         file = files[number]
-        units = file.units[: end - file.first_queue_offset] if number == len(files) - 1 else file.units
-        low = max(begin - file.first_queue_offset, 0)
+        units = file.units[: served.end - file.first_queue_offset] if number == len(files) - 1 else file.units
+        low = max(served.begin - file.first_queue_offset, 0)
         if low < len(units):
-            search = _Search(units, store_time, min_phy_offset)
+            search = _Search(units, store_time, served.min_phy_offset)
             found = _in_file(search, low, timestamp, boundary, file.first_queue_offset)
-    return min(max(found, begin), end)
+    return min(max(found, served.begin), served.end)
 
 
 def offset_by_modified_time(
@@ -105,10 +106,7 @@ def offset_by_modified_time(
     modified: Sequence[int],
     timestamp: int,
     store_time: StoreTime,
-    *,
-    begin: int,
-    end: int,
-    min_phy_offset: int,
+    served: Served,
 ) -> int:
     """Returns the queue offset for a time, as brokers up to 5.1.0 answer: the message nearest in time, the earlier one
     on a tie.
@@ -121,9 +119,9 @@ def offset_by_modified_time(
     later = [number for number, time in enumerate(modified) if time >= timestamp]
     number = later[0] if later else len(files) - 1
     file = files[number]
-    units = file.units[: end - file.first_queue_offset] if number == len(files) - 1 else file.units
-    search = _Search(units, store_time, min_phy_offset)
-    if not search.bisect(max(begin - file.first_queue_offset, 0), timestamp):
+    units = file.units[: served.end - file.first_queue_offset] if number == len(files) - 1 else file.units
+    search = _Search(units, store_time, served.min_phy_offset)
+    if not search.bisect(max(served.begin - file.first_queue_offset, 0), timestamp):
         return 0
     if search.target >= 0:
         place = search.target

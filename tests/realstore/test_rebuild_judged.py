@@ -20,7 +20,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 from jobs.log.opening import open_store
 from jobs.query.offline_store import OfflineStore
 from storeformat.queues import batch_queue_search
-from storeformat.queues.queue_search import Boundary, offset_by_time
+from storeformat.queues.queue_search import Boundary, Served, offset_by_time
 
 pytestmark = pytest.mark.realstore
 
@@ -197,9 +197,9 @@ def check_upper_boundary(store: Store, opened: Opened) -> None:
         if version < "5" or queue["topic"] in store.settings.get("batch_topics", ()):
             continue
         files = offline.queue(queue["topic"], queue["queueId"])
-        ends = {"begin": queue["minOffset"], "end": queue["maxOffset"], "min_phy_offset": offline.min_phy_offset}
+        served = Served(queue["minOffset"], queue["maxOffset"], offline.min_phy_offset)
         for time, expected in zip(opened.answers["times"], queue["upperOffsetByTime"], strict=True):
-            assert offset_by_time(files, time, Boundary.UPPER, store_time, **ends) == expected, (queue["topic"], time)
+            assert offset_by_time(files, time, Boundary.UPPER, store_time, served) == expected, (queue["topic"], time)
             asked += 1
     assert asked > 100 or version < "5"
 

@@ -17,6 +17,7 @@ from storeformat.queues import consume_queue as cq
 from storeformat.queues.queue_search import (
     Boundary,
     FileUnits,
+    Served,
     min_offset,
     offset_by_modified_time,
     offset_by_time,
@@ -101,9 +102,7 @@ def test_offsets_by_time_are_those_the_real_broker_answered(store: golden.Golden
                 time,
                 Boundary.LOWER,
                 store_time,
-                begin=queue["minOffset"],
-                end=queue["maxOffset"],
-                min_phy_offset=store.min_offset,
+                Served(queue["minOffset"], queue["maxOffset"], store.min_offset),
             )
             for time in answers["times"]
         ]
@@ -128,18 +127,18 @@ def test_bounds_are_the_first_not_before_and_the_last_not_after(
     begin, end = pre_blanks, pre_blanks + len(times)
     assert queue_end(files) == end
     assert min_offset(files, end, 1000, search=True) == min_offset(files, end, 1000, search=False) == begin
-    ends = {"begin": begin, "end": end, "min_phy_offset": 1000}
+    served = Served(begin, end, 1000)
     lower = pre_blanks + int(np.searchsorted(times, asked, side="left"))
     upper = max(pre_blanks + int(np.searchsorted(times, asked, side="right")) - 1, begin)
-    assert offset_by_time(files, asked, Boundary.LOWER, store_time, **ends) == lower
-    assert offset_by_time(files, asked, Boundary.UPPER, store_time, **ends) == upper
+    assert offset_by_time(files, asked, Boundary.LOWER, store_time, served) == lower
+    assert offset_by_time(files, asked, Boundary.UPPER, store_time, served) == upper
 
     modified = [
         store_time(int(units["phy_offset"][-1]), 10)
         for file in files
         for units in [file.units[cq.is_valid(file.units)]]
     ]
-    found = offset_by_modified_time(files, modified, asked, store_time, **ends)
+    found = offset_by_modified_time(files, modified, asked, store_time, served)
     number = next((number for number, time in enumerate(modified) if time >= asked), len(files) - 1)
     first = max(files[number].first_queue_offset, begin) - begin
     in_file = times[first : files[number].first_queue_offset + per_file - begin]
@@ -147,10 +146,10 @@ def test_bounds_are_the_first_not_before_and_the_last_not_after(
 
 
 def test_queue_without_files() -> None:
-    ends = {"begin": 0, "end": 0, "min_phy_offset": 0}
+    served = Served(0, 0, 0)
     assert queue_end([]) == min_offset([], 0, 0, search=True) == 0
-    assert offset_by_time([], 5, Boundary.UPPER, lambda _offset, _size: -1, **ends) == 0
-    assert offset_by_modified_time([], [], 5, lambda _offset, _size: -1, **ends) == 0
+    assert offset_by_time([], 5, Boundary.UPPER, lambda _offset, _size: -1, served) == 0
+    assert offset_by_modified_time([], [], 5, lambda _offset, _size: -1, served) == 0
 
 
 def test_queue_whose_messages_are_all_gone() -> None:
@@ -180,14 +179,14 @@ def test_a_last_file_that_nobody_wrote() -> None:
     to it finds nothing to look at.
     """
     files = [*queue_of([100, 110, 120], 3), FileUnits(3, cq.parse_units(bytes(60)))]
-    ends = {"begin": 0, "end": 3, "min_phy_offset": 100}
+    served = Served(0, 3, 100)
     assert queue_end(files) == 3
     for search in (False, True):
         assert min_offset(files, 3, 100, search=search) == 0
         assert min_offset(files[1:], 0, 0, search=search) == 0
     times = {100: 7, 110: 8, 120: 9}
     found = [
-        offset_by_time(files, asked, Boundary.LOWER, lambda offset, _size: times.get(offset, -1), **ends)
+        offset_by_time(files, asked, Boundary.LOWER, lambda offset, _size: times.get(offset, -1), served)
         for asked in (7, 9, 10)
     ]
     assert found == [0, 2, 0]
@@ -195,9 +194,9 @@ def test_a_last_file_that_nobody_wrote() -> None:
 
 def test_of_two_messages_as_near_the_old_search_takes_the_earlier_one() -> None:
     files, times = queue_of([0, 10], 5), {0: 10, 10: 20}
-    ends = {"begin": 0, "end": 2, "min_phy_offset": 0}
+    served = Served(0, 2, 0)
     found = [
-        offset_by_modified_time(files, [20], asked, lambda offset, _size: times[offset], **ends)
+        offset_by_modified_time(files, [20], asked, lambda offset, _size: times[offset], served)
         for asked in (14, 15, 16)
     ]
     assert found == [0, 0, 1]
@@ -205,7 +204,7 @@ def test_of_two_messages_as_near_the_old_search_takes_the_earlier_one() -> None:
 
 def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
     files = queue_of([0, 10, 20], 5)
-    ends = {"begin": 0, "end": 3, "min_phy_offset": 0}
-    assert offset_by_modified_time(files, [9], 5, lambda _offset, _size: -1, **ends) == 0
+    served = Served(0, 3, 0)
+    assert offset_by_modified_time(files, [9], 5, lambda _offset, _size: -1, served) == 0
     times = {0: 0, 10: 0, 20: 5}  # 0 is a time
-    assert offset_by_modified_time(files, [9], 5, lambda offset, _size: times[offset], **ends) == 2
+    assert offset_by_modified_time(files, [9], 5, lambda offset, _size: times[offset], served) == 2
