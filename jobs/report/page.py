@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _MOST_BARS = 12
 _MOST_ROWS = 50
 _MOST_SERIES = len(plots.COLOURS)
+MOST_NAMED = _MOST_SERIES + 1
+"""The largest topics, which have a name over time: one more than are drawn, so that the others are known to be more."""
 _STEPS = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
 _MOST_STEPS = 400
 
@@ -75,7 +77,7 @@ def read_pictures(spark: SparkSession) -> Pictures:
     by_time = spark.sql(
         f"""
         WITH largest AS (
-          SELECT topic FROM throughput GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {_MOST_SERIES + 1}
+          SELECT topic FROM throughput GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {MOST_NAMED}
         )
         SELECT timestamp_seconds(unix_seconds(minute) - pmod(unix_seconds(minute), {seconds})) AS at,
                largest.topic, sum(bytes) AS bytes

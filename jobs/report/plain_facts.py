@@ -1,11 +1,11 @@
-"""The facts of a plain table without Spark: the sums that the views ``storage_by_...`` give, made by Arrow.
-
-A report without checks asks for nothing else, and is there before a JVM would be up.
+"""The facts of a plain table without Spark, and what its page plots: the sums that the views ``storage_by_...``,
+``throughput`` and ``size_buckets`` give, made by Arrow before a JVM would be up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from pyarrow import acero
 
+from jobs.report import page
 from jobs.report.facts import KEYS, MOST_GROUPS, Facts, with_rates
+from jobs.report.grouping import in_order, summed
 from jobs.table.plain_table import PlainTable
 
 _BROKER = ("cluster", "broker")
@@ -37,46 +39,70 @@ _OF_ROWS = (
     ("first_stored", "min", "store_timestamp"),
     ("last_stored", "max", "store_timestamp"),
 )
+_OF_SIZES = (("messages", "count", "size"), ("bytes", "sum", "size"))
+_OF_MADE = ("store_timestamp", "size")
+"""Of which keys are made."""
 
 
 def measure_plain(table: PlainTable, by: str) -> Facts:
     """Returns the facts of a table by topic, queue, tag, host, hour or date, as ``measure`` does without checks."""
     keys = KEYS[by]
     read = tuple(dict.fromkeys((*_BROKER, *(_COLUMNS.get(key, key) for key in keys))))
-    parts = [_summed(rows, read, pc.scalar(pa.scalar(day, pa.date32()))) for day, rows in table.dates()]
+    parts = [
+        _summed(rows, read, {"hour": _HOUR, "store_date": pc.scalar(pa.scalar(day, pa.date32()))}, _OF_ROWS)
+        for day, rows in table.dates()
+    ]
     if not parts:
         return Facts(by, [], [], {}, 0)
     sums = pa.concat_tables(parts)
     if by == "host":
-        sums = sums.append_column("host", pc.replace_substring_regex(sums["born_host"], _PORT, ""))
-    brokers = _in_order(_regrouped(sums, _BROKER).drop_columns(["body_bytes"]), [], _BROKER)
+        sums = sums.append_column("host", host_of(sums["born_host"]))
+    brokers = in_order(_regrouped(sums, _BROKER).drop_columns(["body_bytes"]), *_BROKER)
     groups = _regrouped(sums, keys)
-    largest = _in_order(groups, [("bytes", "descending")], keys, MOST_GROUPS)
+    largest = in_order(groups, "-bytes", *keys, most=MOST_GROUPS)
     return with_rates(Facts(by, brokers.to_pylist(), largest.to_pylist(), {}, len(groups)))
 
 
-def _in_order(
-    rows: pa.Table, first: Sequence[tuple[str, str]], keys: Sequence[str], most: int | None = None
+def host_of(addresses: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns addresses without their ports."""
+    return pc.replace_substring_regex(addresses, _PORT, "")
+
+
+def plain_pictures(table: PlainTable, facts: Facts) -> page.Pictures:
+    """Returns what is plotted beside the groups, as ``page.read_pictures`` does."""
+    ends = (facts.first_stored, facts.last_stored)
+    first, last = (None if end is None else end.replace(minute=0, second=0, microsecond=0) for end in ends)
+    step = page.step_of(timedelta() if first is None or last is None else last - first)
+    made = {
+        "at": pc.floor_temporal(pc.field("store_timestamp"), int(step.total_seconds()), "second"),
+        "power": pc.floor(pc.log2(pc.field("size").cast(pa.float64()))).cast(pa.int64()),
+    }
+    parts = [_summed(rows, ("topic", *made), made, _OF_SIZES) for _, rows in table.dates()]
+    if not parts:
+        return page.Pictures(step, [], [])
+    sums = pa.concat_tables(parts)
+    largest = in_order(summed(sums, ["topic"], bytes=("bytes", "sum")), "-bytes", "topic", most=page.MOST_NAMED)
+    named = pc.is_in(sums["topic"], value_set=largest["topic"].combine_chunks())
+    topics = pc.if_else(named, sums["topic"], pa.scalar(None, pa.string()))
+    by_time = sums.drop_columns(["topic"]).append_column("topic", topics).filter(pc.is_valid(sums["at"]))
+    by_time = in_order(summed(by_time, ["at", "topic"], bytes=("bytes", "sum")), "at", "topic")
+    by_size = in_order(summed(sums, ["power"], messages=("messages", "sum")), "power")
+    sizes = ((row["power"], row["messages"]) for row in by_size.to_pylist())
+    rows = [{"from_size": 1 << power, "to_size": 2 << power, "messages": messages} for power, messages in sizes]
+    return page.Pictures(step, by_time.to_pylist(), rows)
+
+
+def _summed(
+    rows: pads.Dataset, keys: Sequence[str], made: Mapping[str, pc.Expression], sums: Sequence[tuple[str, str, str]]
 ) -> pa.Table:
-    """Returns rows as SQL orders them: those without a key before those with one."""
-    order = list(first)
-    sorting = rows
-    for key in keys:
-        sorting = sorting.append_column(f"has {key}", pc.is_valid(rows[key]))
-        order += [(f"has {key}", "ascending"), (key, "ascending")]
-    return rows.take(pc.sort_indices(sorting, order)[:most])
-
-
-def _summed(rows: pads.Dataset, keys: Sequence[str], day: pc.Expression) -> pa.Table:
-    """Returns the sums of the rows of one day's files, a group a row."""
-    made = {"hour": _HOUR, "store_date": day}
-    columns = tuple(dict.fromkeys(column for _, _, column in _OF_ROWS))
-    read = dict.fromkeys((*columns, *(key for key in keys if key not in made)))
+    """Returns the sums of the rows of one day's files, a group a row; some keys are made of columns."""
+    columns = tuple(dict.fromkeys(column for _, _, column in sums))
+    read = dict.fromkeys((*columns, *_OF_MADE, *(key for key in keys if key not in made)))
     given = [*(made.get(key, pc.field(key)) for key in keys), *map(pc.field, columns)]
     return _run(
         acero.Declaration("scan", acero.ScanNodeOptions(rows, columns=list(read))),
         acero.Declaration("project", acero.ProjectNodeOptions(given, [*keys, *columns])),
-        _aggregation(_OF_ROWS, keys),
+        _aggregation(sums, keys),
     )
 
 

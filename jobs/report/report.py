@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, printable
 from jobs.contract.reporter import Reporter
-from jobs.report import page, views
+from jobs.report import page, plain_rows, views
 from jobs.report.facts import KEYS, Facts, Row, measure, to_text
-from jobs.report.plain_facts import READ, measure_plain
+from jobs.report.plain_checks import check_plain
+from jobs.report.plain_facts import READ, measure_plain, plain_pictures
 from jobs.spark import session
 from jobs.table import plain_table
 from storeformat.storage import locations, outputs
@@ -33,36 +35,57 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
-    checks = options.checks or options.html is not None
-    facts = None if checks else without_spark(options)
-    if facts is None:
-        facts = with_spark(options, reporter, checks=checks)
+    facts = without_spark(options, reporter) or with_spark(options, reporter)
     if options.csv is not None:
         outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
     return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
 
 
-def without_spark(options: ReportOptions) -> Facts | None:
-    """Returns the facts of a plain table of ours; None where Spark is asked for, or has to look at what is there."""
+def without_spark(options: ReportOptions, reporter: Reporter) -> Facts | None:
+    """Returns the facts of a plain table of ours, and writes the page if the options ask for it; None where Spark is
+    asked for, or has to look at what is there.
+    """
     if not session.does_without_spark(0):
         return None
     table = plain_table.open_plain(locations.absolute(options.table))
-    return measure_plain(table, options.by) if table is not None and table.has(READ) else None
+    if table is None or not table.has((*READ, *plain_rows.READ) if _with_checks(options) else READ):
+        return None
+    with plain_table.reading(table.path):
+        facts = measure_plain(table, options.by)
+        if not _with_checks(options):
+            return facts
+        try:
+            facts = replace(facts, checks=check_plain(table))
+        except plain_rows.AskSpark as reason:
+            reporter.say(f"Spark is asked: {reason}")
+            return None
+        if options.html is not None:
+            about = page.About(table=options.table, version=table.version)
+            _draw(options.html, facts, plain_pictures(table, facts), about, reporter)
+    return facts
 
 
-def with_spark(options: ReportOptions, reporter: Reporter, *, checks: bool) -> Facts:
+def _with_checks(options: ReportOptions) -> bool:
+    return options.checks or options.html is not None
+
+
+def with_spark(options: ReportOptions, reporter: Reporter) -> Facts:
     """Returns the facts that Spark finds, and writes the page if the options ask for it."""
+    checks = _with_checks(options)
     with session.spark_session("report") as started:
         needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
         spark, table = views.over_table(started, locations.absolute(options.table), needed)
         facts = measure(spark, options.by, checks=checks)
         if options.html is not None:
-            reporter.say("drawing the page")
-            picture = page.read_pictures(spark)
             about = page.About(table=options.table, version=table.version())
-            outputs.replace_bytes(locations.absolute(options.html), page.render(facts, picture, about).encode())
+            _draw(options.html, facts, page.read_pictures(spark), about, reporter)
     return facts
+
+
+def _draw(file: str, facts: Facts, pictures: page.Pictures, about: page.About, reporter: Reporter) -> None:
+    reporter.say("drawing the page")
+    outputs.replace_bytes(locations.absolute(file), page.render(facts, pictures, about).encode())
 
 
 def facts_for_json(facts: Facts) -> Row:

@@ -173,7 +173,7 @@ class PlainTable:
 
         delta-rs' own dataset is of no use here: it skips files of whose columns the log knows no extremes.
         """
-        with _trouble(self.path):
+        with reading(self.path):
             paths = [
                 uri
                 for uri in self._table.file_uris()
@@ -190,12 +190,13 @@ class PlainTable:
         """Returns whether it has these columns with the types that ``load`` gives them."""
         found = pa.schema(self._table.schema())
         return all(
-            name in found.names and found.field(name).type == schemas.MESSAGES.field(name).type for name in names
+            name in found.names and found.field(name).type == schemas.MESSAGES_WITH_BODY.field(name).type
+            for name in names
         )
 
     def dates(self) -> Iterator[tuple[date | None, pads.Dataset]]:
         """Yields the files of each ``store_date``, which itself is in none of them."""
-        with _trouble(self.path):
+        with reading(self.path):
             actions = pa.table(self._table.get_add_actions(flatten=True)).select(["path", f"partition.{PARTITION}"])
             dates = {str(row["path"]).rpartition("/")[2]: row[f"partition.{PARTITION}"] for row in actions.to_pylist()}
             paths: dict[date | None, list[str]] = {}
@@ -298,7 +299,8 @@ def _opened(path: str) -> PlainTable:
 
 
 @contextmanager
-def _trouble(path: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
+    """Within it, a table's files that cannot be read raise MissingInput."""
     try:
         yield
     except (exceptions.DeltaError, OSError, pa.ArrowException) as error:

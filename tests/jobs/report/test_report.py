@@ -109,11 +109,14 @@ def test_groups_are_those_of_a_slow_count(
 
 @pytest.mark.spark
 @pytest.mark.golden
-def test_all_outputs_at_once(table: tuple[str, list[dict[str, Any]]], tmp_path: Path) -> None:
+def test_all_outputs_at_once(
+    table: tuple[str, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, rows = table
     html, listed = tmp_path / "report.html", tmp_path / "report.csv"
     html.write_text("that of the night before")
-    found = report.run(ReportOptions(table=path, by="date", html=str(html), csv=str(listed)), Reporter(quiet=True))
+    options = ReportOptions(table=path, by="date", html=str(html), csv=str(listed))
+    found = report.run(options, Reporter(quiet=True))
     as_json = json.loads(found.to_json())
     assert as_json["groups"][0]["store_date"] == str(found["groups"][0]["store_date"])
     assert isinstance(found["groups"][0]["store_date"], date)
@@ -121,6 +124,10 @@ def test_all_outputs_at_once(table: tuple[str, list[dict[str, Any]]], tmp_path: 
     assert html.read_text(encoding="utf-8").endswith("</html>\n")
     assert len(listed.read_text(encoding="utf-8").splitlines()) == 1 + len({row["store_date"] for row in rows})
     assert "delayed messages" in found.to_text()
+    by_spark = html.read_bytes()
+    without_spark(monkeypatch)
+    assert json.loads(report.run(options, Reporter(quiet=True)).to_json()) | {"seconds": 0} == as_json | {"seconds": 0}
+    assert html.read_bytes() == by_spark
 
 
 @pytest.mark.parametrize("what", ["html", "csv"])

@@ -19,6 +19,7 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import report
+from jobs.report.facts import CHECKS
 from jobs.spark import launch, session
 from jobs.table import s3_tables
 from storeformat.errors import Refused
@@ -85,8 +86,11 @@ def test_a_report_needs_no_jvm(bucket: Bucket, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(launch.OPTIONAL, "1")
     monkeypatch.setattr(session, "_has_context", lambda: False)
     load_here(grown(LogBuilder(1 << 16), tmp_path / "s", 300), bucket.uri("t"))
-    facts = report.run(ReportOptions(table=bucket.uri("t")), Reporter(quiet=True))
+    page = tmp_path / "page.html"
+    facts = report.run(ReportOptions(table=bucket.uri("t"), checks=True, html=str(page)), Reporter(quiet=True))
     assert (facts["messages"], facts["groups_in_all"]) == (300, 3)
+    assert set(facts["checks"]) == set(CHECKS)
+    assert "300" in page.read_text(encoding="utf-8")
 
 
 def test_a_log_that_was_rewritten_is_refused(bucket: Bucket, tmp_path: Path) -> None:
