@@ -77,7 +77,8 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
         yield Reason(
             "timer_state_lost",
             f"timercheck is absent or says nothing: {waiting} messages of {TIMER_TOPIC} are queued again, those "
-            "delivered before come a second time",
+            "delivered before come a second time"
+            + (", and so do those that wait, for wheel and log still hold them" if has_wheel and has_log else ""),
             found="no timercheck",
             expected="wheel, log and timercheck of one time",
             unsafe=False,

@@ -13,6 +13,7 @@ kept under ``tests/realstore/target/<release>/``. Every call is one JVM that wor
 | `deliver`       | loads, starts to deliver delayed messages, and puts one (4.x)                           |
 | `fill`          | loads, starts, and takes messages until the disk is full                                |
 | `overwritten`   | three members of a DLedger group; the first leader has a tail that the others replace   |
+| `load_timers`   | loads and starts, and its timer loads and recovers beside it (5.x)                      |
 | `rocksdb_pairs` | (the database of its consume queues is read, no store opened)                           |
 | `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
 | `bench_recover` | recovers such a log, with the seconds that took                                         |
@@ -287,6 +288,13 @@ class RealStore:
             Group(Path(job["root"]), entry["old_leader"], entry["committed_index"], entry["forgetful"])
             for entry, job in zip(self._run("overwritten", jobs), jobs, strict=True)
         ]
+
+    def load_timers(self, roots: Sequence[Path], settings: Settings) -> list[int | None]:
+        """Returns from which message of its queue on the timer of each store would go on after its recovery, None where
+        it does not load. Nothing is delivered; what recovery made of wheel, log and ``timercheck`` is on disk.
+        """
+        entries = self._run("load_timers", [{"root": str(root), "settings": dict(settings)} for root in roots])
+        return [entry["queue_offset"] if entry["loaded"] else None for entry in entries]
 
     def rocksdb_pairs(self, roots: Sequence[Path]) -> list[dict[str, dict[bytes, bytes]]]:
         """Returns the pairs in the consume-queue database of each store (``storeType`` defaultRocksDB), by family."""

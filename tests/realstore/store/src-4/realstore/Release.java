@@ -36,6 +36,10 @@ final class Release {
         return null;
     }
 
+    static Map<String, Object> loadTimers(JSONObject job) {
+        throw new IllegalArgumentException("4.x has no timer");
+    }
+
     static Map<String, Object> rocksdbPairs(JSONObject job) {
         throw new IllegalArgumentException("4.x has no queues in RocksDB");
     }

@@ -65,6 +65,10 @@ final class Release {
         throw new IllegalArgumentException("in 5.x the broker delivers, not the store");
     }
 
+    static Map<String, Object> loadTimers(JSONObject job) throws Exception {
+        return Timers.load(job);
+    }
+
     static Map<String, Object> rocksdbPairs(JSONObject job) throws Exception {
         return RocksQueues.pairs(job);
     }

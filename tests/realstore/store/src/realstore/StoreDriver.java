@@ -77,6 +77,8 @@ public final class StoreDriver {
                 return DLedgerTail::write;
             case "rocksdb_pairs":
                 return Release::rocksdbPairs;
+            case "load_timers":
+                return Release::loadTimers;
             case "bench_write":
                 return Bench::write;
             case "bench_recover":
