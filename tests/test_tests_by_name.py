@@ -37,6 +37,7 @@ ELSEWHERE = {
     "jobs/safety/reason.py": "tests/jobs/safety/test_preflight.py",
     "jobs/safety/evidence/start_settings.py": "tests/jobs/safety/test_retention.py",
     # Spark calls it, or it is Spark that is called.
+    "udfs/log/find_records.py": "tests/jobs/verify/test_judge_queues.py",
     "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",
     "udfs/table/ordered_rows.py": "tests/jobs/table/test_datasource.py",
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",

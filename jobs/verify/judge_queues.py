@@ -25,7 +25,7 @@ from storeformat.storage import locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.config.topic_config import topic_configuration
 from storeformat.store.layout import LOCK
-from udfs.files.verify import FindRecords, RecordsAsked
+from udfs.log.find_records import FindRecords, RecordsAsked
 
 MOST_RECOVERED_SEGMENTS = 10
 """``commitLogRecoverMaxNum`` of 5.4.0 and later: so many segments a recovery goes back."""

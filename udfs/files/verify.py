@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Bools, Int64s, LogExtent, Structs
+from storeformat.arrays import Bools, LogExtent, Structs
 from storeformat.index import index_check, index_file
 from storeformat.index.alignment import FileContext
 from storeformat.index.entries import ROW, Rows
 from storeformat.index.index_check import IndexComparison
 from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import ChainWalk
-from storeformat.log.segments import Segment, Split, segment_with
+from storeformat.log.segments import Segment, segment_with
 from storeformat.queues import consume_queue, consume_queue_ext, queue_check
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.queue_check import Expectation, UnitComparison
@@ -185,47 +184,6 @@ def _fillers(file: PlannedQueueFile, units: int) -> Bools:
     if file.fillers is not None and file.fillers.any():
         marks[file.pre_blanks : file.pre_blanks + file.slices.rows] = np.repeat(file.fillers, file.slices.counts)
     return marks
-
-
-@dataclass(frozen=True)
-class RecordsAsked:
-    """Commit-log offsets in one split, whose chain begins at ``split.first_record``."""
-
-    split: Split
-    offsets: Int64s
-
-
-@dataclass(frozen=True)
-class RecordFound:
-    """One record that the chain proves."""
-
-    offset: int
-    size: int
-    topic: bytes
-    queue_id: int
-
-
-@dataclass(frozen=True)
-class FindRecords:
-    """Finds which offsets are records of the log: those to which the sizes lead, not what only looks like one."""
-
-    decode_rules: DecodeRules
-
-    def __call__(self, asked: Iterator[RecordsAsked]) -> Iterator[RecordFound]:
-        for one in asked:
-            split = one.split
-            if split.first_record is None:
-                continue
-            with files.RangeReader(split.segment.path) as reader:
-                walk = ChainWalk(BlockWindow(reader, split.segment), split, split.first_record, self.decode_rules)
-                for block in walk:
-                    for row in np.flatnonzero(~block.foreign & np.isin(block.offsets, one.offsets)).tolist():
-                        yield RecordFound(
-                            int(block.offsets[row]),
-                            int(block.heads.total_size[row]),
-                            block.topics[block.topic_codes[row]],
-                            int(block.heads.queue_id[row]),
-                        )
 
 
 @dataclass(frozen=True)

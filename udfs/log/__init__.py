@@ -7,6 +7,7 @@
 ``real_topics``    topics of messages that wait under one of the broker's own
 ``consumption``    who read what; ``timers`` which timer messages wait
 ``survey``         what survived after damage
+``find_records``   which offsets are those of records
 ``log_copies``     the same log in several places: where they differ
 =================  ===================================================================================================
 """
