@@ -1,4 +1,4 @@
-"""Columns: how the arrays that this package takes and returns are called, and what several modules do with them."""
+"""Types of columns by name, and what several modules do with columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run over several brokers ends with: an entry for each, a line for each, and the exit code of the worst."""
+"""The report of a run over several brokers: an entry for each, a line for each, and the exit code of the worst."""
 
 from __future__ import annotations
 

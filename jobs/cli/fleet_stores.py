@@ -1,4 +1,4 @@
-"""Which stores a command line means that names several: those of a path with placeholders, or of a file.
+"""The stores of a command line that names several: those of a path with placeholders, or of a file.
 
 =================================  ===================================================================================
 ``/snap/{broker}/store``           each directory of ``/snap`` is a broker, also one in which there is no store

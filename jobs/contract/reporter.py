@@ -1,4 +1,4 @@
-"""What a run says on the way: notes and progress on stderr, and at its end the report."""
+"""A run under way: notes and progress on stderr, and at its end the report."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Records that stand in a wrong place of a queue: their queue id, topic or queue offset is damaged, and nothing checks
-these.
+"""Records in the wrong place of a queue: their queue id, topic or queue offset is damaged, and nothing checks these.
 
 The queues show it: in each the queue offsets are dense, so a record that its queue skips does not belong there.
 

@@ -1,4 +1,4 @@
-"""What the messages of a topic wait for that a broker keeps under a topic of its own, in words."""
+"""In words, what messages wait for that a broker keeps under a topic of its own."""
 
 from __future__ import annotations
 

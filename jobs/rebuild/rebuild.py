@@ -1,5 +1,5 @@
-"""``rebuild``: consume queues, index files and checkpoint out of the commit log alone, byte for byte as the broker
-would write them.
+"""``rebuild``: consume queues, index files and checkpoint from the commit log alone, byte for byte as the broker would
+write them.
 
 With ``--only rocksdb`` it is instead the pairs that a broker with RocksDB queues would hold, as a table; with
 ``consumer-offsets`` in the list ``config/consumerOffset.json`` is made, too, from what is left of it and what the log

@@ -1,4 +1,4 @@
-"""The page of ``report --html``: one HTML file with everything in it, for people who were not there.
+"""The page of ``report --html``: one HTML file with everything in it, for people who did not see the run.
 
 It opens from a disk without a network, prints, follows the reader's light or dark setting, and can be read aloud: plots
 have descriptions that state their numbers, tables have captions and headers.

@@ -1,4 +1,4 @@
-"""Rules on queues in RocksDB: what the start dispatches again after how far the database is.
+"""Rules on queues in RocksDB: what the start dispatches again, given how far the database is.
 
 ===============  ============================================================================================
 release          where the start begins to dispatch

@@ -1,4 +1,4 @@
-"""Steps of the set-up: several at once, each told in a line with its time, those that were done before left out.
+"""Steps of the set-up: run several at once, each reported in a line with its time; those done before are skipped.
 
 A step that is done leaves a stamp with its key: what it was made from. A later set-up with the same key goes past it,
 so an interrupted set-up goes on where it ended. On a terminal one line shows what runs now; elsewhere there is a line

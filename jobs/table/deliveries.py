@@ -1,4 +1,4 @@
-"""Deliveries of delayed messages, which show where a delay level is shorter than was assumed: none comes too early."""
+"""Deliveries of delayed messages: one that comes too early shows that a delay level is shorter than was assumed."""
 
 from __future__ import annotations
 

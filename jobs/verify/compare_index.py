@@ -1,7 +1,7 @@
 """The index: in which order its files follow each other, and which entries of the log each is compared with.
 
-Names come from the broker's wall clock, so the order is taken from the offsets in the files. What the comparison means
-says ``judge_index``.
+Names come from the broker's wall clock, so the order is taken from the offsets in the files. ``judge_index`` says what
+the comparison means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The consume queues: which files are compared with what. What the comparison means says ``judge_queues``."""
+"""The consume queues: which files are compared with what. ``judge_queues`` says what the comparison means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``config/consumerOffset.json`` against the queues: where a group stands beyond the end of one, it skips what comes.
+"""``config/consumerOffset.json`` against the queues: a group that stands beyond the end of one will skip what comes.
 
 Offsets before the first message of a queue are what retention leaves, and those of topics that were deleted stay in the
 file of a healthy broker: both are notes. The file is read before the log, for a live broker commits on. A broker that

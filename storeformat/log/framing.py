@@ -1,4 +1,4 @@
-"""How records lie in a segment: what leads from one to the next, and what tells that one begins at a place.
+"""How records lie in a segment: what leads from one to the next, and how one is recognised.
 
 A segment holds *links*, one after the other; each holds one record, after a head of ``Framing.head_size`` bytes. In a
 broker's own log a link is the record itself and TOTALSIZE leads to the next (``PLAIN``, here). In a DLedger log it is

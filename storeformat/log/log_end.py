@@ -1,4 +1,4 @@
-"""Where a log ends that somebody is writing, and whether it still ends where it was found to: told by its last segment.
+"""The end of a log that is being written, as its last segment shows it, and whether it is still where it was found.
 
 Queues, index and checkpoint fit a log only up to one offset. A broker that finds fewer units than records never queues
 the rest, or queues it with a gap, depending on its release. So the offset must be exact: the sizes

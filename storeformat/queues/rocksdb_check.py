@@ -1,4 +1,4 @@
-"""Pairs of one queue that a database holds against those that its log makes: what differs, and what is as it may be.
+"""Pairs of one queue in a database against those that its log makes: what differs, and which differences are allowed.
 
 ==============  ========================================================  ========================================
 found           what it is                                                what a broker does

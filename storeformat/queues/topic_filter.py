@@ -1,4 +1,4 @@
-"""Which queues are meant: topics, each with one queue id or all. No filter at all means everything.
+"""A selection of queues: topics, each with one queue id or all. No filter at all means everything.
 
 It knows no numpy by itself: help and usage errors come before anything is installed.
 """

@@ -1,4 +1,4 @@
-"""Which places in queues the records of a block claim, queue by queue, and how these go on from what is known.
+"""The queue offsets that the records of a block claim, queue by queue, and whether they continue what is known.
 
 In each queue the queue offsets are dense, so every claim is held against the one before it in its queue:
 

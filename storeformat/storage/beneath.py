@@ -1,4 +1,4 @@
-"""Names below a directory, reached handle by handle: no link on the way is followed, whoever puts one there, and when.
+"""Names below a directory, reached handle by handle: no link on the way is followed, not even a new one.
 
 A store belongs to the user that its broker runs as, and ``publish`` and ``restore`` often run as root. Whatever they
 change there they change through handles that were opened one below the other, never through a path that its owner could

@@ -1,4 +1,4 @@
-"""Parts of a store that a rebuild does not make: named, so that nobody believes they were.
+"""Parts of a store that a rebuild does not make: they are named, so that nobody takes them for rebuilt.
 
 ==================================================  ==================================================================
 in the store root                                   who writes it

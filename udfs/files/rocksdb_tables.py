@@ -1,5 +1,5 @@
-"""RocksDB queues: from the staged units and times of a scan to sorted files, and back: pairs of a database against what
-the log makes, in a Spark task.
+"""RocksDB queues: sorted files made of the staged units and times of a scan, and a database compared with these, in a
+Spark task.
 """
 
 from __future__ import annotations

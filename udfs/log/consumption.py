@@ -1,4 +1,4 @@
-"""What the log says of who read what, inside a Spark task: groups that had a message retried, and what POP handed out.
+"""What the log shows of who read what, inside a Spark task: groups that had a message retried, and what POP handed out.
 
 ==========================================  ==========================================================================
 record                                      proves

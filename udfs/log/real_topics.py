@@ -1,4 +1,4 @@
-"""To which topics the messages belong that wait under topics of the broker's own, inside a Spark task.
+"""The topics of messages that wait under topics of the broker's own, inside a Spark task.
 
 They are delivered to REAL_TOPIC, queue REAL_QID: a topic may have such messages alone (``storeformat.record.pending``).
 """

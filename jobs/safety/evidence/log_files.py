@@ -1,4 +1,4 @@
-"""The files in the directories of a commit log, good and bad ones, all at once: no first one ends the listing."""
+"""All files in the directories of a commit log, good and bad: the first bad one does not end the listing."""
 
 from __future__ import annotations
 

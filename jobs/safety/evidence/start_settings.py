@@ -1,4 +1,4 @@
-"""What a broker.conf says that its next start depends on, with the broker's defaults."""
+"""The settings of a broker.conf on which its next start depends, with the broker's defaults."""
 
 from __future__ import annotations
 

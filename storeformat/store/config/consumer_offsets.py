@@ -1,4 +1,4 @@
-"""``config/consumerOffset.json``: how far each group has read, written anew; and what a torn one still says.
+"""``config/consumerOffset.json``, how far each group has read: the file written anew, and what a torn one still shows.
 
 ================  ====================================================================================================
 field             value
