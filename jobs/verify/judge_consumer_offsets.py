@@ -83,7 +83,7 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
             "offsets_from_backup",
             f"the broker was killed while it wrote the file, which is {main.content.value}; it will take the .bak",
             entries=len(backup.value),
-            advice="none is needed: groups read again what they had committed since the .bak was written",
+            advice="groups read again what they committed after it; a --replica may know newer offsets",
         )
         return
     cause = "missing_file" if main.content is FileState.ABSENT else "torn_file"
