@@ -67,6 +67,20 @@ def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]
         begin = high
 
 
+def data_end(path: str, size: int) -> int:
+    """Returns where the last hole of a local file of ``size`` bytes begins, if it ends in one: from there on it holds
+    zeros alone. It is ``size`` for objects, and where the file system does not tell.
+    """
+    if not locations.is_local(path):
+        return size
+    with files.reading(path):
+        handle = os.open(locations.local_path(path), os.O_RDONLY)
+        try:
+            return max((high for _, high in data_ranges(handle, 0, size)), default=0)
+        finally:
+            os.close(handle)
+
+
 def stray_byte(path: str, begin: int) -> int | None:
     """Returns where the first byte from ``begin`` on lies that is not zero, or None. Of an object, which was uploaded
     in one piece, only the next ``CHUNK`` is looked at.

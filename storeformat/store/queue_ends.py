@@ -1,7 +1,8 @@
 """Where each consume queue of a store ends, read from the ends of its files: what a broker's recovery looks at.
 
-A queue has gigabytes, its end has one unit. Files up to ``READ_WHOLE`` are read; in longer ones the end is bisected, as
-units are written front to back. A hole inside a long file is seen by a comparison with the log alone, not here.
+A queue has gigabytes, its end has one unit. Up to ``READ_WHOLE`` bytes before a file's last hole are read; in more the
+end is bisected, as units are written front to back. Zeros inside a long file are seen by a comparison with the log
+alone, not here.
 
 Mirrors ConsumeQueue#recover (4.5.1 to 5.5.0) and BatchConsumeQueue#recover (5.0.0 to 5.5.0): from the third-last file
 on, the first unit that is not valid ends the queue, and files after it are deleted.
@@ -9,19 +10,19 @@ on, the first unit that is not valid ends the queue, and files after it are dele
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import partial
 
 from storeformat.arrays import Structs
 from storeformat.queues import batch_consume_queue, consume_queue
-from storeformat.storage import files, local_status
+from storeformat.storage import extents, files, local_status
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
 from storeformat.store.queue_places import queue_directories
 
 READ_WHOLE = 1 << 16
-"""Bytes; a longer file is bisected."""
+"""Bytes; more than that is bisected."""
 PRE_BLANK_SIZE = 0x7FFFFFFF
 
 _RECOVERED_FILES = 3
@@ -52,14 +53,14 @@ class QueueEnd:
         return self.end_offset == PRE_BLANK_SIZE and not self.batch
 
 
-def queue_ends(root: str) -> list[QueueEnd]:
-    """Returns every queue of a store that lies in files; directories whose names are not numbers are not queues
-    (ConsumeQueueStore#loadConsumeQueues).
+def queue_ends(root: str, but: Container[tuple[str, int]] = ()) -> list[QueueEnd]:
+    """Returns every queue of a store that lies in files, ``but`` for some, by topic and queue id; directories whose
+    names are not numbers are not queues (ConsumeQueueStore#loadConsumeQueues).
     """
     found = []
     for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
         for queue in queue_directories(root, kind):
-            if queue.queue_id is not None:
+            if queue.queue_id is not None and (queue.topic, queue.queue_id) not in but:
                 found += [_queue_end(queue.topic, queue.queue_id, queue.path, batch=kind == BATCH_CONSUME_QUEUE)]
     return found
 
@@ -77,13 +78,13 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
     last: Structs | None = None
     recovered = own[max(len(own) - _RECOVERED_FILES, 0) :]
     for number, file in enumerate(recovered):
-        written = _written(file, batch=batch)
-        if written:
-            last = _units(file, written - 1, 1, batch=batch)
+        written, last_unit = _written(file, batch=batch)
+        if last_unit is not None:
+            last = last_unit
             queue = replace(queue, end=_offset_after(file, written, last, batch=batch))
         if written < file.size // units:
             later = recovered[number + 1 :]
-            lost = sum(_written(file, batch=batch) for file in later)
+            lost = sum(_written(file, batch=batch)[0] for file in later)
             empty_last = not later and not written and len(own) > 1
             return replace(queue, end_offset=_end_offset(last), lost_units=lost, empty_last=empty_last)
     return replace(queue, end_offset=_end_offset(last))
@@ -116,14 +117,18 @@ def _read_units(reader: files.RangeReader, first: int, count: int, *, batch: boo
     return batch_consume_queue.parse_units(data) if batch else consume_queue.parse_units(data)
 
 
-def _written(file: FileStatus, *, batch: bool) -> int:
-    """Returns the number of units before the first that is not valid."""
-    count = file.size // _unit_size(batch=batch)
-    if file.size <= READ_WHOLE:
-        units = _units(file, 0, count, batch=batch)
-        return batch_consume_queue.written_units(units) if batch else consume_queue.written_units(units)
+def _written(file: FileStatus, *, batch: bool) -> tuple[int, Structs | None]:
+    """Returns the number of units before the first that is not valid, and the last of them."""
+    unit_size = _unit_size(batch=batch)
+    end = extents.data_end(file.path, file.size)
+    count = min(-(-end // unit_size), file.size // unit_size)
     with files.RangeReader(file.path) as reader:
-        return _bisect(count, lambda place: _is_valid(reader, place, batch=batch))
+        if end <= READ_WHOLE:
+            units = _read_units(reader, 0, count, batch=batch)
+            written = (batch_consume_queue if batch else consume_queue).written_units(units)
+            return written, units[written - 1 : written] if written else None
+        written = _bisect(count, lambda place: _is_valid(reader, place, batch=batch))
+        return written, _read_units(reader, written - 1, 1, batch=batch) if written else None
 
 
 def _is_valid(reader: files.RangeReader, place: int, *, batch: bool) -> bool:

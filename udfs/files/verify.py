@@ -23,7 +23,7 @@ from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.queue_check import Expectation, UnitComparison
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, tags_codes
-from storeformat.storage import files, locations
+from storeformat.storage import extents, files, locations
 from udfs.files.build import PlannedQueueFile, staged_units
 from udfs.log.staged_files import Readers
 
@@ -83,22 +83,20 @@ class CompareQueueFiles:
     """The files are of BatchCQ topics."""
 
     def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[ComparedQueueFile]:
-        buffer = bytearray(self.file_size)
+        buffer = _FileBuffer(self.file_size)
         with Readers() as readers:
             for batch in batches:
                 for check in batch:
                     yield self._compare(check, readers, buffer)
 
-    def _compare(self, check: QueueCheck, readers: Readers, buffer: bytearray) -> ComparedQueueFile:
+    def _compare(self, check: QueueCheck, readers: Readers, buffer: _FileBuffer) -> ComparedQueueFile:
         file = check.file
         path = locations.join(self.root, file.path)
         size = files.size_of(path)
         kind = BATCH_UNIT if self.batch_queues else consume_queue.UNIT
         used = check.end
         if size == self.file_size:
-            with files.RangeReader(path) as reader:
-                reader.read_into(0, memoryview(buffer))
-            used = _used_units(buffer, check.end, kind.itemsize)
+            used = _used_units(buffer.load(path), check.end, kind.itemsize)
         expected = _expected_units(check, max(used, 1), kind, readers)
         own = expected["phy_offset"][check.begin : check.end]
         ends = (int(own[0]), int(own[-1])) if len(own) else (None, None)
@@ -106,7 +104,7 @@ class CompareQueueFiles:
             return ComparedQueueFile(file.queue, file.base, size, None, *ends)
         found = np.zeros(len(expected), kind)
         if size is not None:
-            found = np.frombuffer(buffer, kind, len(expected))
+            found = np.frombuffer(buffer.content, kind, len(expected))
         expectation = Expectation(
             units=expected,
             begin=check.begin,
@@ -138,9 +136,29 @@ class CompareQueueFiles:
         return int(tags_codes(block, DispatchRules(delay_millis=()))[0])
 
 
-def _used_units(content: bytearray, at_least: int, unit: int) -> int:
+class _FileBuffer:
+    """The bytes of one file after the other, all of one length. Their last holes are not read."""
+
+    def __init__(self, size: int) -> None:
+        self.content = bytearray(size)
+        self._data_end = 0
+
+    def load(self, path: str) -> memoryview:
+        """Takes a file in; returns what lies before its last hole."""
+        end = extents.data_end(path, len(self.content))
+        with files.RangeReader(path) as reader:
+            reader.read_into(0, memoryview(self.content)[:end])
+        if end < self._data_end:
+            self.content[end : self._data_end] = bytes(self._data_end - end)
+        self._data_end = end
+        return memoryview(self.content)[:end]
+
+
+def _used_units(content: bytearray | memoryview, at_least: int, unit: int) -> int:
     """Returns the number of units up to the last that is not zero, and no fewer than ``at_least``."""
     end = at_least * unit
+    if end >= len(content):
+        return at_least
     begin, stop = min(-(-end // 8) * 8, len(content)), len(content) // 8 * 8
     words = np.frombuffer(content, np.uint64, max(stop - begin, 0) // 8, min(begin, stop))
     if not (words.any() or any(content[end:begin]) or any(content[max(stop, end) :])):

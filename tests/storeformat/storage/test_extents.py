@@ -108,6 +108,7 @@ def test_what_another_process_has_only_mapped_is_found(place: Path) -> None:
     path = sparse_file(place / "file")
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         mapped[SIZE // 2] = 1
+        assert extents.data_end(str(path), SIZE) > SIZE // 2
         assert found(path) == Content(SIZE, SIZE // 2 + 1, EXPECTED.sha256)
 
 
@@ -147,6 +148,16 @@ def test_empty_files_and_files_of_zeros(place: Path) -> None:
     assert sum(told) == 0
 
 
+def test_the_last_hole_begins_after_the_data(place: Path, knows_holes: None, request: pytest.FixtureRequest) -> None:
+    path = sparse_file(place / "file")
+    told = request.node.callspec.params["knows_holes"] == "holes"
+    assert len(DATA) <= extents.data_end(str(path), SIZE) <= (len(DATA) + 4096 if told else SIZE)
+    (place / "zeros").write_bytes(bytes(10_000))
+    os.truncate(place / "zeros", 0)
+    os.truncate(place / "zeros", SIZE)
+    assert extents.data_end(str(place / "zeros"), SIZE) == (0 if told else SIZE)
+
+
 def test_trees_are_copied_with_their_holes(place: Path) -> None:
     path = place / "tree" / "below" / "file"
     path.parent.mkdir(parents=True)
@@ -177,6 +188,8 @@ def test_any_file(pieces: list[tuple[int, bytes]], size: int, begin: int) -> Non
         behind = data[begin:].lstrip(b"\0")
         stray = size - len(behind) if behind else None
         assert extents.stray_byte(str(path), begin) == stray
+        end = extents.data_end(str(path), size)
+        assert data[:end].ljust(size, b"\0") == data
         head = data[:begin]
         expected = Content(size, len(head) if stray is None else stray + 1, hashlib.sha256(head).digest())
         assert extents.content_on_disk(str(path), begin, lambda count: None) == expected

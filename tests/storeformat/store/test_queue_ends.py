@@ -90,6 +90,23 @@ def test_batch_units(tmp_path: Path) -> None:
     assert [offset_at(found, place) for place in (0, 101, 600)] == [0, 8, 24]
 
 
+@pytest.mark.usefixtures("_reading")
+@pytest.mark.parametrize("count", [0, 1, 5, 3_277])
+def test_a_file_that_ends_in_a_hole(tmp_path: Path, count: int) -> None:
+    directory = tmp_path / "consumequeue" / "T" / "3"
+    directory.mkdir(parents=True)
+    with (directory / f"{0:020d}").open("wb") as file:
+        file.write(units(0, count))
+        file.truncate(6_000_000)
+    (found,) = queue_ends.queue_ends(str(tmp_path))
+    assert (found.end, found.end_offset) == (count, count * 100 if count else -1)
+
+
+def test_all_queues_but_some(tmp_path: Path) -> None:
+    write(tmp_path, (0, units(0, 1)))
+    assert queue_ends.queue_ends(str(tmp_path), but={("T", 3), ("T", 4)}) == []
+
+
 def test_stray_files_and_names(tmp_path: Path) -> None:
     (tmp_path / "consumequeue" / "T" / "x").mkdir(parents=True)
     (tmp_path / "consumequeue" / "CURRENT").touch()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from udfs.files.verify import _used_units
+from udfs.files.verify import _FileBuffer, _used_units
 
 
 @pytest.mark.parametrize("unit", [20, 46])
@@ -18,3 +20,15 @@ def test_a_file_is_used_up_to_its_last_byte_that_is_not_zero(unit: int, units: i
             content[position] = 1
             assert _used_units(content, at_least, unit) == max(at_least, position // unit + 1), position
             content[position] = 0
+
+
+def test_a_file_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
+    """Nothing of the one before it is left where the next one has a hole."""
+    buffer = _FileBuffer(100_000)
+    for number, data in enumerate([b"\1" * 100_000, b"\2" * 50_000, b"", b"\3"]):
+        path = tmp_path / str(number)
+        path.write_bytes(data)
+        with path.open("r+b") as file:
+            file.truncate(100_000)
+        loaded = bytes(buffer.load(str(path)))
+        assert bytes(buffer.content) == loaded.ljust(100_000, b"\0") == path.read_bytes()
