@@ -87,14 +87,16 @@ def _properties(chance: random.Random, topic: str, half: Row, stored: int) -> li
         "REAL_TOPIC": ["orders", "orders", topic, "pay"],
         "RETRY_TOPIC": ["orders", "pay"],
         "DLQ_ORIGIN_TOPIC": ["orders"],
-        "TIMER_DEL_UNIQKEY": ["k", "orders+k", "pay+" + "3" * 32],
+        "TIMER_DEL_UNIQKEY": ["k", "orders+k", "pay+k", "pay+" + "3" * 32],
         "TIMER_ROLL_TIMES": ["1"],
         "__transactionId__": ["t1", "t2", "t3"],
         "PGROUP": ["p1", "p2", "订单"],
         "TRANS_OFFSET": [f"{half['queue_offset']}", "x"],
     }
     rare = {"INNER_BASE", "TIMER_DEL_UNIQKEY", "DLQ_ORIGIN_TOPIC", "TRAN_MSG", "TRANS_OFFSET"}
-    often = {"REAL_TOPIC": 0.6, "TIMER_OUT_MS": 0.5 if topic == "rmq_sys_wheel_timer" else 0.1, "DELAY": 0.15}
+    often = {"REAL_TOPIC": 0.6, "TIMER_OUT_MS": 0.1, "DELAY": 0.15}
+    if topic == "rmq_sys_wheel_timer":
+        often |= {"TIMER_OUT_MS": 0.5, "TIMER_DEL_UNIQKEY": 0.3}
     return [
         (name, chance.choice(values))
         for name, values in given.items()
