@@ -24,6 +24,8 @@ ELSEWHERE = {
     "jobs/rebuild/build_store.py": "tests/jobs/test_rebuild_golden.py",
     "jobs/rebuild/rebuild.py": "tests/jobs/test_rebuild_golden.py",
     "jobs/report/functions.py": "tests/jobs/report/test_views.py",
+    "jobs/report/plain_outcomes.py": "tests/jobs/report/test_plain_checks.py",
+    "jobs/report/plain_properties.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plots.py": "tests/jobs/report/test_page.py",
     "jobs/verify/compare_index.py": "tests/jobs/verify/test_judge_index.py",
     "jobs/verify/compare_queues.py": "tests/jobs/verify/test_judge_queues.py",
