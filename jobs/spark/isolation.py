@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from jobs.spark.signals import deferred_signals
+
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 """Names the environment variable that Spark prefers to ``spark.local.dir``."""
 
@@ -48,9 +50,10 @@ def private_directories(chosen: Mapping[str, str]) -> list[Path]:
     places = _given["places"] or chosen.get("spark.local.dir", "") or tempfile.gettempdir()
     directories = []
     for place in (one.strip() for one in places.split(",") if one.strip()):
-        Path(place).mkdir(parents=True, exist_ok=True)
-        directories.append(Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-", dir=place)))
-        _made.append(directories[-1])
+        with deferred_signals():  # one that comes between the two would leave the directory
+            Path(place).mkdir(parents=True, exist_ok=True)
+            directories.append(Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-", dir=place)))
+            _made.append(directories[-1])
     if _given["places"]:
         os.environ[LOCAL_DIRS] = ",".join(map(str, directories))
     return directories
@@ -65,8 +68,9 @@ def remove_private_directories() -> None:
     """Removes what ``private_directories`` made; Spark must have ended, or be about to. A process that was forked from
     this one removes nothing.
     """
-    while _made and os.getpid() == _owner:
-        shutil.rmtree(_made.pop(), ignore_errors=True)
+    with deferred_signals():
+        while _made and os.getpid() == _owner:
+            shutil.rmtree(_made.pop(), ignore_errors=True)
 
 
 def worker_python(directory: Path) -> str:

@@ -26,7 +26,7 @@ from storeformat.errors import DependencyMissing
 from udfs.worker_daemon import EARLY as EARLY_DAEMON
 
 # Lines that every JVM with an incubator module writes (Spark 4.2 always has one), and the lines of Java's stack traces.
-NOISE = (b"WARNING: Using incubator modules", b"\tat ", b"\t... ", b"Caused by: ")
+NOISE = (b"WARNING: Using incubator modules", b"Could not import runpy module", b"\tat ", b"\t... ", b"Caused by: ")
 PYTHON_TRACE = b"Traceback (most recent call last)"
 
 

@@ -184,5 +184,9 @@ class SparkRunner(MeteringRunner):
     def _run(self, what: str, task: Metered[Item, Row], items: Sequence[Item]) -> list[Row | TaskCost]:
         steps: Any = task
         self._context.setJobDescription(what)
-        rows: Any = self._context.parallelize(items, min(len(items), MOST_TASKS)).mapPartitions(steps).collect()
+        tasks = min(len(items), MOST_TASKS)
+        rows: Any = self._context.parallelize(items, tasks).mapPartitions(steps).collect()
+        ended = sum(isinstance(row, TaskCost) for row in rows)
+        if ended != tasks:  # PySpark takes the end of a JVM, while it hands rows over, for the end of the rows
+            raise WriteFailed("Spark did not hand over the rows of all tasks", found=ended, expected=tasks)
         return list(rows)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import re
+import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,26 +20,49 @@ class SparkError(Exception):
     """Spark could not do what it was told; the message is Spark's own."""
 
 
+_SECONDS_TO_DIE = 3
+"""A process that was killed closes its connections first."""
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Turns what Spark raises within it into the exception that a task raised, or into SparkError.
 
     Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
     """
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, ConnectionError, EOFError) as error:
         if (interruption := interruption_that_caused(error)) is not None:
             raise interruption from None
         text = str(error)
+        if not isinstance(error, (Py4JJavaError, PySparkException)) and (code := exit_code_of_jvm()) is not None:
+            advice = "short of memory? --driver-memory gives it more"
+            raise errors.WriteFailed(f"Spark's JVM has ended ({code})", advice=advice) from SparkError(text)
+        if isinstance(error, (ConnectionError, EOFError)):
+            raise
         raised = RAISED.findall(text, max(text.rfind(TRACE), 0))
         by_task = TRACE in text
         cause = raised_by_task(raised) if by_task else None
         reason = ": ".join(raised[-1 if by_task else 0]) if raised else text.strip().split("\n", 1)[0]
         raise cause or SparkError(reason) from SparkError(text)
+
+
+def exit_code_of_jvm() -> str | None:
+    """Returns how the JVM that this process started has ended: its exit code or signal; None where it runs."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(_SECONDS_TO_DIE)
+    except subprocess.TimeoutExpired:
+        return None
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def interruption_that_caused(error: BaseException) -> KeyboardInterrupt | None:

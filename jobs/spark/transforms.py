@@ -31,13 +31,13 @@ def message_rows(spark: SparkSession, read: ReadRanges) -> DataFrame:
     return numbers.mapInArrow(read, schemas.to_spark(schemas.select(read.rules.columns)))
 
 
-def file_writer(setting: Callable[[str, str], str], table: str, read: ReadRanges) -> WriteFiles:
-    """Returns what writes the rows of ranges into files of a table; compressed with zstd, unless a ``setting`` of
-    Spark's names another codec.
+def file_writer(setting: Callable[[str, str], str], table: str, read: ReadRanges, run: str) -> WriteFiles:
+    """Returns what writes the rows of ranges into files of a table, with ``run`` in their names; compressed with zstd,
+    unless a ``setting`` of Spark's names another codec.
     """
     codec = setting("spark.sql.parquet.compression.codec", "zstd")
     encoded = replace(read, rules=replace(read.rules, encoded=True), ranges=())
-    return WriteFiles(table, encoded, _CODECS.get(codec.lower(), codec), schemas.STATISTICS_COLUMNS)
+    return WriteFiles(table, encoded, _CODECS.get(codec.lower(), codec), schemas.STATISTICS_COLUMNS, run)
 
 
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from jobs.spark.runner import Runner
@@ -11,7 +12,7 @@ from storeformat.errors import StoreFormatError
 from storeformat.storage import files, locations
 from udfs.log.scan import ScanTask
 from udfs.table.drafts import DraftTask
-from udfs.table.parquet_files import WriteFiles, WrittenFile
+from udfs.table.parquet_files import PARTITION, WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ProvenRange
 
 Item = TypeVar("Item")
@@ -66,6 +67,16 @@ class Drafts:
         for file in found:
             with suppress(StoreFormatError):  # what stays is harmless, and why the load ended says more
                 files.remove_object(locations.join(self._write.table, file.path))
+
+
+def remove_files_of(run: str, table: str) -> None:
+    """Removes all files that a run has written into a local table, also those at which a task was killed. None of them
+    may be in a version of the table.
+    """
+    if locations.is_local(table):
+        for path in Path(locations.local_path(table)).glob(f"{PARTITION}=*/part-*-{run}-*"):
+            with suppress(OSError):
+                path.unlink()
 
 
 def _place(proven: ProvenRange) -> tuple[int, ...]:

@@ -27,15 +27,15 @@ from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
 from jobs.spark.runner import LocalRunner, MeteringRunner, Runner
 from jobs.spark.session import SparkOnDemand
-from jobs.table import commits, messages_table, s3_tables
+from jobs.table import commits, messages_table, plain_table, s3_tables
 from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import shortest_delays, too_early
-from jobs.table.drafts import Drafts
+from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
 from jobs.table.restored import commits_back_from, restored_before
 from storeformat import __version__
-from storeformat.errors import Refused, UsageError, WrongSettings
+from storeformat.errors import Refused, StoreFormatError, UsageError, WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.storage import locations, outputs
 from storeformat.store.delay_levels import contradicted, shown_delays
@@ -114,21 +114,37 @@ class Load:
         self._run_id = uuid.uuid4().hex
         self._reading: LogReading | None = None
         self._drafts: Drafts | None = None
+        self._commits_after: int | None = None
         self._levels_shown = levels_shown
 
     def run(self) -> dict[str, Any]:
         """Returns the facts of the report."""
         try:
             return self._with_attempts()
+        except BaseException:
+            if not self._may_be_committed():
+                remove_files_of(self._run_id, self._path)
+            raise
         finally:
             if self._drafts is not None:
                 self._drafts.discard()
+
+    def _may_be_committed(self) -> bool:
+        """Returns whether a commit that failed may stand nevertheless: not where the table has no newer version."""
+        if self._commits_after is None:
+            return False
+        try:
+            table = plain_table.open_plain(self._path)
+        except (StoreFormatError, commits.Overtaken):
+            return True
+        return table is None or table.version != self._commits_after
 
     def _with_attempts(self) -> dict[str, Any]:
         for attempt in range(_ATTEMPTS):
             try:
                 return self._attempt()
             except commits.Overtaken as overtaken:  # noqa: PERF203  (a retry)
+                self._commits_after = None
                 self._reporter.say(f"another load committed first, trying again ({overtaken})")
                 time.sleep(attempt * _PAUSE)
         raise Refused(
@@ -235,7 +251,9 @@ class Load:
                 runner: Runner = tasks
                 if table is not None and files and not options.dry_run:
                     read = row_reader(self._store, options, None, window.rows_from, zone)
-                    runner = self._drafts = Drafts(runner, transforms.file_writer(tasks.setting, table.path, read))
+                    runner = self._drafts = Drafts(
+                        runner, transforms.file_writer(tasks.setting, table.path, read, self._run_id)
+                    )
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
 
@@ -302,8 +320,10 @@ class Load:
         with self._runner("load", reading.end - window.rows_from, files=files) as runner:
             if files:
                 held, missing = self._drafts.take(read.ranges, read.from_offset) if self._drafts else ([], read.ranges)
-                write = transforms.file_writer(runner.setting, table.path, read)
-                return table.append(held + runner.map("write rows", write, missing), what, state, self._topics)
+                write = transforms.file_writer(runner.setting, table.path, read, self._run_id)
+                written = held + runner.map("write rows", write, missing)
+                self._commits_after = table.version()
+                return table.append(written, what, state, self._topics)
             self._spark.context.setJobDescription("write rows")
             return table.replace(transforms.message_rows(self._spark.session, read), what, bodies=options.with_bodies)
 

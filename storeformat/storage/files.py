@@ -15,7 +15,7 @@ import posixpath
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -299,13 +299,15 @@ def new_stream(path: str) -> Iterator[Any]:
         stream = filesystem.open_output_stream(inner, compression=None)
     try:
         yield stream
+        with writing(path):
+            stream.close()
     except BaseException:
-        stream.close()
+        with suppress(OSError):  # what failed first says more
+            stream.close()
         if locations.is_local(path):
-            os.unlink(inner)
+            with suppress(OSError):
+                os.unlink(inner)
         raise
-    with writing(path):
-        stream.close()
 
 
 def write_bytes(path: str, data: bytes) -> None:

@@ -1,40 +1,42 @@
 """Runs a job in processes to which a fault comes just before one of their changes of the file system: SIGKILL, another
 signal, or an error in the change's place.
 
-A change is what the interpreter's audit events show (rename, mkdir, unlink, opening for writing, utime, truncate) and
-every fsync, so that the code under test needs no hook. They count from the first mkdir or rename on: what comes before
-only reads. One driver process imports everything once and forks for each run.
+A change is a system call (``support.system_calls``), so that all code counts, whatever it is written in. One driver
+process imports everything once and forks for each run.
 """
 
 from __future__ import annotations
 
-import errno
+import atexit
 import importlib
 import io
-import itertools
 import json
-import mmap
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.system_calls import Fault, install
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _HERE = Path(__file__).resolve()
-_CHANGES = frozenset({"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.utime", "os.truncate", "os.chown"})
-_REMOVALS = frozenset({"os.rmdir", "os.remove"})
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Ended:
     trace: str
     came: bool
     """Whether the fault came before the end."""
+    changes: int
+    """Changes of the whole run."""
 
 
 class Killer:
@@ -71,98 +75,105 @@ class Killer:
         self._driver.stdout.close()
 
     def run(self, job: str, options: dict[str, Any], kill_before: int) -> Ended:
-        """Runs ``jobs.<job>`` and kills it before change number ``kill_before`` (from 0)."""
-        return self._ask(job, options, "SIGKILL", kill_before)
+        """Runs ``jobs.<job>`` and kills it before change number ``kill_before`` (from 0) beside the store."""
+        return self._ask(job, options, Fault("SIGKILL", kill_before, str(Path(options["store"]).parent)))
 
-    def command(self, words: Sequence[str], fault: str, before: int) -> Ended:
-        """Runs a command line, to which a fault comes before change number ``before``: the name of a signal or errno.
-
-        An error comes to changes that make something: nobody can clean up what cannot be removed.
+    def command(self, words: Sequence[str], fault: Fault) -> Ended:
+        """Runs a command line to which a fault comes. Its temporary files lie where the fault looks; a fault of workers
+        makes it fork some for the smallest log, too.
         """
-        return self._ask("", list(words), fault, before)
+        return self._ask("", list(words), fault)
 
-    def _ask(self, *request: object) -> Ended:
+    def _ask(self, job: str, given: object, fault: Fault) -> Ended:
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
-        self._driver.stdin.write(json.dumps(request) + "\n")
+        self._driver.stdin.write(json.dumps((job, given, asdict(fault))) + "\n")
         self._driver.stdin.flush()
-        return Ended(**json.loads(self._driver.stdout.readline()))
+        answer = json.loads(self._driver.stdout.readline())
+        if "unavailable" in answer:
+            pytest.skip(f"this system does not show system calls to another process: {answer['unavailable']}")
+        return Ended(**answer)
 
 
 def _drive() -> None:
-    from jobs.cli import command_line
     from jobs.contract import options as job_options
-    from jobs.contract.reporter import Reporter
 
     pa.array(np.zeros(1))  # makes pyarrow import pandas: once here, not in every fork
-    modules = {job: importlib.import_module(f"jobs.publish.{job}") for job in ("publish", "restore")}
     kinds = {"publish": job_options.PublishOptions, "restore": job_options.RestoreOptions}
-    importlib.import_module("jobs.rebuild.rebuild")
+    for name in ("publish.publish", "publish.restore", "rebuild.rebuild", "table.load"):
+        importlib.import_module(f"jobs.{name}")
     for line in sys.stdin:
-        job, given, fault, before = json.loads(line)
-        read, write = os.pipe()
-        came = mmap.mmap(-1, 1)  # both processes see it
+        job, given, wanted = json.loads(line)
+        fault = Fault(**wanted)
+        here, there = socket.socketpair()
+        said = tempfile.TemporaryFile()  # noqa: SIM115  (not a pipe: the child waits for us at changes alone)
         child = os.fork()
         if child == 0:
-            os.close(read)
-            code = 0
+            here.close()
             try:
-                if job:
-                    _come(fault, before, came)
-                    modules[job].run(kinds[job](**given), Reporter(quiet=True, stream=io.StringIO()))
-                else:
-                    sys.stdout = io.StringIO()
-                    sys.stderr = io.TextIOWrapper(os.fdopen(write, "wb", 0, closefd=False), write_through=True)
-                    _come(fault, before, came)
-                    code = command_line.main(given)
-            except BaseException:  # noqa: BLE001  (whatever it is, the parent shows it)
-                code = 1
-                os.write(write, traceback.format_exc().encode())
-            os._exit(code)
-        os.close(write)
-        with os.fdopen(read, encoding="utf-8") as trace:
-            text = trace.read()
+                handle = install()
+            except (OSError, KeyError) as error:
+                there.send(repr(error).encode())
+                os._exit(0)
+            socket.send_fds(there, [b"shown"], [handle])
+            os.close(handle)
+            os._exit(_child(job, kinds.get(job), given, fault, said.fileno()))
+        there.close()
+        answer, handles, _, _ = socket.recv_fds(here, 1000, 1)
+        here.close()
+        if not handles:
+            os.waitpid(child, 0)
+            _say({"unavailable": answer.decode()})
+            continue
+        fault.answers(child, handles[0])
+        os.close(handles[0])
         _, status = os.waitpid(child, 0)
+        said.seek(0)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        ended = {
-            "killed": killed,
-            "exit_code": -1 if killed else os.waitstatus_to_exitcode(status),
-            "trace": text,
-            "came": came[0] > 0,
-        }
-        sys.stdout.write(json.dumps(ended) + "\n")
-        sys.stdout.flush()
+        _say(
+            {
+                "killed": killed,
+                "exit_code": -1 if killed else os.waitstatus_to_exitcode(status),
+                "trace": said.read().decode(),
+                "came": fault.came,
+                "changes": fault.changes,
+            }
+        )
+        said.close()
 
 
-def _come(fault: str, before: int, came: mmap.mmap) -> None:
-    """Lets a fault come before a change of this process, and tells the other one."""
-    changes = itertools.count()
-    begun = False
-    number = None if fault.startswith("SIG") else getattr(errno, fault)
+def _child(job: str, kind: Any, given: Any, fault: Fault, said: int) -> int:
+    """Returns the exit code of a run."""
+    from jobs.cli import command_line
+    from jobs.contract.reporter import Reporter
+    from jobs.spark import isolation, runner, session
 
-    def change() -> None:
-        if not begun or next(changes) != before:
-            return
-        came[0] = 1
-        if number is not None:
-            raise OSError(number, os.strerror(number))
-        os.kill(os.getpid(), signal.Signals[fault])
+    try:
+        if kind is not None:
+            module = importlib.import_module(f"jobs.publish.{job}")
+            module.run(kind(**given), Reporter(quiet=True, stream=io.StringIO()))
+            return 0
+        if fault.workers:
+            session.TINY = 0
+            runner.usable_cores = lambda *_: 2
+        tempfile.tempdir = fault.below
+        isolation._owner = os.getpid()
+        sys.stdout = io.StringIO()
+        sys.stderr = io.TextIOWrapper(os.fdopen(said, "wb", 0, closefd=False), write_through=True)
+        code = command_line.main(given)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # all is done
+        atexit._run_exitfuncs()
+    except BaseException:  # noqa: BLE001  (whatever it is, the parent shows it)
+        os.write(said, traceback.format_exc().encode())
+        return 1
+    else:
+        return code
 
-    def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal begun
-        if event in _CHANGES or (event == "open" and int(arguments[2] or 0) & _WRITING):
-            begun = begun or event in ("os.mkdir", "os.rename")
-            if number is None or event not in _REMOVALS:
-                change()
 
-    fsync = os.fsync
-
-    def watched_fsync(handle: int) -> None:
-        change()
-        fsync(handle)
-
-    os.fsync = watched_fsync
-    sys.addaudithook(watch)
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

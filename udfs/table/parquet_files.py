@@ -6,7 +6,7 @@ to the table from the moment on that the driver commits it (``jobs.table.message
 leaves is in no version of the table, and VACUUM removes it.
 
 =====================  ============================================================================================
-path                   ``store_date=2026-11-21/part-<range>-<random>.<codec>.parquet``, as Spark's writer names files
+path                   ``store_date=2026-11-21/part-<range>-<run>-<random>.<codec>.parquet``, much as Spark names files
 columns                those of the table but ``store_date``, which the directory's name holds; times in microseconds
 row groups             one a sorted chunk of ``ReadRanges`` and date
 statistics             Delta's JSON: rows, NULLs, smallest and largest value of the columns that filters use; texts are
@@ -20,7 +20,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -74,6 +74,8 @@ class WriteFiles:
     read: ReadRanges
     codec: str
     statistics: tuple[str, ...]
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Part of the names of all its files."""
 
     def __call__(self, ranges: Iterable[ProvenRange]) -> Iterator[WrittenFile]:
         for wanted in ranges:
@@ -122,7 +124,8 @@ class RangeFiles:
                 if len(self._parts) == _MOST_OPEN:
                     self._close()
                 rules = self._rules
-                self._parts[day] = _Part(self._streams, rules.table, day, self._number, rows.schema, rules.codec)
+                name = f"part-{self._number:05d}-{rules.run}-{uuid.uuid4().hex[:16]}.{rules.codec.lower()}.parquet"
+                self._parts[day] = _Part(self._streams, rules.table, day, name, rows.schema, rules.codec)
             self._parts[day].write(rows)
 
     def finish(self) -> list[WrittenFile]:
@@ -143,10 +146,9 @@ class _Part:
     """One file that is being written. If its task fails, ``streams`` removes it, also when it was finished."""
 
     def __init__(
-        self, streams: ExitStack, table: str, day: int | None, number: int, schema: pa.Schema, codec: str
+        self, streams: ExitStack, table: str, day: int | None, name: str, schema: pa.Schema, codec: str
     ) -> None:
         self._date = None if day is None else (_EPOCH + timedelta(days=day)).isoformat()
-        name = f"part-{number:05d}-{uuid.uuid4()}.{codec.lower()}.parquet"
         self._path = f"{PARTITION}={self._date or NO_DATE}/{name}"
         self._whole_path = locations.join(table, self._path)
         self._stream = streams.enter_context(files.new_stream(self._whole_path))
@@ -166,7 +168,7 @@ class _Part:
 
     def _end(self) -> None:
         """Ends the writer before its stream goes: an unfinished one would write when it is collected."""
-        with suppress(OSError, pa.ArrowException):
+        with suppress(OSError, pa.ArrowException, RuntimeError):  # the last where the metadata could not be written
             self._writer.close()
 
     def write(self, rows: pa.Table) -> None:
@@ -205,11 +207,11 @@ def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:
 def _leaves(schema: pa.Schema) -> list[str]:
     """Returns the names by which Parquet knows the columns of values."""
     names = []
-    for field in schema:
-        if pa.types.is_map(field.type):
-            names += [f"{field.name}.key_value.key", f"{field.name}.key_value.value"]
+    for column in schema:
+        if pa.types.is_map(column.type):
+            names += [f"{column.name}.key_value.key", f"{column.name}.key_value.value"]
         else:
-            names.append(f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name)
+            names.append(f"{column.name}.list.element" if pa.types.is_list(column.type) else column.name)
     return names
 
 

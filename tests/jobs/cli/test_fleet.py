@@ -248,7 +248,7 @@ def test_a_signal_ends_all_processes(snapshots: Path) -> None:
     said, complaint = process.communicate(timeout=30)
     assert sorted(said.splitlines()) == sorted(line.strip().replace("begun", "undone") for line in begun)
     assert (process.returncode, complaint) == (143, "interrupted\n")
-    assert processes_of(process.pid) == []
+    assert processes_of(process.pid) == {}
 
 
 @pytest.mark.spark

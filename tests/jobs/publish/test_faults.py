@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from support.killing import Ended, Killer
 from support.publishing import Case, Snapshot, snapshot
+from support.system_calls import Fault
 
 EVERY = pytest.mark.parametrize(
-    "step", [pytest.param(9, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
+    "step", [pytest.param(17, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
 )
-"""A fault before each ninth change of the disk, in the slow run before each."""
+"""A fault before each 17th change of the disk, in the slow run before each."""
 FAULTS = pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
 
 
@@ -42,7 +43,7 @@ def test_a_publish_is_undone_or_done(
     for number in range(0, 1000, step):
         case = original.copy(tmp_path / "case")
         words = ["publish", "--store", str(case.root), "--from", str(case.out), "--after-crash", "--quiet"]
-        ended = killer.command(words, fault, number)
+        ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
         if not ended.came:
             break
         assert_told(ended, fault, "publish")
@@ -60,7 +61,8 @@ def test_a_restore_is_undone_or_done(
     published.publish()
     for number in range(0, 1000, step):
         case = published.copy(tmp_path / "case")
-        ended = killer.command(["restore", "--store", str(case.root), "--quiet"], fault, number)
+        words = ["restore", "--store", str(case.root), "--quiet"]
+        ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
         if not ended.came:
             break
         assert_told(ended, fault, "restore")

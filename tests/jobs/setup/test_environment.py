@@ -151,7 +151,7 @@ class TestEnvironment:
             assert [process.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
             process.terminate()
             assert process.wait(timeout=50) == 143
-        assert processes_of(process.pid) == []
+        assert processes_of(process.pid) == {}
         assert not (tmp_path / "steps").exists()
 
     def test_a_second_start_waits_for_the_first(self, tmp_path: Path) -> None:

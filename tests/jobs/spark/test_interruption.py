@@ -50,7 +50,7 @@ sys.exit(command_line.main(["demo"], {{"demo": job}}))
     ("number", "whole_group", "wait_for", "then"),
     [
         (signal.SIGINT, True, "begun", 0.5),  # Ctrl-C while the JVM starts
-        (signal.SIGINT, True, "started", 3.0),  # Ctrl-C while tasks run
+        pytest.param(signal.SIGINT, True, "started", 3.0, marks=pytest.mark.slow),  # Ctrl-C while tasks run
         (signal.SIGTERM, False, "started", 3.0),  # a scheduler ends it
         (signal.SIGKILL, False, "started", 3.0),  # even then nothing stays
     ],
@@ -58,18 +58,7 @@ sys.exit(command_line.main(["demo"], {{"demo": job}}))
 def test_a_signal_leaves_no_process_and_no_file(
     tmp_path: Path, number: signal.Signals, whole_group: bool, wait_for: str, then: float
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_JOB.format(root=str(ROOT))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "TMPDIR": str(tmp_path), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={tmp_path}"},
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.strip().endswith(wait_for):
-            break
+    process = started(tmp_path, wait_for)
     time.sleep(then)
     (os.killpg if whole_group else os.kill)(process.pid, number)
     said, complaint = process.communicate(timeout=300)
@@ -78,8 +67,46 @@ def test_a_signal_leaves_no_process_and_no_file(
         said_last = [line for line in complaint.splitlines() if not line.endswith("started")]
         assert said_last == ["interrupted; nothing was left behind"]
         assert said == ""
-    deadline = time.monotonic() + 100
-    while processes_of(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert processes_of(process.pid) == []
+    assert_all_end(process.pid)
     assert number == signal.SIGKILL or list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(JAVA is None, reason="no java")
+def test_a_jvm_that_is_killed_is_named_and_leaves_no_process_and_no_file_of_ours(tmp_path: Path) -> None:
+    """As the kernel does where memory is short: while tasks run. What the JVM would have removed at its end stays."""
+    process = started(tmp_path, "started")
+    time.sleep(3)
+    (jvm,) = [pid for pid, line in processes_of(process.pid).items() if line.split()[0].endswith("java")]
+    os.kill(jvm, signal.SIGKILL)
+    said, complaint = process.communicate(timeout=300)
+    assert (process.returncode, said) == (74, ""), complaint
+    error, advice = complaint.splitlines()
+    assert error == "error: Spark's JVM has ended (SIGKILL)"
+    assert "memory" in advice
+    assert_all_end(process.pid)
+    assert list(tmp_path.glob("rocketmq-store-spark-*")) == []
+
+
+def started(place: Path, wait_for: str) -> subprocess.Popen[str]:
+    """The job, in a session of its own with its temporary files in a place, when it has said that it is so far."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_JOB.format(root=str(ROOT))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(place), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={place}"},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.strip().endswith(wait_for):
+            break
+    return process
+
+
+def assert_all_end(session: int) -> None:
+    deadline = time.monotonic() + 100
+    while processes_of(session) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_of(session) == {}
