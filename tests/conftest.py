@@ -25,6 +25,12 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.register_profile("few", deadline=None, max_examples=10)
 hypothesis.settings.load_profile("patient")
 
+QUICK = (
+    "spark.sql.shuffle.partitions=2",
+    "spark.databricks.delta.snapshotPartitions=2",
+)
+"""Settings of Spark for tables of a few rows: few tasks for each step."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what says of an older release what it says of the newest, too: the fast tests leave it out."""
@@ -53,7 +59,7 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip("Delta's jars are not there: ./spark-submit.sh sets them up")
     from jobs.spark import launch, session
 
-    options = ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2"]
+    options = ["--master", "local[2]", *(word for setting in QUICK for word in ("--conf", setting))]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYTHONPATH", "SPARK_SUBMIT_OPTS"):
             patch.delenv(name, raising=False)

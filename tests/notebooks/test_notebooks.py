@@ -43,7 +43,9 @@ def test_every_notebook_is_run() -> None:
 @pytest.mark.notebook
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("name", sorted(TRUE_SENTENCES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "health" else pytest.mark.slow) for name in sorted(TRUE_SENTENCES)]
+)
 def test_a_notebook(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jupytext = pytest.importorskip("jupytext")
     nbclient = pytest.importorskip("nbclient")

@@ -41,6 +41,11 @@ class Judged:
     entries: int
 
 
+def slow(release: str, counts: tuple[int, int]) -> tuple[pytest.MarkDecorator, ...]:
+    """By default few stores of the oldest and the newest release."""
+    return () if counts == FEW and release in (RELEASES[0], RELEASES[-1]) else (pytest.mark.slow,)
+
+
 def kinds(number: int, entries: int) -> list[str]:
     if number >= entries:
         return ["read_only_path" if number % 2 else "multi_path"]
@@ -81,7 +86,7 @@ def write_conf(root: Path, *, read_only: bool) -> None:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((release, counts), id=f"{release}-{sum(counts)}", marks=pytest.mark.slow if counts == MANY else ())
+        pytest.param((release, counts), id=f"{release}-{sum(counts)}", marks=slow(release, counts))
         for release in RELEASES
         for counts in (FEW, MANY)
     ],

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.real_store import RELEASES, Opened, RealStore, RealStoreFailed
+from support.real_store import ENDS, Opened, RealStore, RealStoreFailed
 from support.rebuilding import rebuild_here, rules_of_release
 from support.store_to_start import as_fastjson, configure
 
@@ -310,7 +310,7 @@ class Story:
         }
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="module", params=ENDS)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
     release: str = request.param
     scratch, judge = tmp_path_factory.mktemp(release.replace(".", "-")), RealStore(release)
@@ -430,7 +430,7 @@ class TestAgainstTheAdvice:
         assert sum(map(len, served(opened).values())) == 0
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", ENDS)
 @pytest.mark.parametrize("halt", [False, True], ids=["stopped", "killed"])
 def test_healthy_stores_are_safe(release: str, halt: bool, tmp_path: Path) -> None:
     stores = RealStore(release).write(tmp_path, 8, seed=78_000 + halt, halt=halt)
@@ -482,7 +482,7 @@ def with_an_empty_last_file(root: Path, queue: tuple[str, int], offsets: list[in
     return made, end
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", ENDS)
 def test_an_empty_last_file_of_a_queue(release: str, tmp_path: Path) -> None:
     """The next message gets an offset that is one too high."""
     judge = RealStore(release)

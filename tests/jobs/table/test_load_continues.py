@@ -121,7 +121,7 @@ def test_a_repair_replaces_also_rows_whose_bytes_are_no_more(bench: Bench) -> No
     assert (report["rows"], bench.rows()) == (len(bench.expected), bench.expected)
 
 
-@pytest.mark.parametrize("to", ["first", "nothing"])
+@pytest.mark.parametrize("to", [pytest.param("first", marks=pytest.mark.slow), "nothing"])
 def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str) -> None:
     """RESTORE takes rows away and leaves the transactions: these still say that all was loaded."""
     bench.messages(40)
