@@ -66,8 +66,10 @@ WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query
 # Jobs whose tasks make rows of the table.
 WITH_ROWS = frozenset({"load", "demo"})
 
-# Jobs whose work is Python's: a JVM that never leaves its fast compiler starts sooner and leaves the cores to them.
-BUSY_JVM = frozenset({"report"})
+BUSY_JVM = frozenset({"report", ""})
+"""Jobs whose work is the JVM's, and sessions of no job. In all others it is Python's: a JVM that never leaves its fast
+compiler starts sooner and leaves the cores to it.
+"""
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
@@ -294,7 +296,8 @@ def jvm_flags(job: str, debug: bool) -> list[str]:
         # Made by jobs.setup.environment; a JVM that it does not fit goes on without it.
         flags += [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     if job not in BUSY_JVM:
-        flags.append("-XX:TieredStopAtLevel=1")
+        # Without the second compiler Java reserves 48 MB for code, and compiles nothing more when they are full.
+        flags += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     return flags
 
 

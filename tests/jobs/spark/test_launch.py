@@ -71,6 +71,12 @@ class TestLaunch:
         assert words[-1] == "pyspark-shell"
         return words[:-1]
 
+    @pytest.mark.parametrize(("job", "fast"), [("load", True), ("demo", True), ("report", False), ("", False)])
+    def test_only_jobs_of_python_keep_javas_fast_compiler_and_room_for_its_code(self, job: str, fast: bool) -> None:
+        flags = launch.jvm_flags(job, debug=False)
+        assert ("-XX:TieredStopAtLevel=1" in flags) == fast
+        assert ("-XX:ReservedCodeCacheSize=240m" in flags) == fast
+
     def test_defaults_come_from_conf_and_stand_below_the_users_options(self) -> None:
         words = self.submitted("--conf", "spark.ui.enabled=true", "--driver-memory", "8g")
         confs = launch.values_of(words, "--conf")
