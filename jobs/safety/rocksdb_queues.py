@@ -44,7 +44,12 @@ def database_not_read(evidence: Evidence) -> Iterator[Reason]:
 
 
 def not_dispatched(evidence: Evidence) -> Iterator[Reason]:
-    """Yields messages after the end of the database that the start does not put there."""
+    """Yields messages after the end of the database that the start does not put there.
+
+    Mirrors CommitLog#recoverNormally and #isMappedFileMatchedRecover (5.3.3) and
+    RocksDBConsumeQueueStore#isMappedFileMatchedRecover (5.5.0). A queue that lacks a message is served up to there; in
+    5.5.0 DefaultMessageStore#getMessage throws there.
+    """
     dispatched, segments = evidence.rocksdb.dispatched, evidence.log.segments
     if dispatched is None or not segments:
         return

@@ -6,19 +6,22 @@ One broker a release writes a store and stops. Copies of it are changed in what 
 ``ahead``      committed offsets, and that of a delay level, after the ends of their queues; timer wheel and
                timer log lost, ``timercheck`` kept
 ``cured``      the same, and what ``preflight`` says to do
-``forgotten``  offsets of groups and of delay levels torn, no ``.bak``; the timer log lost
+``forgotten``  offsets of groups and of delay levels torn, no ``.bak``; the timer log and the file of groups lost, and a
+               topic in that of topics
 ``noted``      topics torn with a sound ``.bak``, filters torn, the timer wheel lost, the log's tail torn: no loss
 ``bare``       no ``config/`` at all
 ``rebuilt``    the same, and topics from the log
 ``SHUT``       what a broker does not start with
 =============  ==========================================================================================
 
-Messages with a timer are due after the store was stopped, and before its copies are started.
+A group was switched off before. Messages with a timer are due after the store was stopped, and before its copies are
+started.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import subprocess
@@ -41,10 +44,12 @@ from jobs.safety.reason import Answer, Reason
 
 pytestmark = pytest.mark.broker
 
-SENT, MORE, TIMED, AHEAD = 40, 12, 3, 20
+SENT, MORE, TIMED, AHEAD, TAGGED = 40, 12, 3, 20, 8
 DUE_SECONDS = 60
 READ = {"command": "consume", "group": "readers", "topic": "Normal", "messages": 0, "to_the_end": True}
 READ_ALL = {**READ, "group": "everyone"}
+READ_SHUT = {**READ, "group": "shut"}
+READ_TAGGED = {**READ, "group": "tagged", "topic": "Tagged"}
 SEND_MORE: Mapping[str, Any] = {"command": "send", "round": "two", "create": [], "counts": {"normal": MORE}}
 SEND_DELAYED: Mapping[str, Any] = {"command": "send", "round": "late", "create": [], "counts": {"delayed": 1}}
 ASK_DELAYED = {"command": "ask", "topics": ["Delayed"]}
@@ -59,21 +64,20 @@ STEPS: Mapping[str, list[Mapping[str, Any]]] = {
     # delivered before the stop, and what the start delivers by itself
     "ahead": [SEND_MORE, SEND_DELAYED, await_delayed(1 + 1), READ, ASK_DELAYED],
     "cured": [SEND_MORE, SEND_DELAYED, await_delayed(1 + 1 + TIMED), READ, ASK_DELAYED],
-    "forgotten": [SEND_MORE, await_delayed(1 + 1), READ, ASK_DELAYED],
-    "noted": [SEND_MORE, await_delayed(1 + TIMED), READ, READ_ALL, ASK_DELAYED],
+    "forgotten": [SEND_MORE, await_delayed(1 + 1), READ, READ_SHUT, READ_TAGGED, ASK_DELAYED],
+    "noted": [SEND_MORE, await_delayed(1 + TIMED), READ, READ_ALL, READ_SHUT, ASK_DELAYED],
     "bare": [READ],
-    "rebuilt": [SEND_MORE, READ, READ_ALL],
+    "rebuilt": [SEND_MORE, READ, READ_ALL, READ_TAGGED],
 }
 
 
 @dataclass(frozen=True)
 class Started:
-    """A copy that was started: what its group took, what everyone, the tags of what was delivered late, and from which
-    message of the timer queue on the broker queued again.
+    """A copy that was started: how much each group took, the tags of what was delivered late, and from which message of
+    the timer queue on the broker queued again.
     """
 
-    took: int
-    all_took: int
+    took: Mapping[str, int]
     late: tuple[str, ...]
     timer_offset: int
 
@@ -103,14 +107,26 @@ def make(site: BrokerSite) -> Path:
     """A store with messages that the group has read, and some that wait."""
     store = site.scratch / "store"
     site.start(store)
-    counts = {"normal": SENT, "delayed": 2, "soon": TIMED}
+    counts = {"normal": SENT, "delayed": 2, "soon": TIMED, "tagged": TAGGED}
     site.clients(
-        {"command": "send", "round": "one", "create": ["Normal", "Delayed"], "counts": counts},
+        {"command": "send", "round": "one", "create": ["Normal", "Delayed", "Tagged"], "counts": counts},
         await_delayed(1),
         {**READ, "messages": SENT},
     )
     site.stop()
+    with changed(store, "subscriptionGroup.json") as document:  # as mqadmin updateSubGroup -s false does
+        groups = document["subscriptionGroupTable"]
+        groups["shut"] = {**groups["readers"], "groupName": "shut", "consumeEnable": False}
     return store
+
+
+@contextlib.contextmanager
+def changed(store: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yields a file of ``config/`` to be changed."""
+    path = store / "config" / name
+    document = json.loads(path.read_text())
+    yield document
+    path.write_text(json.dumps(document))
 
 
 # -------------------------------------------------------------------------------------------------------- what is lost
@@ -154,6 +170,10 @@ def forgotten(site: BrokerSite, store: Path) -> None:
     tear(store, "consumerOffset.json")
     tear(store, "delayOffset.json")
     shutil.rmtree(store / "timerlog")
+    for path in (store / "config").glob("subscriptionGroup.json*"):
+        path.unlink()
+    with changed(store, "topics.json") as document:
+        del document["topicConfigTable"]["Tagged"]
 
 
 def noted(site: BrokerSite, store: Path) -> None:
@@ -245,7 +265,7 @@ def run_copy(site: BrokerSite, store: Path, name: str) -> Started:
     ]
     found = re.findall(r"Timer recover ok.*? currQueueOffset:(\d+)", site.store_log())
     site.kill()
-    return Started(took["readers"], took.get("everyone", 0), tuple(sorted(late)), int(found[-1]) if found else -1)
+    return Started(took, tuple(sorted(late)), int(found[-1]) if found else -1)
 
 
 @pytest.fixture(scope="module", params=NEWEST)
@@ -279,7 +299,7 @@ class TestAnswers:
         [
             ("ahead", {"committed_beyond_queue", "timer_state_lost"}, {"delay_offset_beyond_queue"}),
             ("cured", set(), {"timer_state_lost"}),
-            ("forgotten", {"config_lost", "timer_state_lost"}, set()),
+            ("forgotten", {"config_lost", "timer_state_lost"}, {"topics_not_configured"}),
             ("noted", set(), {"config_backup", "config_lost", "timer_state_lost", "torn_tail"}),
             ("bare", {"config_absent"}, {"timer_state_lost"}),
             ("rebuilt", {"config_lost"}, {"timer_state_lost"}),
@@ -294,7 +314,7 @@ class TestAnswers:
 
 class TestAgainstTheAdvice:
     def test_a_group_ahead_skips_what_is_sent(self, story: Story) -> None:
-        assert story.started["ahead"].took == 0
+        assert story.started["ahead"].took["readers"] == 0
         skipped = sum(
             int(str(reason.found)) - int(str(reason.expected).rpartition(" ")[2])
             for reason in story.reasons("ahead", "committed_beyond_queue")
@@ -302,7 +322,17 @@ class TestAgainstTheAdvice:
         assert skipped == 4 * AHEAD
 
     def test_groups_without_offsets_read_all_again(self, story: Story) -> None:
-        assert story.started["forgotten"].took == SENT + MORE
+        assert story.started["forgotten"].took["readers"] == SENT + MORE
+
+    def test_a_group_that_was_switched_off_reads(self, story: Story) -> None:
+        names = [reason.what.split()[0] for reason in story.reasons("forgotten", "config_lost")]
+        assert sorted(names) == ["consumerOffset.json", "delayOffset.json", "subscriptionGroup.json"]
+        assert story.started["forgotten"].took["shut"] == SENT + MORE
+
+    def test_of_a_topic_that_is_not_configured_no_client_gets_a_message(self, story: Story) -> None:
+        (reason,) = story.reasons("forgotten", "topics_not_configured")
+        assert reason.found == ["Tagged"]
+        assert story.started["forgotten"].took["tagged"] == 0
 
     def test_delay_levels_without_offsets_deliver_again(self, story: Story) -> None:
         """And a timer message of which ``timercheck`` says that it is in the lost timer log never comes."""
@@ -315,7 +345,7 @@ class TestAgainstTheAdvice:
         assert "soon" not in story.started["ahead"].late
 
     def test_without_configuration_nobody_gets_a_message(self, story: Story) -> None:
-        assert story.started["bare"].took == 0
+        assert story.started["bare"].took["readers"] == 0
 
     @pytest.mark.parametrize("rule", SHUT)
     def test_a_broker_does_not_start(self, story: Story, rule: str) -> None:
@@ -326,7 +356,7 @@ class TestAgainstTheAdvice:
 
 class TestAfterTheCure:
     def test_the_group_gets_what_is_sent(self, story: Story) -> None:
-        assert story.started["cured"].took == MORE
+        assert story.started["cured"].took["readers"] == MORE
 
     def test_waiting_messages_are_queued_again_and_delivered(self, story: Story) -> None:
         assert story.started["cured"].timer_offset == 0
@@ -334,8 +364,8 @@ class TestAfterTheCure:
 
     def test_topics_made_from_the_log_are_served(self, story: Story) -> None:
         """Offsets cannot be made of it: the group starts over, and the answer still says so."""
-        assert story.started["rebuilt"].all_took == SENT + MORE
-        assert story.started["rebuilt"].took == SENT + MORE
+        took = story.started["rebuilt"].took
+        assert took == {"readers": SENT + MORE, "everyone": SENT + MORE, "tagged": TAGGED}
 
 
 class TestNotes:
@@ -346,5 +376,5 @@ class TestNotes:
     def test_nothing_that_is_noted_loses_a_message(self, story: Story) -> None:
         """The backup is taken, a lost wheel is made of the timer log, a torn tail is cut off."""
         started = story.started["noted"]
-        assert (started.took, started.all_took) == (MORE, SENT + MORE)
+        assert started.took == {"readers": MORE, "everyone": SENT + MORE, "shut": 0}
         assert started.late == ("late", *["soon"] * TIMED)
