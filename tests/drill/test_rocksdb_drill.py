@@ -1,10 +1,11 @@
 """A broker with RocksDB queues writes and is killed, and their database is lost: rebuild and publish make it anew, and
-the broker serves every message, goes on writing and starts again. Another changes to files, and its group goes on where
-it was.
+the broker serves every message, goes on writing and starts again. Its group begins at the time that it was set to; when
+the database of offsets is lost, it starts over. Another broker changes to files, and its group goes on where it was.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.broker
 ROCKSDB = {"storeType": "defaultRocksDB"}
 COUNTS = {"normal": 400, "large": 3, "tagged": 60, "batch": 8}
 MORE = {"normal": 40, "tagged": 20, "batch": 4}
-READ = 15
+READ, FROM_TIME = 15, 30
 CREATED = ("Normal", "Tagged", "Batch")
 ASK_ALL = {"command": "ask", "topics": CREATED}
 EVERYTHING = "consumequeue,index,checkpoint,consumer-offsets"
@@ -55,6 +56,7 @@ def test_queues_in_rocksdb_come_back(site: BrokerSite) -> None:
     store, work = site.scratch / "store", site.scratch
     site.start(store)
     sent, before = round_of(site, "one", COUNTS)
+    site.clients({**GROUP, "messages": READ}, {"command": "pause", "ms": 1_000})
     assert missing(before, sent) == []
     assert run_job("publish", "--store", store, "--from", work).code == 2
     site.kill()
@@ -66,23 +68,39 @@ def test_queues_in_rocksdb_come_back(site: BrokerSite) -> None:
     assert gone.code == 1
     assert {"consumequeue", "checkpoint"} <= {row["file"] for row in gone.report["differences"]}
 
-    rebuilt, published = replaced(site, store, work / "rebuilt", after_crash=True)
+    stored = {
+        (int(name.rpartition(":")[2]), row["queueOffset"]): row["storeTimestamp"]
+        for name, queue in before["queues"].items()
+        for row in queue["messages"]
+        if name.startswith("Normal:")
+    }
+    since = sorted(stored.values())[-FROM_TIME]
+    rebuilt, published = replaced(
+        site, store, work / "rebuilt", "--only", EVERYTHING, "--consumer-offsets-at", since, after_crash=True
+    )
     assert rebuilt.report["queue_store"] == "rocksdb"
     assert rebuilt.report["rocksdb_pairs"] > rebuilt.report["messages"]
-    assert published.report["replaced"] == ["consumequeue", "index", "checkpoint"]
+    assert published.report["replaced"] == ["consumequeue", "index", "checkpoint", "config/consumerOffset.json"]
     assert job(site, "preflight", store).code == 0
 
     site.start(store)
-    (after,) = site.clients(ASK)
+    after, group = site.clients(ASK, {**GROUP, "messages": 1, "to_the_end": True})
     assert differences(before, after) == []
+    assert {(queue_id, offset) for queue_id, offset in group["took"]} == {
+        place for place, time in stored.items() if time >= since
+    }
     more, grown = round_of(site, "two", MORE)
     assert missing(grown, [*sent, *more]) == []
     site.stop()
     assert job(site, "verify", store).report["counts"] == {}
+    (store / "config" / "consumerOffset.json").unlink()
+    shutil.rmtree(store / "config" / "consumerOffsets")
+    (reason,) = (reason for reason in job(site, "preflight", store).report["reasons"] if reason["unsafe"])
+    assert (reason["rule"], "consumerOffsets" in reason["what"]) == ("config_lost", True)
     site.start(store)
-    (again,) = site.clients(ASK)
+    again, group = site.clients(ASK, {**GROUP, "messages": 1, "to_the_end": True})
     assert differences(grown, again) == []
-    site.stop()
+    assert {(queue_id, offset) for queue_id, offset in group["took"]} == set(places(again, "Normal"))
 
 
 @pytest.mark.slow
@@ -111,4 +129,3 @@ def test_back_to_files(site: BrokerSite) -> None:
     site.start(store, **files)
     (again,) = site.clients(ASK_ALL)
     assert differences(grown, again) == []
-    site.stop()
