@@ -8,8 +8,18 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from jobs.table.commits import BrokerRows, BrokerState, Overtaken, append, recorded_state, takes_files
+from jobs.table.commits import (
+    BrokerRows,
+    BrokerState,
+    Overtaken,
+    _added,
+    append,
+    recorded_state,
+    takes_files,
+    transaction_names,
+)
 from udfs.table import schemas
+from udfs.table.parquet_files import WrittenFile
 
 
 def test_no_transaction_of_the_broker() -> None:
@@ -31,6 +41,34 @@ def test_the_topics_of_an_epoch() -> None:
     assert recorded_state(found, "c", "b") == BrokerState(900, 0, ("%RETRY%g", "a,b:3"))
     repaired = {**found, "rocketmq-store-spark/c/b/1": 950}
     assert recorded_state(repaired, "c", "b") == BrokerState(950, 1)
+
+
+def test_a_broker_that_comes_after_others() -> None:
+    found = {"stream-4": 9, "rocketmq-store-spark/c/other/0": 7, "rocketmq-store-spark/c/b/0": 5}
+    assert recorded_state(found, "c", "b") == BrokerState(5, 0)
+
+
+def test_the_names_under_which_an_end_is_recorded() -> None:
+    what = BrokerRows("a/b", "it's", 3, None, 9, 4, {})
+    assert transaction_names(what, ()) == ["rocketmq-store-spark/a%2Fb/it%27s/4"]
+    assert transaction_names(what, ("%RETRY%g/h", "a,b:3")) == [
+        "rocketmq-store-spark/a%2Fb/it%27s/4",
+        "rocketmq-store-spark/a%2Fb/it%27s/4/%25RETRY%25g%2Fh,a%2Cb%3A3",
+    ]
+
+
+def test_an_added_file_as_deltas_protocol_has_it() -> None:
+    file = WrittenFile("store_date=2026-11-21/part-0.parquet", "2026-11-21", 7, 900, '{"numRecords":7}')
+    assert _added(file, 1_700_000_000_000) == {
+        "add": {
+            "path": "store_date=2026-11-21/part-0.parquet",
+            "partitionValues": {"store_date": "2026-11-21"},
+            "size": 900,
+            "modificationTime": 1_700_000_000_000,
+            "dataChange": True,
+            "stats": '{"numRecords":7}',
+        }
+    }
 
 
 def test_names_with_slashes_and_quotes() -> None:
