@@ -100,6 +100,7 @@ def configure(root: Path) -> None:
     for name, document in (
         ("topics.json", {"topicConfigTable": topics}),
         ("consumerOffset.json", {"offsetTable": {}}),
+        ("lmqConsumerOffset.json", {"offsetTable": {}, "lmqOffsetTable": {}}),  # of one with light queues
         ("subscriptionGroup.json", {"subscriptionGroupTable": {}}),
     ):
         (config / name).write_text(as_fastjson(document), encoding="utf-8")
