@@ -464,7 +464,8 @@ def build_driver(release: str, pom: Path, sources: Sequence[Path], target: Path)
         _build_step(fetch)
         (target / "classes").mkdir()
         jars, classes = f"{target / 'jars'}/*", target / "classes"
-        _build_step(["javac", "-nowarn", "-encoding", "UTF-8", "-d", classes, "-cp", jars, *sources])
+        if sources:
+            _build_step(["javac", "-nowarn", "-encoding", "UTF-8", "-d", classes, "-cp", jars, *sources])
         marker.write_text(stamp)
     return class_path
 
