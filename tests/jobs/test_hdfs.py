@@ -11,7 +11,7 @@ import pytest
 from support import golden
 from support.golden import GoldenStore
 from support.hadoop_cluster import hadoop_cluster
-from support.rebuilding import options_for, rebuild_here
+from support.rebuilding import options_for, rebuild_here, rebuilt_files
 
 from jobs.cli import fleet
 from jobs.contract.options import InspectOptions, VerifyOptions
@@ -46,24 +46,19 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
     (store,) = golden.stores("base-clean-5.3.3")
     with hadoop_cluster(tmp_path_factory.mktemp("hdfs")) as cluster:
         one = Snapshot(store, golden.unpack(store), cluster.files)
-        for path in one.root.rglob("*"):
-            if path.is_file():
-                name = path.relative_to(one.root).as_posix()
-                files.write_bytes(f"{one.files}/snap/broker-a/store/{name}", path.read_bytes())
+        cluster.put(one.root, "/snap/broker-a/store")
         yield one
 
 
 def test_a_rebuild_is_that_of_a_local_disk(snapshot: Snapshot, tmp_path: Path) -> None:
-    local = Path(rebuild_here(snapshot.root, tmp_path / "local", snapshot.store.settings).directory)
-    wanted = {path.relative_to(local).as_posix(): path.read_bytes() for path in local.rglob("*") if path.is_file()}
-    del wanted["manifest.json"]
+    local = rebuild_here(snapshot.root, tmp_path / "local", snapshot.store.settings)
+    wanted = rebuilt_files(local.directory)
     (tmp_path / "work").mkdir()
     options = options_for(Path("/"), tmp_path / "work" / "output", snapshot.store.settings)
     options = type(options)(**{**vars(options), "store": f"{snapshot.files}/snap/broker-a/store"})
     output = f"{snapshot.files}/rebuilt"
     build_store.rebuild(options, open_store(options), str(tmp_path / "work"), LocalRunner(), made=output)
-    found = files.tree_sizes(output).keys() - {"manifest.json"}
-    assert {name: files.read_bytes(locations.join(output, name)) for name in found} == wanted
+    assert rebuilt_files(output) == wanted
     name, content = max(wanted.items())
     assert extents.stray_byte(locations.join(output, name), len(content)) is None
     files.remove_tree(output)

@@ -1,4 +1,4 @@
-"""Hadoop's own clusters for tests, HDFS and YARN in one JVM on loopback (``tests/hadoop``).
+"""Hadoop's own clusters for tests, HDFS and where asked for YARN, in one JVM on loopback (``tests/hadoop``).
 
 Maven fetches them once; they are kept under ``tests/hadoop/target``.
 """
@@ -35,9 +35,9 @@ class HadoopCluster:
         answer = self._answer("lose")
         return int(answer[1]) if answer[0] == "LOST" else 0
 
-    def put(self, file: Path, path: str) -> None:
-        """Writes a file as Hadoop's own client does."""
-        assert self._answer(f"put\t{file}\t{path}") == ["PUT"]
+    def put(self, local: Path, path: str) -> None:
+        """Copies a file or a directory as Hadoop's own client does."""
+        assert self._answer(f"put\t{local}\t{path}") == ["PUT"]
 
     def _answer(self, line: str) -> list[str]:
         self._stream(self.process.stdin).write(line + "\n")
@@ -53,24 +53,27 @@ class HadoopCluster:
 
 
 @contextmanager
-def hadoop_cluster(directory: Path) -> Iterator[HadoopCluster]:
-    """Yields a cluster of two data nodes and two node managers, whose files lie in ``directory``."""
+def hadoop_cluster(directory: Path, *, yarn: bool = False) -> Iterator[HadoopCluster]:
+    """Yields a cluster of two data nodes, and with ``yarn`` two node managers, whose files lie in ``directory``."""
     try:
         sources = sorted((_HOME / "src").rglob("*.java"))
         class_path = build_driver(_VERSION, _HOME / "pom.xml", sources, _HOME / "target" / _VERSION)
     except RealStoreUnavailable as error:
         pytest.skip(str(error))
-    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "tmp").mkdir(parents=True, exist_ok=True)
     java = shutil.which("java")
     assert java is not None
     home = os.environ.get("JAVA_HOME") or str(Path(java).resolve().parent.parent)
     hidden = ("SPARK_", "PYSPARK_", "PYTHON", "HADOOP_", "YARN_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     with (directory / "cluster.log").open("w") as log:
+        command = [
+            java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={directory / 'tmp'}",
+            f"-Dlog4j.configuration=file:{_HOME / 'log4j.properties'}", "-cp", class_path, "hadoop.MiniCluster",
+            str(directory / "conf"), *(["yarn"] if yarn else []),
+        ]  # fmt: skip
         process = subprocess.Popen(
-            [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path, "hadoop.MiniCluster",
-             str(directory / "conf")],
-            cwd=directory, env={**environment, "JAVA_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}, text=True,
+            command, cwd=directory, env={**environment, "JAVA_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
         )  # fmt: skip
     try:

@@ -10,6 +10,7 @@ from jobs.contract.options import RebuildOptions
 from jobs.log import opening
 from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner, Runner
+from storeformat.storage import files, locations
 
 SETTINGS = (
     "mappedFileSizeCommitLog",
@@ -48,6 +49,12 @@ def rebuild_here(
     if "consumequeue" in options.only:
         opened = opening.with_queue_store(opened, options.queue_store)
     return build_store.rebuild(options, opened, str(work), runner or LocalRunner())
+
+
+def rebuilt_files(output: str) -> dict[str, bytes]:
+    """The files of an output, by their paths in it; its manifest names its own place and is none of them."""
+    names = files.tree_sizes(output).keys() - {"manifest.json"}
+    return {name: files.read_bytes(locations.join(output, name)) for name in sorted(names)}
 
 
 def rules_of_release(release: str) -> str:

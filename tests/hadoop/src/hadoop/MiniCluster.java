@@ -21,12 +21,13 @@ import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.attempt.RMAppAttempt;
 
 /**
- * One name node, two data nodes, a resource manager and two node managers in this process, on loopback.
+ * One name node and two data nodes in this process, on loopback; where asked for, a resource manager and two node
+ * managers.
  *
- * <p>{@code MiniCluster CONF} writes what clients need into the directory CONF, then says {@code READY}. It ends with
- * its standard input, on which {@code put}, a local file and a path, tabs between them, writes a file, and {@code lose}
- * ends a node manager that runs executors and no application master; the answer is {@code LOST} and the number of
- * containers it had, or {@code NONE}.
+ * <p>{@code MiniCluster CONF [yarn]} writes what clients need into the directory CONF, then says {@code READY}. It ends
+ * with its standard input, on which {@code put}, a local path and one there, tabs between them, copies a file or a
+ * directory, and {@code lose} ends a node manager that runs executors and no application master; the answer is
+ * {@code LOST} and the number of containers it had, or {@code NONE}.
  */
 public final class MiniCluster {
     private static final int NODES = 2;
@@ -47,8 +48,8 @@ public final class MiniCluster {
         PrintStream answers = System.out;
         System.setOut(System.err);
         MiniDFSCluster files = startFiles(new File("dfs").getAbsoluteFile());
-        MiniYARNCluster yarn = startYarn();
-        writeConf(new File(arguments[0]), files, yarn.getConfig());
+        MiniYARNCluster yarn = arguments.length > 1 ? startYarn() : null;
+        writeConf(new File(arguments[0]), files, yarn == null ? new Configuration(false) : yarn.getConfig());
         answers.println("READY");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -60,8 +61,11 @@ public final class MiniCluster {
                 answers.println(lose(yarn));
             }
         }
-        for (int number = 0; number < NODES; number++) {
-            yarn.getNodeManager(number).stop(); // and with it the containers of jobs that a test left running
+        for (int number = 0; yarn != null && number < NODES; number++) {
+            NodeManager node = yarn.getNodeManager(number);
+            if (!node.getNMContext().getContainers().isEmpty()) {
+                node.stop(); // and with it the containers of jobs that a test left running
+            }
         }
         Runtime.getRuntime().halt(0);
     }
@@ -84,11 +88,13 @@ public final class MiniCluster {
             "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator");
         conf.set("yarn.scheduler.minimum-allocation-mb", "256");
         // Room for one executor of conf/yarn.properties and a master on each node; nothing is set aside.
-        conf.set("yarn.nodemanager.resource.memory-mb", "6144");
+        conf.set(YarnConfiguration.YARN_MINICLUSTER_NM_PMEM_MB, "6144");
         conf.set("yarn.nodemanager.resource.cpu-vcores", "3");
         conf.set("yarn.nodemanager.pmem-check-enabled", "false");
         conf.set("yarn.nodemanager.vmem-check-enabled", "false");
-        conf.set("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", "99.9");
+        // How full the disk is does not matter here.
+        conf.set("yarn.nodemanager.disk-health-checker.enable", "false");
+        conf.set("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", "100");
         conf.set("yarn.nodemanager.heartbeat.interval-ms", "200");
         conf.set("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", "200");
         MiniYARNCluster yarn = new MiniYARNCluster("yarn", NODES, 1, 1);
@@ -102,7 +108,9 @@ public final class MiniCluster {
         Map<String, String> site = new LinkedHashMap<>();
         for (String name : new String[] {"", ".scheduler", ".resource-tracker", ".admin", ".webapp"}) {
             String key = "yarn.resourcemanager" + name + ".address";
-            site.put(key, yarn.get(key));
+            if (yarn.get(key) != null) {
+                site.put(key, yarn.get(key));
+            }
         }
         Files.createDirectories(directory.toPath());
         write(new File(directory, "yarn-site.xml"), site);

@@ -1,0 +1,146 @@
+"""Jobs on Hadoop's own HDFS and YARN, with the driver here and in the cluster: the bytes are those of one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden
+from support.golden import GoldenStore
+from support.hadoop_cluster import HadoopCluster, hadoop_cluster
+from support.rebuilding import SETTINGS, rebuild_here, rebuilt_files
+
+from jobs.setup import packing
+from jobs.spark.launch import spark_home
+from storeformat.storage import files, locations
+
+pytestmark = [pytest.mark.spark, pytest.mark.golden, pytest.mark.hadoop]
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE = 600
+"""Seconds that a job may take: containers start some processes each, on a machine that may be busy."""
+SPLIT = 20_000
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A cluster with a store on its file system, and the Python packages of executors."""
+
+    cluster: HadoopCluster
+    store: GoldenStore
+    work: Path
+
+    def uri(self, name: str) -> str:
+        return locations.join(self.cluster.files, name)
+
+    def start(self, mode: str, job: str, *arguments: str) -> subprocess.Popen[str]:
+        java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        settings = (
+            f"spark.submit.deployMode={mode}",
+            f"spark.archives={self.uri('python.tar.gz')}#environment",
+            f"spark.yarn.jars=local:{spark_home() / 'jars'}/*",  # else each start uploads 400 MB of them
+            "spark.driver.host=127.0.0.1" if mode == "client" else f"spark.driver.extraJavaOptions={java}",
+            f"spark.executor.extraJavaOptions={java}",
+            "spark.yarn.appMasterEnv.SPARK_LOCAL_IP=127.0.0.1",
+            "spark.executorEnv.SPARK_LOCAL_IP=127.0.0.1",
+            f"spark.executorEnv.XDG_CACHE_HOME={self.work / 'cache'}",  # kernels are compiled once
+            f"spark.yarn.appMasterEnv.XDG_CACHE_HOME={self.work / 'cache'}",
+        )
+        line = [
+            sys.executable, str(ROOT / "jobs" / "__main__.py"),
+            "--properties-file", str(ROOT / "conf" / "yarn.properties"),
+            *(word for setting in settings for word in ("--conf", setting)), job, *arguments, "--json",
+        ]  # fmt: skip
+        hidden = ("PYSPARK_", "PYTHON", "SPARK_", "HADOOP_", "YARN_")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        environment |= {"HADOOP_CONF_DIR": str(self.cluster.conf), "SPARK_LOCAL_IP": "127.0.0.1"}
+        return subprocess.Popen(
+            line, env=environment, cwd=self.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def finished(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """Returns the report of a job that has succeeded: from its stdout, in cluster mode from its container's, which
+        has what it said on the way, too.
+        """
+        try:
+            said, complaint = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+        assert process.returncode == 0, complaint + self.logs()
+        if not said.strip():
+            newest = max(self.work.rglob("container_*_000001/stdout"), key=lambda path: path.stat().st_mtime)
+            said = newest.read_text()
+        report: dict[str, Any] = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+        return report
+
+    def run(self, mode: str, job: str, *arguments: str) -> dict[str, Any]:
+        return self.finished(self.start(mode, job, *arguments))
+
+    def logs(self) -> str:
+        """Returns the ends of what the newest containers complained of."""
+        paths = sorted(self.work.rglob("container_*/stderr"), key=lambda path: path.stat().st_mtime)
+        return "".join(f"\n== {path}\n{path.read_text(errors='replace')[-3000:]}" for path in paths[-3:])
+
+    def settings(self) -> list[str]:
+        named = [key for key in SETTINGS if key in self.store.settings]
+        return [word for key in named for word in ("--set", f"{key}={self.store.settings[key]}")]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    pytest.importorskip("hdfs_native")
+    (store,) = golden.stores("base-larger-5.3.3")
+    work = tmp_path_factory.mktemp("yarn")
+    try:
+        with hadoop_cluster(work, yarn=True) as cluster:
+            packing.pack(work / "python.tar.gz")
+            cluster.put(work / "python.tar.gz", "/python.tar.gz")
+            cluster.put(golden.unpack(store), "/snap/broker-a/store")
+            yield Bench(cluster, store, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)  # each node has unpacked the packages
+
+
+@pytest.mark.slow
+def test_the_driver_in_the_cluster(bench: Bench) -> None:
+    messages = bench.store.entry["counts"]["messages"]
+    loaded = bench.run(
+        "cluster", "load", "--store", bench.uri("snap/{broker}/store"), "--broker", "{broker}", "--cluster", "c",
+        "--table", bench.uri("messages"), *bench.settings(),
+    )  # fmt: skip
+    assert (loaded["rows"], [broker["broker"] for broker in loaded["brokers"]]) == (messages, ["broker-a"])
+    assert bench.run("cluster", "report", "--table", bench.uri("messages"))["messages"] == messages
+
+
+@pytest.mark.slow
+def test_the_driver_here(bench: Bench) -> None:
+    verified = bench.run("client", "verify", "--store", bench.uri("snap/broker-a/store"), *bench.settings())
+    assert (verified["status"], verified["messages"]) == ("ok", bench.store.entry["counts"]["messages"])
+
+
+def test_a_node_manager_ends_in_mid_job(bench: Bench, tmp_path: Path) -> None:
+    output = bench.uri("here/rebuilt")
+    process = bench.start(
+        "client", "rebuild", "--store", bench.uri("snap/broker-a/store"), "--output", output, "--split-size",
+        str(SPLIT), *bench.settings(),
+    )  # fmt: skip
+    deadline, lost, scanned = time.monotonic() + PATIENCE, 0, 0
+    while not lost:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, bench.logs()
+        scanned = sum(name.endswith(".entries") for name in files.tree_sizes(bench.uri("here")))
+        lost = bench.cluster.lose_a_node() if scanned else 0
+        time.sleep(0.05)
+    assert scanned < bench.store.end_offset // SPLIT, "it was lost before everything was scanned"
+    assert bench.finished(process)["messages"] == bench.store.entry["counts"]["messages"]
+    local = rebuild_here(golden.unpack(bench.store), tmp_path, bench.store.settings)
+    assert rebuilt_files(output) == rebuilt_files(local.directory)
