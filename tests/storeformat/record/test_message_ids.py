@@ -119,3 +119,20 @@ def test_any_bytes_of_the_right_length_come_back(raw: bytes) -> None:
     text = raw.hex().upper()
     assert str(parse_unique_key(text)) == text
     assert str(parse_offset_message_id(text)) == text
+
+
+def test_the_largest_numbers_of_a_grpc_client() -> None:
+    text = "01" + "FF" * 6 + "FFFF" + "FFFFFFFE" + "FFFFFFFF"
+    key = parse_unique_key(text)
+    assert key == UniqueKey(b"\xff" * 6, 0xFFFF, 0, 0xFFFFFFFE, 0xFFFFFFFF)
+    assert str(key) == text
+
+
+@pytest.mark.parametrize("hours", [0, 8, -8])
+def test_a_month_that_begins_between_the_id_and_the_message(hours: int) -> None:
+    december = 1_796_083_200_000 - hours * 3_600_000  # 2026-12-01 where the client is
+    made_after = UniqueKey(b"\x0a\x01\x02\x03", 1, 1, 5, 1)
+    assert made_after.timestamp(december - 1000, hours * 3_600_000) == december + 5
+    assert type(made_after.timestamp(december, 0)) is int
+    made_before = UniqueKey(b"\x0a\x01\x02\x03", 1, 1, 30 * 86_400_000 - 5, 1)
+    assert made_before.timestamp(december + 1000, hours * 3_600_000) == december - 5
