@@ -183,7 +183,7 @@ def transactions(rows: pa.Table) -> pa.Table:
     found = summed(
         halves, ["broker", "transaction"], producer_group=("producer_group", "min"), topic=("topic", "min"),
         committed=("committed", "max"), rolled_back=("committed", "min"), operations=("undone", "count"),
-        given_up=("given_up", "count"), copies=("offset", "count_distinct"), begun=("stored", "min"),
+        given_up=("given_up", "count"), copies=(None, "count_all"), begun=("stored", "min"),
         decided=("decided", "min"), given=("given_up", "min"), undone=("undone", "min"),
     )  # fmt: skip
     ended = pc.coalesce(found["decided"], found["given"], found["undone"])
