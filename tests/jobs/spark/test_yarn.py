@@ -23,7 +23,7 @@ from jobs.setup import packing
 from jobs.spark.launch import spark_home
 from storeformat.storage import files, locations
 
-pytestmark = [pytest.mark.spark, pytest.mark.golden, pytest.mark.hadoop]
+pytestmark = [pytest.mark.spark, pytest.mark.golden, pytest.mark.hadoop, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 600
@@ -110,7 +110,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         shutil.rmtree(work, ignore_errors=True)  # each node has unpacked the packages
 
 
-@pytest.mark.slow
 def test_the_driver_in_the_cluster(bench: Bench) -> None:
     messages = bench.store.entry["counts"]["messages"]
     loaded = bench.run(
@@ -121,7 +120,6 @@ def test_the_driver_in_the_cluster(bench: Bench) -> None:
     assert bench.run("cluster", "report", "--table", bench.uri("messages"))["messages"] == messages
 
 
-@pytest.mark.slow
 def test_the_driver_here(bench: Bench) -> None:
     verified = bench.run("client", "verify", "--store", bench.uri("snap/broker-a/store"), *bench.settings())
     assert (verified["status"], verified["messages"]) == ("ok", bench.store.entry["counts"]["messages"])
