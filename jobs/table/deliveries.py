@@ -1,16 +1,39 @@
-"""Deliveries of delayed messages: one that comes too early shows that a delay level is shorter than was assumed."""
+"""Delay levels against what shows them: the store's own queues, and deliveries that come too early."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jobs.contract.options import LoadOptions
+from jobs.log.opening import OpenedStore
+from storeformat.errors import WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.store.delay_levels import contradicted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _KEY = ("real_topic", "uniq_key", "reconsume_times")
+
+
+def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
+    """Returns a note where the store's own queues show other delay levels than ``--set`` names; raises WrongSettings
+    where they were not given: due times and tags_code would be wrong for good.
+    """
+    wrong = contradicted(shown, store.dispatch_rules().delay_millis)
+    if not wrong:
+        return []
+    levels = ", ".join(f"level {level}: {shown[level]:,} ms" for level in wrong)
+    if "messageDelayLevel" in dict(options.settings):
+        return [f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"]
+    raise WrongSettings(
+        f"the broker has another messageDelayLevel, its queues of {SCHEDULE_TOPIC} show it",
+        path=store.root,
+        found=levels,
+        expected=store.layout.message_delay_level,
+        advice="--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's",
+    )
 
 
 def shortest_delays(rows: DataFrame) -> dict[int, int]:

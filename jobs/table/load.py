@@ -30,15 +30,14 @@ from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table, plain_table, s3_tables
 from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
-from jobs.table.deliveries import shortest_delays, too_early
+from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
 from jobs.table.restored import commits_back_from, restored_before
 from storeformat import __version__
-from storeformat.errors import Refused, StoreFormatError, UsageError, WrongSettings
-from storeformat.message import SCHEDULE_TOPIC
+from storeformat.errors import Refused, StoreFormatError, UsageError
 from storeformat.storage import locations, outputs
-from storeformat.store.delay_levels import contradicted, shown_delays
+from storeformat.store.delay_levels import shown_delays
 from udfs.table import schemas
 from udfs.table.proven_ranges import ReadRanges
 from udfs.table.rows import RowRules
@@ -65,25 +64,6 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
         reporter.note(*notes)
     return reporter.report("load", facts.pop("status"), **store.facts(), **facts)
-
-
-def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
-    """Returns a note where the store's own queues show other delay levels than ``--set`` names; raises WrongSettings
-    where they were not given: due times and tags_code would be wrong for good.
-    """
-    wrong = contradicted(shown, store.dispatch_rules().delay_millis)
-    if not wrong:
-        return []
-    levels = ", ".join(f"level {level}: {shown[level]:,} ms" for level in wrong)
-    if "messageDelayLevel" in dict(options.settings):
-        return [f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"]
-    raise WrongSettings(
-        f"the broker has another messageDelayLevel, its queues of {SCHEDULE_TOPIC} show it",
-        path=store.root,
-        found=levels,
-        expected=store.layout.message_delay_level,
-        advice="--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's",
-    )
 
 
 def _check_time_zone(zone: str | None) -> None:
