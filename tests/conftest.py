@@ -14,6 +14,7 @@ from support import golden
 
 if TYPE_CHECKING:  # the fast tests run without pyspark
     from pyspark.sql import SparkSession
+    from support.killing import Killer
 
 # A shell without job control starts what runs in its background with Ctrl-C ignored, and so do all processes that tests
 # start: there some wait for it in vain.
@@ -66,6 +67,15 @@ def spark() -> Iterator[SparkSession]:
         launch.prepare(options, job="load", delta=True)
         with session.spark_session("tests") as found:
             yield found
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    """Runs jobs that a fault meets at a change of the disk."""
+    from support.killing import Killer
+
+    with Killer() as running:
+        yield running
 
 
 @pytest.fixture(params=["numpy", "numba"])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.consumer_offsets.lag import offsets_in_database, version_of_database
+from jobs.consumer_offsets.lag import DATABASE, offsets_in_database, version_of_database
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations
@@ -19,7 +19,6 @@ from storeformat.store.config.config_files import ConfigCopy, FileState, Offsets
 from storeformat.store.config.consumer_offsets import OFFSETS, DataVersion, data_version, offsets_before_tear
 from storeformat.store.queue_places import holds_pairs, rocksdb_queues
 
-_DATABASE = "config/consumerOffsets"
 _NAME = locations.name_of(OFFSETS)
 
 
@@ -60,7 +59,7 @@ def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[Offset
         others += found
     others.sort(key=lambda copy: (copy.version or DataVersion(), copy.modified_ms), reverse=True)
     copies = [*own[:1], *others]
-    database = locations.join(store.root, _DATABASE)
+    database = locations.join(store.root, DATABASE)
     if holds_pairs(database) and rocksdb_queues(store.root, store.queue_store):
         offsets, version = offsets_in_database(database), version_of_database(database)
         copies.insert(0, OffsetsCopy("database", database, FileState.SOUND, version=version, offsets=offsets))

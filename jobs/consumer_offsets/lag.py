@@ -14,7 +14,7 @@ from storeformat.store.queue_ends import offset_at, queue_ends
 from storeformat.store.queue_places import holds_pairs
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
-_DATABASE = "config/consumerOffsets"
+DATABASE = "config/consumerOffsets"
 
 
 def committed_offsets(store: OpenedStore) -> Offsets:
@@ -24,7 +24,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
     root = store.root
     if not locations.is_local(root):
         raise NotAStore("committed offsets can only be read from a local disk", path=root)
-    found, database = read_offsets(root, enable_lmq=store.layout.enable_lmq), locations.join(root, _DATABASE)
+    found, database = read_offsets(root, enable_lmq=store.layout.enable_lmq), locations.join(root, DATABASE)
     if holds_pairs(database) and (found.value is None or not store.queues_in.in_files):
         return offsets_in_database(database)
     if found.value is None:
@@ -80,8 +80,8 @@ def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[st
         notes.append(f"{beyond} committed offsets lie beyond the end of their queue: the group gets nothing new there")
     if deleted := sum(row["deleted"] for row in rows):
         notes.append(f"{deleted} messages were deleted before their group had read them")
-    if holds_pairs(locations.join(root, _DATABASE)) and store.queues_in.in_files:
-        notes.append(f"{_DATABASE}/ is a RocksDB database, which a broker of another storeType reads")
+    if holds_pairs(locations.join(root, DATABASE)) and store.queues_in.in_files:
+        notes.append(f"{DATABASE}/ is a RocksDB database, which a broker of another storeType reads")
     return rows, notes
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from jobs.log.log_scan import LogReading
 from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
-from storeformat.store.config.timer_files import TIMER_TOPIC
+from storeformat.record.pending import TIMER_TOPIC
 from storeformat.store.config.timer_log import DEFAULT, DELETE, ROLL, TimerUnit, timer_check, timer_log
 from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.report.grouping import group_numbers, in_order, milliseconds, summed, turns, whole_number, whole_numbers
-from jobs.report.plain_rows import GIVEN_UP_TOPIC, HALF_TOPICS, NO_TIME, OPERATION_TOPICS, TIMER_TOPIC
+from jobs.report.plain_rows import GIVEN_UP_TOPIC, NO_TIME
 from storeformat.arrays import Bools, Int64s
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.pending import HALF_TOPICS, OP_TOPICS, PREFIXES, TIMER_TOPIC
 from udfs.table.schemas import BODY, TIMESTAMP
 
 _TIMES = (-62135510400000, 253402214400000)
@@ -25,7 +26,7 @@ _TIMES = (-62135510400000, 253402214400000)
 
 def retries(rows: pa.Table) -> pa.Table:
     """Returns the retries and dead letters of each group, topic and attempt (``retry_ageing``)."""
-    retry, dead = (pc.starts_with(rows["topic"], start) for start in ("%RETRY%", "%DLQ%"))
+    retry, dead = (pc.starts_with(rows["topic"], start) for start in PREFIXES)
     rows = rows.append_column("retry", retry).filter(pc.or_(retry, dead))
     attempts = pa.table({
         "broker": rows["broker"],
@@ -251,7 +252,7 @@ def _operations(rows: pa.Table) -> pa.Table:
 
 
 def _of_operations(rows: pa.Table) -> pa.ChunkedArray:
-    return pc.is_in(rows["topic"], value_set=pa.array(OPERATION_TOPICS))
+    return pc.is_in(rows["topic"], value_set=pa.array(OP_TOPICS))
 
 
 def _given_up(rows: pa.Table) -> pa.Table:

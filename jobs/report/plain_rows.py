@@ -36,6 +36,7 @@ from jobs.report.plain_properties import PROPERTIES, TELLING, Properties
 from jobs.table.plain_table import PlainTable
 from storeformat.arrays import Bools, Int64s
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.pending import DEAD_PREFIX, HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, RETRY_PREFIX
 from udfs.table.schemas import BODY, TIMESTAMP
 
 MOST_ROWS = 20_000_000
@@ -43,11 +44,8 @@ MOST_ROWS = 20_000_000
 MOST_TOLD = 2_000_000
 """Of rows that are kept in full; of more Spark tells."""
 
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
-OPERATION_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-_TOLD_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OPERATION_TOPICS, GIVEN_UP_TOPIC})
+_TOLD_TOPICS = frozenset({*HOLDING_TOPICS, *OP_TOPICS, GIVEN_UP_TOPIC})
 _COPIED_TOPICS = frozenset({SCHEDULE_TOPIC, *HALF_TOPICS})
 """Topics in which the broker itself stores messages once more."""
 
@@ -240,11 +238,11 @@ def _part(group: RowGroup, known: Numbers, *, bodies: bool) -> Part:
     properties = Properties(rows["properties"])
     dispatched = np.asarray(rows["dispatched"])
     plain = np.asarray(pc.equal(rows["transaction_type"], "none"))
-    dead, retried = (np.char.startswith(named, start)[topic] for start in ("%DLQ%", "%RETRY%"))
+    dead, retried = (np.char.startswith(named, start)[topic] for start in (DEAD_PREFIX, RETRY_PREFIX))
     told = np.isin(named, list(_TOLD_TOPICS))[topic] | dead | retried | ~plain
     if told.any() or properties.have(TELLING):
         columns = (*_OF_TOLD, VALUES)
-        operations = bodies and np.isin(named, OPERATION_TOPICS)[topic].any()
+        operations = bodies and np.isin(named, OP_TOPICS)[topic].any()
         more = group.read((*columns, BODY) if operations else columns)
         properties.add_values(more["properties"])
     else:

@@ -52,14 +52,12 @@ def without_spark(options: ReportOptions, reporter: Reporter) -> Facts | None:
     if table is None or not table.has((*READ, *plain_rows.READ) if _with_checks(options) else READ):
         return None
     with plain_table.reading(table.path):
-        facts = measure_plain(table, options.by)
-        if not _with_checks(options):
-            return facts
         try:
-            facts = replace(facts, checks=check_plain(table))
+            checks = check_plain(table) if _with_checks(options) else {}
         except plain_rows.AskSpark as reason:
             reporter.say(f"Spark is asked: {reason}")
             return None
+        facts = replace(measure_plain(table, options.by), checks=checks)
         if options.html is not None:
             about = page.About(table=options.table, version=table.version)
             _draw(options.html, facts, plain_pictures(table, facts), about, reporter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobs.safety.evidence.evidence import Evidence
-from jobs.safety.reason import Reason
+from jobs.safety.reason import Reason, first_of
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
 
@@ -115,10 +115,9 @@ def topics_not_configured(evidence: Evidence) -> Iterator[Reason]:
         return
     lacking = sorted({topic for topic, _ in evidence.queues if topic not in topics and not _is_the_brokers(topic)})
     if lacking:
-        shown = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
         yield Reason(
             "topics_not_configured",
-            f"{len(lacking)} topics have queues and are not in topics.json: {shown}; no client finds them",
+            f"{len(lacking)} topics have queues and are not in topics.json: {first_of(lacking)}; no client finds them",
             found=lacking,
             cure="rebuild --topics-json adds them; publish puts the file in place",
             unsafe=False,
@@ -152,11 +151,10 @@ def queues_fewer_than_configured(evidence: Evidence) -> Iterator[Reason]:
         if there and missing and not _is_the_brokers(topic) and queues.write <= 1024:
             lacking += [f"{topic}:{queue_id}" for queue_id in missing]
     if lacking:
-        shown = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
         yield Reason(
             "queues_fewer_than_configured",
-            f"{len(lacking)} queues of topics with messages have no files: {shown}; if they had messages, those are "
-            "not served and the queues begin again at 0",
+            f"{len(lacking)} queues of topics with messages have no files: {first_of(lacking)}; if they had messages, "
+            "those are not served and the queues begin again at 0",
             found=lacking[:1000],
             cure="verify compares all queues with the log",
             unsafe=False,

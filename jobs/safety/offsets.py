@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobs.safety.evidence.evidence import Evidence
-from jobs.safety.reason import Reason
+from jobs.safety.reason import Reason, first_of
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.pending import RETRY_PREFIX
 from storeformat.store import queue_ends
 from storeformat.store.config import fastjson
 from storeformat.store.config.consumer_offsets import SYSTEM_GROUPS
 from storeformat.store.queue_ends import QueueEnd
 
 _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
-_RETRY = "%RETRY%"
 
 
 def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
@@ -45,14 +45,14 @@ def no_offsets(evidence: Evidence) -> Iterator[Reason]:
     if not isinstance(document, dict) or document.get("pullOffsetTable", True):
         return
     topics = evidence.configs["topics.json"].value or {}
-    groups = sorted(topic[len(_RETRY) :] for topic in topics if topic.startswith(_RETRY))
+    groups = sorted(topic[len(RETRY_PREFIX) :] for topic in topics if topic.startswith(RETRY_PREFIX))
     groups = [group for group in groups if not group.startswith(SYSTEM_GROUPS)]
     if groups:
-        shown = ", ".join(groups[:5]) + (f" and {len(groups) - 5} more" if len(groups) > 5 else "")
         yield Reason(
             "no_offsets",
-            f"{len(groups)} groups have subscribed ({shown}), and {config.name} has no offset: they start over, "
-            "read messages again or skip those they have not read; a slave of 5.5 gets no offsets from its master",
+            f"{len(groups)} groups have subscribed ({first_of(groups)}), and {config.name} has no offset: they start "
+            "over, read messages again or skip those they have not read; a slave of 5.5 gets no offsets from its "
+            "master",
             found=0,
             cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets",
         )

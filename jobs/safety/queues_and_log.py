@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from jobs.safety.evidence.evidence import Evidence
-from jobs.safety.reason import Reason
+from jobs.safety.reason import Reason, first_of
 from storeformat.arrays import Bools, Int64s
 from storeformat.store import queue_ends
 
@@ -52,8 +52,7 @@ def messages_not_served(evidence: Evidence) -> Iterator[Reason]:
             continue
         first = int(tail.offsets[rows[0]])
         names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
-        shown = ", ".join(f"{topic}:{queue_id}" for topic, queue_id in names[:5])
-        shown += f" and {len(names) - 5} more" if len(names) > 5 else ""
+        shown = first_of([f"{topic}:{queue_id}" for topic, queue_id in names])
         start = "a start after a crash" if evidence.after_crash else "a start after a clean stop"
         yield Reason(
             "messages_not_served",

@@ -11,6 +11,11 @@ SAFE_BUT = "safe to start, but read this first"
 UNSAFE = "not safe to start"
 
 
+def first_of(names: Sequence[str]) -> str:
+    """Returns the first five names, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 @dataclass(frozen=True)
 class Reason:
     """One thing that the next start of the broker makes of a store.

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.errors import NotAStore
+from storeformat.record.pending import TIMER_TOPIC
 from storeformat.storage import files
-from storeformat.store.config.timer_files import LOG, TIMER_CHECK, TIMER_TOPIC, WHEEL, WHEEL_SIZE
+from storeformat.store.config.timer_files import LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
 
 _EPOCHS = "epochFileCheckpoint"
 _IDENTITY = "brokerIdentity"

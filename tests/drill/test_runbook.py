@@ -34,7 +34,7 @@ from support.store_to_start import as_fastjson
 from support.verifying import verify_here
 
 from jobs.cli import command_line
-from storeformat.store.config.timer_files import TIMER_TOPIC
+from storeformat.record.pending import TIMER_TOPIC
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "

@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -192,22 +193,24 @@ def files_of(store: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str
 
 def await_offsets(store: Path, committed: Mapping[str, int]) -> None:
     """Waits until the offsets of the group, and of what delivers delayed messages, are on disk."""
-    _await_numbers(store, "consumerOffset.json", '"Normal@readers":{', committed)
-    _await_numbers(store, "delayOffset.json", '"offsetTable":{', {"1": DELIVERED})
+    _await_numbers(store, "consumerOffset.json", "Normal@readers", committed)
+    _await_numbers(store, "delayOffset.json", "offsetTable", {"1": DELIVERED})
 
 
-def _await_numbers(store: Path, name: str, head: str, numbers: Mapping[str, int]) -> None:
-    """Waits until a table of the broker's configuration has these. It writes integer keys without quotes."""
+def _await_numbers(store: Path, name: str, table: str, numbers: Mapping[str, int]) -> None:
     deadline = time.monotonic() + 200
-    wanted = {f"{key}:{offset}" for key, offset in numbers.items()}
-    found: set[str] = set()
-    while not wanted <= found:
-        assert time.monotonic() < deadline, f"{name} is not persisted: {wanted}, found {found}"
+    while not numbers.items() <= (found := numbers_in(store, name, table)).items():
+        assert time.monotonic() < deadline, f"{name} is not persisted: {numbers}, found {found}"
         time.sleep(0.1)
-        path = store / "config" / name
-        text = "".join(path.read_text(encoding="utf-8").split()) if path.exists() else ""
-        _, _, table = text.partition(head)
-        found = set(table.partition("}")[0].replace('"', "").split(","))
+
+
+def numbers_in(store: Path, name: str, table: str) -> dict[str, int]:
+    """Returns a table of a file of the broker's configuration. It writes integer keys without quotes."""
+    path = store / "config" / name
+    text = "".join(path.read_text(encoding="utf-8").split()) if path.exists() else ""
+    _, _, rest = text.partition(f'"{table}":{{')
+    pairs = re.findall(r'"?(\d+)"?:(\d+)', rest.partition("}")[0])
+    return {key: int(number) for key, number in pairs}
 
 
 def places(answers: Answers, topic: str) -> list[tuple[int, int]]:

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from storeformat.storage import files, local_status, locations
 from storeformat.store.config.config_files import CONFIG
 
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_CHECK = "timercheck"
 WHEEL = "timerwheel"
 LOG = "timerlog"

@@ -29,12 +29,6 @@ from storeformat.store.rocksdb_queues import rocksdb_queues_in
 DERIVED = ("consumequeue", "index", "checkpoint", "abort")
 
 
-@pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
-    with Killer() as running:
-        yield running
-
-
 def killed_publish(killer: Killer, case: Case, number: int) -> bool:
     options = {"store": str(case.root), "rebuilt": str(case.out), "after_crash": True}
     ended = killer.run("publish", options, number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,6 @@ EVERY = pytest.mark.parametrize(
 )
 """A fault before each 17th change of the disk, in the slow run before each."""
 FAULTS = pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
-
-
-@pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
-    with Killer() as running:
-        yield running
 
 
 def assert_told(ended: Ended, fault: str, job: str) -> None:

@@ -17,12 +17,6 @@ EVERY = pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.s
 
 
 @pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
-    with Killer() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two segments, three queues."""
     log = LogBuilder(4096)

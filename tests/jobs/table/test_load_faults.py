@@ -24,12 +24,6 @@ MESSAGES, COMMIT = 60, 12
 
 
 @pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
-    with Killer() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three segments, whose messages are of three days."""
     log = LogBuilder(8192)
