@@ -252,6 +252,7 @@ def main() -> int:
     )
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="a file or a folder, such as storeformat/queues")
     parser.add_argument("--since", metavar="COMMIT", help="the functions that differ from it")
+    parser.add_argument("--only", metavar="PATTERN", help="mutants of such names: '*mutmut_*3' is one in ten")
     parser.add_argument("--all", action="store_true", help="all modules")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin nothing new after so long (default: 60)")
     parser.add_argument("--children", type=int, default=2, help="mutants at the same time (default: 2)")
@@ -260,7 +261,7 @@ def main() -> int:
     asked = parser.parse_args()
     words = [*asked.modules, *(PACKAGES if asked.all else ())]
     chosen: dict[str, list[str]] = changed_since(asked.since) if asked.since else {}
-    chosen |= {module: [] for module in modules_of(words)}
+    chosen |= {module: [asked.only] if asked.only else [] for module in modules_of(words)}
     if not chosen:
         print("no module to try: name one, or --since COMMIT, or --all", file=sys.stderr)
         return 0 if asked.since else 64
