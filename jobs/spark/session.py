@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
-from jobs.spark import isolation, jvm, launch
+from jobs.spark import hidden_pandas, isolation, jvm, launch
 from jobs.spark.runner import LocalRunner, MeteringRunner, ProcessRunner, SparkRunner
 from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
@@ -59,6 +59,7 @@ def spark_context(job: str) -> Iterator[SparkContext]:
 
 @contextmanager
 def _own_context(job: str) -> Iterator[SparkContext]:
+    hidden_pandas.show()
     from pyspark import SparkConf, SparkContext
 
     name = f"rocketmq-store-spark {job}"
