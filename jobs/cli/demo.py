@@ -12,28 +12,26 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.contract.options import DemoOptions, LoadOptions, RebuildOptions
 from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import OpenedStore, open_store
+from jobs.log.opening import open_store
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.staging import staging_beside
 from jobs.report import facts as table_facts
-from jobs.report import views
+from jobs.report.plain_facts import measure_plain
 from jobs.spark import session
 from jobs.spark.runner import SparkRunner
+from jobs.table import plain_table
 from jobs.table.load import Load
 from storeformat.storage import files, locations, outputs
 from storeformat.store.layout import CONSUME_QUEUE, INDEX
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TOPICS_SHOWN = 5
 _DATA = resources.files("jobs") / "demo_store"
@@ -53,26 +51,19 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
         )
         reporter.say(f"unpacked the store of a RocketMQ {about['rocketmq']} broker; rebuilding it from its log alone")
         store = open_store(rebuild_options)
-        with (
-            staging_beside(rebuild_options.output) as staging,
-            session.spark_session("demo") as spark,
-        ):
-            built = rebuild(rebuild_options, store, staging, SparkRunner(spark.sparkContext))
+        with staging_beside(rebuild_options.output) as staging, session.spark_on_demand("demo") as spark:
+            built = rebuild(rebuild_options, store, staging, SparkRunner(spark.context))
             files.rename(built.directory, rebuild_options.output)
             reporter.say("loading its messages into a Delta table")
-            facts = _load(spark, store, load_options, reporter)
+            Load(spark, store, load_options, load_options.table, reporter).run()
+        table = plain_table.open_plain(load_options.table)
+        assert table is not None, "the table that was just made"
+        facts = measure_plain(table, "topic")
         compared = {
             CONSUME_QUEUE: compare_queue_files(root / "original", work / "rebuilt"),
             INDEX: compare_index_files(root / "original", work / "rebuilt"),
         }
     return _report(options, about, built, compared, facts, reporter)
-
-
-def _load(spark: SparkSession, store: OpenedStore, options: LoadOptions, reporter: Reporter) -> table_facts.Facts:
-    """Returns what the table says of the messages, after it got them."""
-    Load(session.SparkOnDemand("", ExitStack(), spark), store, options, options.table, reporter).run()
-    ours, _ = views.over_table(spark, options.table, ("storage_by_date", "storage_by_topic"))
-    return table_facts.measure(ours, "topic", checks=False)
 
 
 @contextmanager
