@@ -33,7 +33,7 @@ ATTEMPTS = 60
 
 
 def processor() -> str:
-    """Returns the name of the processor, with its family, model and stepping: virtual ones of several kinds share one."""
+    """Returns the name of the processor, its family, model and stepping: virtual ones of several kinds share a name."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
