@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
     "storeformat/kernels/plain_pass.py": "tests/storeformat/record/test_plain_dispatch.py",
     # What a part proves shows only in the whole: in a log that is damaged, a store that is compared, a page.
-    "storeformat/salvage/dledger_survey.py": "tests/jobs/log/test_dledger_log.py",
     "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
     "storeformat/salvage/queue_offsets.py": "tests/storeformat/salvage/test_evidence.py",
     "storeformat/salvage/record_extent.py": "tests/storeformat/salvage/test_survey.py",
@@ -48,10 +47,7 @@ ELSEWHERE = {
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",
     "jobs/contract/options.py": "tests/jobs/cli/test_command_line.py",
-    # It opens stores as jobs do.
-    "storeformat/store/log_directories.py": "tests/jobs/log/test_log_directories.py",
     # RocksDB itself writes and reads what is tested.
-    "storeformat/store/rocksdb_queues.py": "tests/jobs/rebuild/test_rocksdb_database.py",
     "udfs/files/rocksdb_tables.py": "tests/jobs/rebuild/test_rocksdb_database.py",
 }
 """Modules whose tests have another name, and where those are."""

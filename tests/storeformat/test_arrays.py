@@ -15,7 +15,7 @@ def test_numbers_that_do_not_fit_32_bits_are_refused() -> None:
     assert narrow(fits).dtype == np.int32
     assert narrow(fits).tolist() == fits.tolist()
     for number in (-(1 << 31) - 1, 1 << 31):
-        with pytest.raises(OverflowError):
+        with pytest.raises(OverflowError, match=r"^a number does not fit 32 bits$"):
             narrow(np.array([number]))
 
 

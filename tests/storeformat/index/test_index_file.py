@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import golden
+from support.refusals import refusal
 
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.index import index_file as ix
@@ -163,17 +164,25 @@ def test_empty_file_after_a_full_one_holds_its_end_only() -> None:
 def test_a_full_file_counts_to_its_configured_number() -> None:
     entries = columns([(n, n, n) for n in range(4)])
     assert build([entries], 3, 5)[0].index_count == 5
-    with pytest.raises(TotalsDisagree, match="found 5"):
-        build([entries, columns([(1, 1, 1)])], 3, 5)
+    said = {"what": "too many entries for one index file", "found": 5, "expected": "at most 4"}
+    assert refusal(TotalsDisagree, lambda: build([entries, columns([(1, 1, 1)])], 3, 5)) == said
 
 
 def test_sizes() -> None:
     assert ix.index_file_size(5_000_000, 20_000_000) == 420_000_040
     for slots, max_index_num in ((0, 10), (10, 1), (-5, 10), (1 << 30, 10)):
-        with pytest.raises(WrongSettings):
+        with pytest.raises(WrongSettings) as caught:
             ix.index_file_size(slots, max_index_num)
-    with pytest.raises(NotAStore):
-        ix.parse_header(bytes(39))
+        assert caught.value.what == "maxHashSlotNum and maxIndexNum make no index file"
+        assert caught.value.found == f"{slots} and {max_index_num}"
+        assert caught.value.expected == "at least 1 and 2, and a file below 2 GiB"
+    assert ix.index_file_size(1, 2) == 84
+    most = (0x7FFFFFFF - 40 - 2 * 20) // 4
+    assert ix.index_file_size(most, 2) <= 0x7FFFFFFF
+    with pytest.raises(WrongSettings):
+        ix.index_file_size(most + 1, 2)
+    said = {"what": "an index file is too short for its header", "found": 39, "expected": 40}
+    assert refusal(NotAStore, lambda: ix.parse_header(bytes(39))) == said
 
 
 @pytest.mark.parametrize(("slots", "max_index_num"), [(1, 2), (1, 5), (7, 5), (100, 60)])

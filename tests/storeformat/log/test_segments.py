@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.refusals import refusal
 
 from storeformat.errors import NotAStore
 from storeformat.log.segments import LogPart, Segment, plan_splits, segment_at, segment_with
@@ -23,5 +23,5 @@ def test_a_segment_holds_the_offsets_from_its_base_up_to_its_end() -> None:
     places = {offset: segment_at(segments, offset) for offset in (99, 100, 149, 150, 199, 200, 249, 250, 299, 300)}
     names = {offset: segment.path for offset, segment in places.items() if segment is not None}
     assert names == {100: "a", 149: "a", 150: "b", 199: "b", 250: "d", 299: "d"}
-    with pytest.raises(NotAStore, match="no segment"):
-        segment_with(segments, 200)
+    said = {"what": "no segment of the log holds this offset", "offset": 200}
+    assert refusal(NotAStore, lambda: segment_with(segments, 200)) == said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import WrongSettings
 from storeformat.queues.batch_consume_queue import check_file_size, is_valid, parse_units, written_units
@@ -55,6 +56,9 @@ def test_files_hold_whole_units(size: int) -> None:
 
 @pytest.mark.parametrize("size", [-46, 0, 1, 45, 47, 921])
 def test_a_length_that_holds_no_whole_units_is_refused(size: int) -> None:
-    with pytest.raises(WrongSettings, match="whole units") as caught:
-        check_file_size(size)
-    assert caught.value.found == size
+    said = {
+        "what": "mapperFileSizeBatchConsumeQueue holds no whole units",
+        "found": size,
+        "expected": "a multiple of 46",
+    }
+    assert refusal(WrongSettings, lambda: check_file_size(size)) == said

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import golden
+from support.refusals import refusal
 
 from storeformat.errors import TotalsDisagree, WrongSettings
 from storeformat.queues import consume_queue as cq
@@ -197,7 +198,7 @@ def test_queue_offsets_that_no_file_can_hold() -> None:
 
 
 def test_runs_out_of_order_are_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="sorted"):
+    with pytest.raises(ValueError, match=r"^runs must be sorted by queue$"):
         cq.place_runs([1, 0], [0, 0], [1, 1])
 
 
@@ -208,8 +209,15 @@ def test_file_size_is_rounded_up_to_units(configured: int, size: int) -> None:
 
 @pytest.mark.parametrize("configured", [0, -20, 1 << 31])
 def test_impossible_file_sizes(configured: int) -> None:
-    with pytest.raises(WrongSettings):
-        cq.file_size_of(configured)
+    said = {"what": "mappedFileSizeConsumeQueue is out of range", "found": configured, "expected": "1 to 2147483647"}
+    assert refusal(WrongSettings, lambda: cq.file_size_of(configured)) == said
+
+
+@pytest.mark.parametrize("file_size", [-20, 0, 30])
+def test_files_of_a_plan_hold_whole_units(file_size: int) -> None:
+    plan = cq.place_runs([0], [0], [1])
+    said = {"what": "no size for consume-queue files", "found": file_size, "expected": "a multiple of 20"}
+    assert refusal(WrongSettings, lambda: cq.plan_files(plan, file_size)) == said
 
 
 def test_unit_of_a_real_broker() -> None:
@@ -222,10 +230,11 @@ def test_unit_of_a_real_broker() -> None:
 
 
 def test_pieces_that_do_not_fit_are_a_defect() -> None:
-    with pytest.raises(TotalsDisagree):
-        build_file(40, 1, [bytes(40)])
-    with pytest.raises(TotalsDisagree):
-        build_file(100, 0, [bytes(21)])
+    what = "the units of a consume-queue file do not fit"
+    said = {"what": what, "found": 60, "expected": "at most 40"}
+    assert refusal(TotalsDisagree, lambda: build_file(40, 1, [bytes(40)])) == said
+    said = {"what": what, "found": 21, "expected": "at most 100"}
+    assert refusal(TotalsDisagree, lambda: build_file(100, 0, [bytes(21)])) == said
 
 
 def test_what_recovery_accepts() -> None:

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refusal
 
 from storeformat.errors import TotalsDisagree, WrongSettings
 from storeformat.queues import consume_queue_ext as ext
@@ -65,10 +65,11 @@ def test_units_and_end_mark() -> None:
 
 def test_a_file_without_room_is_an_error() -> None:
     assert ext.units_per_file(24) == 1
-    with pytest.raises(WrongSettings, match="mappedFileSizeConsumeQueueExt"):
-        ext.units_per_file(23)
+    said = {"what": "mappedFileSizeConsumeQueueExt holds no unit", "found": 23, "expected": "24 or more"}
+    assert refusal(WrongSettings, lambda: ext.units_per_file(23)) == said
 
 
 def test_no_address_beyond_the_last() -> None:
-    with pytest.raises(TotalsDisagree, match="no address"):
-        ext.addresses((1 << 63) // 24, 1, 24)
+    first = (1 << 63) // 24
+    said = {"what": "consume queue ext has no address for a unit", "found": first * 24}
+    assert refusal(TotalsDisagree, lambda: ext.addresses(first, 1, 24)) == said

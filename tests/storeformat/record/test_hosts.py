@@ -24,5 +24,5 @@ def test_what_is_no_host(text: str) -> None:
 
 
 def test_other_lengths_are_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="7 bytes"):
+    with pytest.raises(ValueError, match=r"^7 bytes are not a host address$"):
         host_text(bytes(7))

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import NotAStore, Refused, WriteFailed
 from storeformat.storage import beneath, durable
@@ -95,15 +96,90 @@ def test_what_others_can_write_is_not_read(foreign: str, tmp_path: Path) -> None
     else:
         path.rename(tmp_path / "other")
         path.symlink_to(tmp_path / "other")
-    with pytest.raises(Refused):
-        beneath.read_trusted(str(path), str(tmp_path), 2)
+    said = refusal(Refused, lambda: beneath.read_trusted(str(path), str(tmp_path), 2))
+    if foreign == "hard link":
+        assert said == HARD_LINK | {"path": str(path)}
+    elif foreign == "symbolic link":
+        assert said == LINK | {"path": str(path)}
+    else:
+        assert said == {
+            "what": "what is written here is not trusted: another user owns it, or everybody may write it",
+            "path": str(directory if foreign == "directory" else path),
+            "found": "user 0" if foreign == "everybody" else "user 777",
+            "expected": "user 0 or 0",
+            "advice": "run this as that user, or move it out of backup/",
+        }
+
+
+LINK = {"what": "something that is not a directory, or a link, is in the way", "advice": "nothing was changed"}
+HARD_LINK = {
+    "what": "this file has other names (hard links)",
+    "found": 2,
+    "expected": 1,
+    "advice": "make a copy that has files of its own (cp -a), and use that",
+}
+
+
+@ROOT_ONLY
+def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    path.mkdir()
+    beneath.refuse_directory_of_others(str(path), str(tmp_path))
+    os.chown(path, 777, 0)
+    assert refusal(Refused, lambda: beneath.refuse_directory_of_others(str(path), str(tmp_path))) == {
+        "what": "another user made this directory",
+        "path": str(path),
+        "found": "user 777",
+        "expected": "user 0",
+        "advice": "run this as that user",
+    }
+
+
+def test_what_is_no_file_is_not_opened_or_given(tmp_path: Path) -> None:
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    said = {"what": "this is not a regular file", "path": path}
+    assert refusal(Refused, lambda: beneath.open_file(path, (str(tmp_path),))) == said
+    assert refusal(Refused, lambda: beneath.give(path, str(tmp_path), beneath.ownership_of(str(tmp_path)))) == said
+
+
+def test_a_link_in_the_way_is_named(victim: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    for path in (f"{store}/link", f"{store}/link/file"):
+        assert refusal(Refused, lambda path=path: beneath.open_file(path, (store,)))["what"] == LINK["what"]  # type: ignore[misc]
+    said = refusal(Refused, lambda: beneath.make_directory(f"{store}/link/new", store))
+    assert said == LINK | {"path": f"{store}/link/new"}
+
+
+def test_directories_on_the_way_are_made_for_all_to_read(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        beneath.make_directory(str(tmp_path / "base" / "a" / "b"), str(tmp_path / "base"))
+    finally:
+        os.umask(before)
+    assert [(tmp_path / "base" / name).stat().st_mode & 0o777 for name in ("a", "a/b")] == [0o755, 0o755]
+
+
+@ROOT_ONLY
+def test_a_directory_that_root_makes_gets_its_owner(tmp_path: Path) -> None:
+    owner = beneath.Ownership(777, 778, 0o755, 0o644)
+    beneath.make_directory(str(tmp_path / "a" / "b"), str(tmp_path), owner)
+    assert [(tmp_path / name).stat().st_uid for name in ("a", "a/b")] == [0, 777]
+    assert (tmp_path / "a" / "b").stat().st_gid == 778
+    beneath.make_directory(str(tmp_path / "a" / "b"), str(tmp_path), beneath.Ownership(5, 5, 0o755, 0o644))
+    assert (tmp_path / "a" / "b").stat().st_uid == 777, "that of another user stays"
 
 
 def test_a_file_of_30_gigabytes_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "journal.json").open("wb") as file:
         file.truncate(30 << 30)
-    with pytest.raises(NotAStore, match="too large"):
-        beneath.read_trusted(str(tmp_path / "journal.json"), str(tmp_path), 1 << 20)
+    path = str(tmp_path / "journal.json")
+    assert refusal(NotAStore, lambda: beneath.read_trusted(path, str(tmp_path), 1 << 20)) == {
+        "what": "this file is too large",
+        "path": path,
+        "found": 30 << 30,
+        "expected": "at most 1048576 bytes",
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import broker_lock
@@ -65,12 +66,12 @@ def test_a_lock_that_nobody_made_is_not_made_to_look(tmp_path: Path) -> None:
 @pytest.mark.parametrize("create", [False, True])
 def test_a_lock_of_another_process_is_refused(create: bool, foreign_lock: tuple[Path, int]) -> None:
     path, process = foreign_lock
-    with (
-        pytest.raises(Refused, match="the store is live") as caught,
-        broker_lock.hold(str(path), create=create),
-    ):
-        raise AssertionError("two processes have one lock")
-    assert sys.platform != "linux" or f"process {process} holds" in str(caught.value)
+    holder = f"process {process}" if sys.platform == "linux" else "another process"
+    assert refusal(Refused, lambda: broker_lock.hold(str(path), create=create).__enter__()) == {
+        "what": f"the store is live: {holder} holds its lock",
+        "path": str(path),
+        "advice": "stop the broker first",
+    }
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
@@ -134,8 +135,15 @@ def test_a_lock_that_is_no_file_of_its_own_is_refused(kind: str, tmp_path: Path)
         os.mkfifo(path)
     else:
         path.mkdir()
-    with pytest.raises((Refused, WriteFailed)), broker_lock.hold(str(path), create=True):
-        raise AssertionError("this is no lock")
+    if kind == "directory":
+        said = {"what": "cannot be written: Is a directory"}
+    elif kind.endswith("ing link") or kind == "symbolic link":
+        said = {"what": "the lock is a link", "advice": "brokers make a regular file here: remove the link"}
+    else:
+        said = {"what": "the lock is not a file of the store's owner", "advice": "remove it if no broker runs"}
+    error = WriteFailed if kind == "directory" else Refused
+    found = refusal(error, lambda: broker_lock.hold(str(path), create=True).__enter__())
+    assert found == {**said, "path": str(path)}
     assert (tmp_path / "victim").read_bytes() == b""
     assert not (tmp_path / "planted").exists()
 

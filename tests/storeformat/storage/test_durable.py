@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.refusals import refusal
 
-from storeformat.errors import MissingInput, WriteFailed
+from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.storage import durable
 
 
 def test_a_move_replaces_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").symlink_to("nowhere")
-    with pytest.raises(WriteFailed, match="already taken") as caught:
-        durable.move(str(tmp_path / "a"), str(tmp_path / "b"))
-    assert caught.value.path == str(tmp_path / "b")
+    said = {"what": "this name is already taken", "path": str(tmp_path / "b")}
+    assert refusal(WriteFailed, lambda: durable.move(str(tmp_path / "a"), str(tmp_path / "b"))) == said
     assert durable.move(str(tmp_path / "a"), str(tmp_path / "new" / "parents" / "a"))
     assert (tmp_path / "new" / "parents" / "a").read_text() == "a"
     assert not (tmp_path / "a").exists()
@@ -34,8 +34,8 @@ def test_only_another_file_system_is_no_failure(number: int, tmp_path: Path, mon
     if number == errno.EXDEV:
         assert not durable.move(str(tmp_path / "a"), str(tmp_path / "b"))
     else:
-        with pytest.raises(WriteFailed, match="Input/output error"):
-            durable.move(str(tmp_path / "a"), str(tmp_path / "b"))
+        said = {"what": "cannot be written: Input/output error", "path": str(tmp_path / "b")}
+        assert refusal(WriteFailed, lambda: durable.move(str(tmp_path / "a"), str(tmp_path / "b"))) == said
 
 
 def test_all_are_synced_each_once(tmp_path: Path, synced: list[str]) -> None:
@@ -78,6 +78,24 @@ def test_a_directory_that_cannot_be_read_is_no_empty_one(tmp_path: Path, monkeyp
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scan)
-    with pytest.raises(MissingInput, match="Permission denied") as caught:
-        durable.tree(str(tmp_path / "top"))
-    assert caught.value.path == str(tmp_path / "top" / "closed")
+    said = {"what": "cannot be read: Permission denied", "path": str(tmp_path / "top" / "closed")}
+    assert refusal(MissingInput, lambda: durable.tree(str(tmp_path / "top"))) == said
+
+
+def test_names_that_are_taken_and_files_with_other_names(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dead").symlink_to("nowhere")
+    assert [durable.present(str(tmp_path / name)) for name in ("file", "dead", "none")] == [True, True, False]
+    durable.refuse_other_names(str(tmp_path / "file"))
+    durable.refuse_other_names(str(tmp_path / "dead"))
+    os.link(tmp_path / "file", tmp_path / "other")
+    said = refusal(Refused, lambda: durable.refuse_other_names(str(tmp_path / "file")))
+    assert (said["what"], said["path"]) == ("this file has other names (hard links)", str(tmp_path / "file"))
+    none = str(tmp_path / "none")
+    said = {"what": "cannot be read: No such file or directory", "path": none}
+    assert refusal(MissingInput, lambda: durable.refuse_other_names(none)) == said
+    for _ in range(2):
+        durable.remove_file(str(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+    said = {"what": "cannot be written: Is a directory", "path": str(tmp_path)}
+    assert refusal(WriteFailed, lambda: durable.remove_file(str(tmp_path))) == said

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyarrow import fs as pafs
+from support.refusals import refusal
 
-from storeformat.errors import NotAStore, WriteFailed
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import extents, files
 from storeformat.storage import hdfs as hdfs_client
 
@@ -33,8 +39,206 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         files.read_bytes(str(tmp_path / "topics.json"))
     (tmp_path / "small").write_bytes(b"1234")
     assert files.read_bytes(str(tmp_path / "small"), 4) == b"1234"
-    with pytest.raises(NotAStore, match="at most 3 bytes"):
-        files.read_bytes(str(tmp_path / "small"), 3)
+    small = str(tmp_path / "small")
+    assert refusal(NotAStore, lambda: files.read_bytes(small, 3)) == {
+        "what": "this file is too large",
+        "path": small,
+        "found": 4,
+        "expected": "at most 3 bytes",
+    }
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing, directory, pipe = (str(tmp_path / name) for name in ("missing", "directory", "pipe"))
+    Path(directory).mkdir()
+    os.mkfifo(pipe)
+    said = {
+        missing: ("there is no such file", lambda: files.read_bytes(missing)),
+        directory: ("this is a directory, not a file", lambda: files.read_bytes(directory)),
+        pipe: ("this is not a regular file", lambda: files.RangeReader(pipe)),
+        f"{missing}/none": ("cannot be read: No such file or directory", lambda: files.RangeReader(f"{missing}/none")),
+        f"{pipe}x": ("cannot be read: No such file or directory", lambda: files.free_space(f"{pipe}x")),
+    }
+    for path, (what, act) in said.items():
+        assert refusal(MissingInput, act) == {"what": what, "path": path}
+    Path(tmp_path, "file").touch()
+    file = str(tmp_path / "file")
+    expected = {"what": "this is not a directory", "path": file}
+    assert refusal(MissingInput, lambda: files.list_directory(file)) == expected
+
+
+def test_a_listing_has_names_sizes_and_kinds_in_order(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"12")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "c").write_bytes(b"")
+    os.mkfifo(tmp_path / "d")
+    found = files.list_directory(str(tmp_path)) or []
+    at = f"{tmp_path}/"
+    assert found == [
+        files.Entry("a", at + "a", -1, True),
+        files.Entry("b", at + "b", 2, False),
+        files.Entry("c", at + "c", 0, False),
+        files.Entry("d", at + "d", -1, False),
+    ]
+    assert files.list_directory(str(tmp_path / "none")) is None
+    assert [files.exists(at + name) for name in ("a", "b", "none")] == [True, True, False]
+    assert [files.size_of(at + name) for name in ("a", "b", "none")] == [None, 2, None]
+    assert files.tree_sizes(at) == {"b": 2, "c": 0}
+    assert files.tree_sizes(at + "none") == {}
+
+
+def test_the_first_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "a").symlink_to("file")
+    assert files.first_dead_link(str(tmp_path)) is None
+    for name in ("c", "b"):
+        (tmp_path / name).symlink_to("nowhere")
+    assert files.first_dead_link(str(tmp_path)) == f"{tmp_path}/b"
+    assert files.first_dead_link("s3://bucket/a") is None
+
+
+def test_a_part_of_a_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    Path(path).write_bytes(b"0123456789")
+    part = bytearray(4)
+    with files.RangeReader(path) as reader:
+        assert reader.size == 10
+        reader.read_into(6, memoryview(part))
+        assert part == b"6789"
+        reader.read_into(2, memoryview(part)[1:3])
+        assert part == b"6239"
+        truncated = {"what": "the file was truncated while it was read", "path": path, "found": 10, "expected": 11}
+        assert refusal(MissingInput, lambda: reader.read_into(7, memoryview(part))) == truncated
+    with pytest.raises(ValueError, match="closed"):
+        reader.read_into(0, memoryview(part))
+
+
+class InTwos(io.BytesIO):
+    """A file that hands out two bytes at a time."""
+
+    def readinto(self, target: Any) -> int:
+        return super().readinto(target[:2])
+
+
+def test_a_part_that_comes_in_pieces_is_put_together(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    part = bytearray(5)
+    with files.RangeReader(str(tmp_path / "file")) as reader:
+        reader._file = InTwos(b"0123456")
+        reader.read_into(1, memoryview(part))
+        assert part == b"12345"
+        said = refusal(MissingInput, lambda: reader.read_into(3, memoryview(part)))
+        assert (said["found"], said["expected"]) == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "anything"), "No space left on device"),
+        (OSError("two\nlines"), "two"),
+        (ValueError("  one  "), "one"),
+        (ValueError(" "), "ValueError"),
+    ],
+)
+def test_the_first_line_of_an_error(error: BaseException, line: str) -> None:
+    assert files.first_line(error) == line
+
+
+def test_trouble_has_advice_where_there_is_some() -> None:
+    def fail(context: Any, error: BaseException) -> None:
+        with context("/a"):
+            raise error
+
+    space = "free some space and run again; nothing was published"
+    cloud = "credentials, region and endpoint come from AWS_ACCESS_KEY_ID, ... AWS_ENDPOINT_URL or an AWS profile"
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        said = refusal(WriteFailed, lambda number=number: fail(files.writing, OSError(number, "x")))  # type: ignore[misc]
+        assert said == {"what": f"cannot be written: {os.strerror(number)}", "path": "/a", "advice": space}
+    said = refusal(MissingInput, lambda: fail(files.reading, OSError("When: AWS Error ACCESS_DENIED")))
+    assert said == {"what": "cannot be read: When: AWS Error ACCESS_DENIED", "path": "/a", "advice": cloud}
+    said = refusal(MissingInput, lambda: fail(files.reading, pa.ArrowInvalid("bad")))
+    assert said == {"what": "cannot be read: bad", "path": "/a"}
+    said = refusal(WriteFailed, lambda: fail(files.writing, pa.ArrowInvalid("bad")))
+    assert said == {"what": "cannot be written: bad", "path": "/a"}
+    said = refusal(MissingInput, lambda: fail(files.reading, UnicodeError("odd")))
+    assert said == {"what": "a name here is not in UTF-8: odd", "path": "/a"}
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+def test_a_file_is_written_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    with files.FileWriter(str(path)) as writer:
+        writer.write_at(6, b"678")
+        writer.write_at(1, memoryview(b"12"))
+        writer.write(bytearray(b"3"))
+        writer.skip_to(9)
+        writer.write(b"9")
+        writer.finish(12)
+    assert path.read_bytes() == b"\x00123\x00\x006789\x00\x00"
+    said = {"what": "cannot be written: File exists", "path": str(path)}
+    assert refusal(WriteFailed, lambda: files.FileWriter(str(path))) == said
+    with pytest.raises(ZeroDivisionError), files.FileWriter(str(tmp_path / "other")):
+        raise ZeroDivisionError
+    assert [one.name for one in tmp_path.iterdir()] == ["new"]
+
+
+def test_an_arrow_stream_into_a_new_file(tmp_path: Path) -> None:
+    with files.new_stream(str(tmp_path / "new" / "file.gz")) as stream:
+        stream.write(b"as it is")
+    assert (tmp_path / "new" / "file.gz").read_bytes() == b"as it is"
+    with pytest.raises(ZeroDivisionError), files.new_stream(str(tmp_path / "other")) as stream:
+        raise ZeroDivisionError
+    assert [one.name for one in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_directory_is_made_for_all_or_for_its_owner(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        files.make_directory(str(tmp_path / "a" / "b"))
+        files.make_directory(str(tmp_path / "a" / "b"))
+        files.make_directory(str(tmp_path / "c"), private=True)
+        files.make_directory("s3://bucket/a")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "c")]
+    assert modes == [0o755, 0o755, 0o700]
+
+
+def test_a_rename_takes_the_place_of_nothing_but_an_empty_directory(tmp_path: Path) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.mkdir()
+    (source / "file").touch()
+    target.mkdir()
+    files.rename(str(source), str(target))
+    assert (target / "file").exists()
+    source.mkdir()
+    said = {"what": "another process wrote here in the meantime", "path": str(target)}
+    assert refusal(Refused, lambda: files.rename(str(source), str(target))) == said
+    said = {"what": "cannot be written: No such file or directory", "path": str(target)}
+    assert refusal(WriteFailed, lambda: files.rename(str(tmp_path / "none"), str(target))) == said
+    for one, other in (("s3://b/a", str(target)), (str(target), "s3://b/a")):
+        said = refusal(DependencyMissing, lambda one=one, other=other: files.rename(one, other))  # type: ignore[misc]
+        assert said == {"what": "this storage cannot rename in one step", "path": one}
+
+
+def test_what_is_ours_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "below").mkdir(parents=True)
+    (tmp_path / "tree" / "below" / "file").touch()
+    (tmp_path / "file").touch()
+    for _ in range(2):
+        files.remove_tree(str(tmp_path / "tree"))
+    files.remove_tree(str(tmp_path / "file"))
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    files.remove_object(str(tmp_path / "file"))
+    assert not list(tmp_path.iterdir())
+    assert refusal(WriteFailed, lambda: files.remove_object(str(tmp_path / "file")))["path"] == str(tmp_path / "file")
+
+
+def test_the_space_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=7, f_frsize=512, f_bfree=9, f_bsize=4096))
+    assert files.free_space(str(tmp_path)) == 7 * 512
+    assert files.free_space("s3://bucket/a") is None
+    files.set_modified("s3://bucket/a", 5)
 
 
 # --------------------------------------------------------------------------------------------------------------- HDFS
@@ -61,6 +265,69 @@ def test_a_path_of_hdfs_begins_at_the_root(hdfs: Any) -> None:
     assert files.list_directory("hdfs://node:8020/nowhere") is None
     files.remove_tree("hdfs://node:8020/store")
     assert not files.exists("hdfs://node:8020/store")
+
+
+def test_an_object_is_uploaded_at_the_end(hdfs: Any) -> None:
+    path = "hdfs://node:8020/object"
+    with files.FileWriter(path) as writer:
+        writer.write_at(2, b"23")
+        writer.write_at(0, b"01")
+        writer.finish(6)
+        assert not hdfs.exists("/object")
+    assert hdfs.cat_file("/object") == b"0123\0\0"
+    with pytest.raises(ZeroDivisionError), files.FileWriter("hdfs://node:8020/other"):
+        raise ZeroDivisionError
+    assert not hdfs.exists("/other")
+    files.write_bytes("hdfs://node:8020/empty", b"")
+    assert hdfs.cat_file("/empty") == b""
+
+
+def test_a_stream_goes_forward_only(hdfs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_COPY_CHUNK", 4)
+    path = "hdfs://node:8020/stream"
+    with files.FileWriter(path, stream=True) as writer:
+        writer.write(b"01")
+        writer.write_at(11, b"b")
+        said = {"what": "a stream can only be written front to back", "path": path}
+        assert refusal(WriteFailed, lambda: writer.write_at(11, b"x")) == said
+        writer.write_at(12, b"c")
+        writer.finish(15)
+    assert hdfs.cat_file("/stream") == b"01" + bytes(9) + b"bc\0\0"
+
+
+def test_a_large_object_is_uploaded_piece_by_piece(hdfs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_COPY_CHUNK", 4)
+    files.write_bytes("hdfs://node:8020/object", b"0123456789")
+    assert hdfs.cat_file("/object") == b"0123456789"
+
+
+def test_a_storage_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def none(uri: str) -> Any:
+        asked.append(uri)
+        raise pa.ArrowInvalid("no\nsuch")
+
+    monkeypatch.setattr(files, "_client", none)
+    said = {"what": "no client for this storage: no", "path": "s3a://b/a/c?region=eu"}
+    assert refusal(DependencyMissing, lambda: files.resolve("s3a://b/a/c?region=eu")) == said
+    assert refusal(DependencyMissing, lambda: files.resolve("gs://b"))["path"] == "gs://b"
+    assert asked == ["s3://b?region=eu", "gs://b"]
+
+
+def test_a_bucket_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Buckets:
+        def get_file_info(self, asked: str) -> Any:
+            kind = pafs.FileType.Directory if asked == "there" else pafs.FileType.NotFound
+            return pafs.FileInfo(asked, kind)
+
+    monkeypatch.setattr(files, "_client", lambda uri: (Buckets(), uri.removeprefix("s3://").partition("?")[0]))
+    files.refuse_missing_bucket("s3://there/a/b?region=eu")
+    files.refuse_missing_bucket("/none")
+    said = {"what": "there is no such bucket", "path": "s3://gone?region=eu"}
+    assert refusal(WriteFailed, lambda: files.refuse_missing_bucket("s3://gone/a/b?region=eu")) == said
+    assert files.resolve("s3://there/a/b")[1] == "there/a/b"
+    assert files.resolve("s3://there")[1] == "there"
 
 
 # -------------------------------------------------------------------------------------------------------------- Google

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import WriteFailed
 from storeformat.storage import local_files
@@ -37,6 +38,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(WriteFailed, match="not a regular file"):
-        local_files.replace_bytes(str(tmp_path / "pipe"), b"x")
+    pipe = str(tmp_path / "pipe")
+    said = {"what": "cannot be written: this is not a regular file", "path": pipe}
+    assert refusal(WriteFailed, lambda: local_files.replace_bytes(pipe, b"x")) == said
     assert list(tmp_path.iterdir()) == [tmp_path / "pipe"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from storeformat.storage import locations
 from storeformat.storage.locations import without_secrets
 
 
@@ -35,3 +38,66 @@ class TestWithoutSecrets:
     )  # fmt: skip
     def test_what_is_no_secret_stays(self, text: str) -> None:
         assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [("a/b", True), ("/a", True), ("file:///a", True), ("s3://b/a", False), ("hdfs://n:1/a", False)],
+)
+def test_a_path_without_a_scheme_is_local(path: str, local: bool) -> None:
+    assert locations.is_local(path) == local
+
+
+def test_escapes_are_decoded_in_file_uris_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert locations.local_path("file:///a/b%20c") == "/a/b c"
+    assert locations.local_path("file://localhost/a/../%25RETRY%25g") == "/%RETRY%g"
+    assert locations.local_path("/a/%20") == "/a/%20"
+    assert locations.local_path("b/./c") == f"{tmp_path}/b/c"
+
+
+def test_settings_stay_at_the_end_of_a_uri() -> None:
+    bucket = "s3://bucket/a/?region=eu&x=?"
+    assert locations.split_settings(bucket) == ("s3://bucket/a", "?region=eu&x=?")
+    assert locations.split_settings("/a/?b") == ("/a/?b", "")
+    assert locations.join(bucket, "b", "c") == "s3://bucket/a/b/c?region=eu&x=?"
+    assert locations.name_of(bucket) == "a"
+    assert locations.parent_of(bucket) == "s3://bucket?region=eu&x=?"
+    assert locations.absolute("s3://bucket/a/?region=eu") == "s3://bucket/a?region=eu"
+
+
+def test_parts_of_local_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert locations.join("/a", "b", "c") == "/a/b/c"
+    assert [locations.name_of(path) for path in ("/a/b", "/a/b/", "b")] == ["b", "b", "b"]
+    assert [locations.parent_of(path) for path in ("/a/b", "/a/b/", "b")] == ["/a", "/a", ""]
+    assert locations.absolute("b/../c") == f"{tmp_path}/c"
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "inside"),
+    [
+        ("/a/b", "/a", True),
+        ("/a", "/a", True),
+        ("/a", "/a/", True),
+        ("/ab", "/a", False),
+        ("/a", "/a/b", False),
+        ("/a", "/", True),
+        ("s3://b/a/c?x=1", "s3://b/a?y=2", True),
+        ("s3://b/ac?x=1", "s3://b/a?y=2", False),
+    ],
+)
+def test_what_lies_in_a_directory(path: str, directory: str, inside: bool) -> None:
+    assert locations.is_inside(path, directory) == inside
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://b/x?REGION=eu&a=1", "s3://b/x?REGION=eu&a=***"),
+        ("s3://b/x?a=1&b=2: no (s3://c?d=3)", "s3://b/x?a=***&b=***: no (s3://c?d=***)"),
+        ("s3://b/x?a=1) and more", "s3://b/x?a=***) and more"),
+    ],
+)
+def test_only_values_of_settings_that_are_not_known_are_masked(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown

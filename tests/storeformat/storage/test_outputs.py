@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import outputs
@@ -26,9 +27,8 @@ def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_no_place_for_a_file(tmp_path: Path) -> None:
-    with pytest.raises(WriteFailed, match="this is a directory") as caught:
-        outputs.refuse_directory(str(tmp_path))
-    assert caught.value.path == str(tmp_path)
+    said = {"what": "cannot be written: this is a directory", "path": str(tmp_path)}
+    assert refusal(WriteFailed, lambda: outputs.refuse_directory(str(tmp_path))) == said
     outputs.refuse_directory(str(tmp_path / "new"))
     outputs.refuse_directory("s3://bucket/place")
     (tmp_path / "file").touch()
@@ -40,9 +40,13 @@ def test_only_an_absent_or_empty_directory_takes_an_output(tmp_path: Path) -> No
     outputs.refuse_used_directory(str(tmp_path))
     (tmp_path / "b").touch()
     (tmp_path / "a").mkdir()
-    with pytest.raises(Refused, match="not empty") as caught:
-        outputs.refuse_used_directory(str(tmp_path))
-    assert (caught.value.found, caught.value.path) == ("a", str(tmp_path))
+    assert refusal(Refused, lambda: outputs.refuse_used_directory(str(tmp_path))) == {
+        "what": "the output directory is not empty",
+        "path": str(tmp_path),
+        "found": "a",
+        "expected": "nothing",
+        "advice": "choose another directory, or empty this one",
+    }
 
 
 def test_what_was_made_for_an_output_is_removed_up_to_what_is_used(tmp_path: Path) -> None:

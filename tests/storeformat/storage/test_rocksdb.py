@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, WriteFailed
 from storeformat.storage import rocksdb
@@ -60,17 +61,29 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_keys_out_of_order_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(WriteFailed, match="cannot be written"):
-        rocksdb.write_sorted_file(str(tmp_path / "1.sst"), DEFAULT, [(b"b", b""), (b"a", b"")])
+    path, pairs = str(tmp_path / "1.sst"), [(b"b", b""), (b"a", b"")]
+    said = refusal(WriteFailed, lambda: rocksdb.write_sorted_file(path, DEFAULT, pairs))
+    assert said["what"].startswith("a table of RocksDB cannot be written: ")
+    assert said["path"] == path
+
+
+def test_a_database_is_made_in_a_place_of_its_own(tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.touch()
+    said = refusal(WriteFailed, lambda: rocksdb.make_database(str(taken), {DEFAULT: []}))
+    assert said["what"].startswith("a database of RocksDB cannot be made: ")
+    assert said["path"] == str(taken)
 
 
 def test_what_is_no_database(tmp_path: Path) -> None:
-    with pytest.raises(MissingInput, match="no RocksDB"), rocksdb.reading(str(tmp_path), NAMES):
-        pass
+    said = {"what": "there is no RocksDB database", "path": str(tmp_path)}
+    assert refusal(MissingInput, lambda: rocksdb.reading(str(tmp_path), NAMES).__enter__()) == said
     made = database(tmp_path)
     (made / "CURRENT").write_text("MANIFEST-999999\n")
-    with pytest.raises(NotAStore, match="cannot be read"), rocksdb.reading(str(made), NAMES):
-        pass
+    said = refusal(NotAStore, lambda: rocksdb.reading(str(made), NAMES).__enter__())
+    assert said["what"].startswith("this RocksDB database cannot be read: ")
+    assert said.keys() == {"what", "path"}
+    assert said["path"] == str(made)
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
@@ -87,9 +100,10 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
 
 def test_without_the_extra_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(DependencyMissing):
-        rocksdb.require()
-    with pytest.raises(DependencyMissing, match="RocksDB") as caught, rocksdb.reading(str(tmp_path), NAMES):
-        pass
-    assert caught.value.exit_code == 69
-    assert "--extra rocksdb" in (caught.value.advice or "")
+    said = {
+        "what": "no library for RocksDB is installed",
+        "advice": "install the extra rocksdb (rocksdict): python jobs/setup/environment.py --extra rocksdb",
+    }
+    assert refusal(DependencyMissing, rocksdb.require) == said
+    assert refusal(DependencyMissing, lambda: rocksdb.reading(str(tmp_path), NAMES).__enter__()) == said
+    assert DependencyMissing.exit_code == 69

@@ -61,12 +61,36 @@ def test_topics_without_light_queues(topic: str, excluded_in: set[str]) -> None:
         (ReleaseSigns(has_rocksdb_store=True), "5.5"),
         (ReleaseSigns(checkpoint_tail=(0, 0, 1)), "5.5"),
         (ReleaseSigns(checkpoint_tail=(0, 1, 0)), "5.3"),
+        (ReleaseSigns(checkpoint_tail=(1, 0, 0)), DEFAULT),
+        (ReleaseSigns(checkpoint_tail=(1, 1)), "5.3"),
+        (ReleaseSigns(checkpoint_tail=(1,)), DEFAULT),
+        (ReleaseSigns(counts_every_put=True, checkpoint_tail=(0, 1, 0)), "4.6"),
         (ReleaseSigns(counts_every_put=True), "4.6"),
         (ReleaseSigns(counts_every_put=False), DEFAULT),
     ],
 )
 def test_what_a_store_shows(signs: ReleaseSigns, version: str) -> None:
     assert guess_version(signs)[0] == version
+
+
+def test_a_guess_has_its_reason() -> None:
+    reasons = [
+        guess_version(signs)[1]
+        for signs in (
+            ReleaseSigns(has_rocksdb_store=True),
+            ReleaseSigns(checkpoint_tail=(0, 0, 1)),
+            ReleaseSigns(counts_every_put=True),
+            ReleaseSigns(checkpoint_tail=(0, 1, 0)),
+            ReleaseSigns(),
+        )
+    ]
+    assert reasons == [
+        "the store holds rocksdbstore/, which brokers from 5.4.0 on create",
+        "the checkpoint holds logicsPhysicalOffset, which 5.5.0 writes",
+        "index headers count every put, as brokers up to 4.7.0 do",
+        "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)",
+        "nothing in the store shows the release",
+    ]
 
 
 @pytest.mark.golden

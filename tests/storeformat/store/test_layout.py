@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storeformat.errors import WrongSettings
-from storeformat.store.layout import StoreLayout, apply_settings, broker_name, file_name, is_file_name
+from storeformat.store.layout import StoreLayout, apply_settings, broker_name, file_name, has_effect, is_file_name
 
 
 def test_settings_go_by_the_names_of_broker_conf() -> None:
@@ -35,6 +35,40 @@ def test_settings_go_by_the_names_of_broker_conf() -> None:
 def test_a_value_that_no_broker_could_use_is_refused(name: str, value: str) -> None:
     with pytest.raises(WrongSettings):
         apply_settings(StoreLayout(), {name: value}, strict=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("mappedFileSizeCommitLog", "0", ("mappedFileSizeCommitLog is out of range", 0, "1 to 2147483647")),
+        ("mappedFileSizeConsumeQueue", "0", ("mappedFileSizeConsumeQueue is out of range", 0, "1 to 2147483647")),
+        ("maxHashSlotNum", "-1", ("maxHashSlotNum is out of range", -1, "1 to 2147483647")),
+        ("maxIndexNum", "1", ("maxIndexNum is out of range", 1, "2 to 2147483647")),
+        ("maxIndexNum", "2147483648", ("maxIndexNum is out of range", 2147483648, "2 to 2147483647")),
+        ("maxIndexNum", "1g", ("maxIndexNum is not an integer", "1g", "bytes or a count")),
+        ("messageIndexEnable", "yes", ("messageIndexEnable is not a boolean", "yes", "true or false")),
+        ("maxIndexNumber", "5", ("no such setting", "maxIndexNumber", "maxIndexNum")),
+        ("xyzzy", "5", ("no such setting", "xyzzy", None)),
+    ],
+)
+def test_a_refusal_says_what_was_found_and_expected(name: str, value: str, said: tuple[object, ...]) -> None:
+    with pytest.raises(WrongSettings) as refused:
+        apply_settings(StoreLayout(), {name: value}, strict=True)
+    assert (refused.value.what, refused.value.found, refused.value.expected) == said
+
+
+def test_the_least_that_a_broker_could_use() -> None:
+    least = {"mappedFileSizeCommitLog": "1", "mappedFileSizeConsumeQueue": "1", "maxHashSlotNum": "1"}
+    layout = apply_settings(StoreLayout(), {**least, "maxIndexNum": "2", "brokerName": "b"}, strict=True)
+    assert (layout.consume_queue_file_size, layout.index_file_size) == (20, 84)
+    most = apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "2147483647"}, strict=True)
+    assert most.mapped_file_size_commit_log == 2147483647
+    assert apply_settings(StoreLayout(), {"xyzzy": "5"}, strict=False) == StoreLayout()
+
+
+def test_settings_that_shape_files_are_known_by_name() -> None:
+    assert has_effect("maxIndexNum")
+    assert not has_effect("max_index_num")
 
 
 def test_a_queue_file_has_whole_units() -> None:

@@ -23,15 +23,20 @@ def store_with(root: Path, *paths: str) -> str:
     ("paths", "settings", "shown"),
     [
         ([FILE], {"storeType": "DefaultRocksDB"}, "storeType=DefaultRocksDB"),
-        (["consumequeue/CURRENT"], {}, "consumequeue/ "),
-        (["consumequeue_rocksdb/CURRENT"], {}, "consumequeue_rocksdb/ "),
-        (["config/topics/000012.sst"], {}, "config/topics/ "),
-        (["config/consumerOffsets/000004.log"], {}, "config/consumerOffsets/ "),
-        ([FILE, "config/subscriptionGroups/000004.log"], {}, "config/subscriptionGroups/ "),
+        (["consumequeue/CURRENT"], {}, "consumequeue/ is a RocksDB database"),
+        (
+            ["consumequeue_rocksdb/CURRENT"],
+            {},
+            "consumequeue_rocksdb/ is a RocksDB database, and consumequeue/ has no queue",
+        ),
+        (["config/topics/000012.sst"], {}, "config/topics/ is a RocksDB database"),
+        (["config/consumerOffsets/000004.log"], {}, "config/consumerOffsets/ is a RocksDB database"),
+        ([FILE, "config/subscriptionGroups/000004.log"], {}, "config/subscriptionGroups/ is a RocksDB database"),
     ],
 )
 def test_queues_in_rocksdb(tmp_path: Path, paths: list[str], settings: dict[str, str], shown: str) -> None:
-    assert (rocksdb_queues(store_with(tmp_path, *paths), settings) or "").startswith(shown)
+    root = store_with(tmp_path, *paths)
+    assert rocksdb_queues(root, settings) == queue_store(root, settings).shown == shown
 
 
 @pytest.mark.parametrize(
@@ -95,5 +100,18 @@ def test_another_kind_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(WrongSettings, match="combineCQUseRocksdbForLmq"):
-        queue_store(store_with(tmp_path), {**DOUBLE, "combineCQUseRocksdbForLmq": "true"})
+    light = {"combineCQUseRocksdbForLmq": " TRUE "}
+    with pytest.raises(WrongSettings) as refused:
+        queue_store(store_with(tmp_path), {**DOUBLE, **light})
+    error = refused.value
+    assert error.what == (
+        "with combineCQUseRocksdbForLmq=true light queues lie in RocksDB alone, which is neither rebuilt nor checked"
+    )
+    assert (error.path, error.advice) == (str(tmp_path), "--only index,checkpoint does the rest")
+    assert queue_store(str(tmp_path), {**DOUBLE, "combineCQUseRocksdbForLmq": "yes"}).kind == "both"
+    assert queue_store(str(tmp_path), light, "rocksdb").kind == "rocksdb"
+
+
+def test_what_shows_that_queues_are_kept_twice(tmp_path: Path) -> None:
+    assert queue_store(store_with(tmp_path), DOUBLE).shown == "rocksdbCQDoubleWriteEnable=true"
+    assert queue_store(str(tmp_path), {}).shown is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,30 @@ def test_most_queue_files_show_their_length(tmp_path: Path) -> None:
 
 def test_a_given_length_that_they_contradict(tmp_path: Path) -> None:
     queue_files(tmp_path, 1000)
-    with pytest.raises(WrongSettings, match="the store's own have 1000"):
+    with pytest.raises(WrongSettings) as refused:
         fit_to_store(str(tmp_path), StoreLayout(), (CONSUME_QUEUE,), needs_index_sizes=True)
+    error = refused.value
+    assert error.what == "mappedFileSizeConsumeQueue makes files of 6000000 bytes, the store's own have 1000"
+    assert error.path == str(tmp_path / "consumequeue")
+    advice = "if this is the broker's value, the files are damaged: move consumequeue/ away, it is rebuilt"
+    assert error.advice == advice
+    fits = StoreLayout(mapped_file_size_consume_queue=981)  # rounded up to whole units
+    assert fit_to_store(str(tmp_path), fits, (CONSUME_QUEUE,), needs_index_sizes=True) == (fits, [])
+
+
+def test_each_kind_of_queue_shows_its_own_length(tmp_path: Path) -> None:
+    """Ext files hold units of many lengths, and are looked at where a broker writes them."""
+    put(tmp_path, "batchconsumequeue/T/0/" + "0" * 20, bytes(46 * 7))
+    put(tmp_path, "consumequeue_ext/T/0/" + "0" * 20, bytes(777))
+    plain, notes = fit_to_store(str(tmp_path), StoreLayout(), (), needs_index_sizes=True)
+    assert plain == replace(StoreLayout(), mapper_file_size_batch_consume_queue=322)
+    assert notes == ["batchconsumequeue files have 322 bytes, as the store's own"]
+    given = StoreLayout(enable_consume_queue_ext=True)
+    extended, notes = fit_to_store(str(tmp_path), given, (), needs_index_sizes=True)
+    assert (extended.mapper_file_size_batch_consume_queue, extended.mapped_file_size_consume_queue_ext) == (322, 777)
+    assert notes[1:] == ["consumequeue_ext files have 777 bytes, as the store's own"]
+    with pytest.raises(WrongSettings, match="mapperFileSizeBatchConsumeQueue makes files of 13800000 bytes"):
+        fit_to_store(str(tmp_path), given, ("mapperFileSizeBatchConsumeQueue",), needs_index_sizes=True)
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 0), (999,)])
@@ -48,8 +71,23 @@ def test_index_files_of_another_length(tmp_path: Path) -> None:
     put(tmp_path, "index/20210712070947052", bytes(HEADER_SIZE + 777))
     given = StoreLayout()
     assert fit_to_store(str(tmp_path), given, (), needs_index_sizes=False) == (given, [])
-    with pytest.raises(WrongSettings, match="maxHashSlotNum"):
+    put(tmp_path, "index/20210712070947053", bytes(HEADER_SIZE + 111))
+    put(tmp_path, "index/notes", bytes(HEADER_SIZE + 5))
+    put(tmp_path, "index/20210712070947054", bytes(HEADER_SIZE))  # no longer than a header: it shows nothing
+    with pytest.raises(WrongSettings) as refused:
         fit_to_store(str(tmp_path), given, (), needs_index_sizes=True)
+    error = refused.value
+    said = "maxHashSlotNum and maxIndexNum make files of 420000040 bytes, the store's own have 151 and 817"
+    assert (error.what, error.path) == (said, str(tmp_path / "index"))
+    assert error.advice == (
+        "give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N; if these"
+        " are the broker's, the files are damaged: move index/ away, it is rebuilt"
+    )
+    without = StoreLayout(message_index_enable=False)
+    assert fit_to_store(str(tmp_path), without, (), needs_index_sizes=True) == (without, [])
+    own = StoreLayout(max_hash_slot_num=1, max_index_num=2)
+    put(tmp_path, "index/20210712070947055", bytes(HEADER_SIZE + 44))
+    assert fit_to_store(str(tmp_path), own, (), needs_index_sizes=True) == (own, [])
 
 
 def test_signs_of_a_release(tmp_path: Path) -> None:

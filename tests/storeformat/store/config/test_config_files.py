@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.store.config import config_files
-from storeformat.store.config.config_files import FileState, TopicQueues, read_config, read_offsets
+from storeformat.store.config.config_files import ConfigCopy, FileState, TopicQueues, read_config, read_offsets
 
 SOUND = b'{"offsetTable":{"A@g":{0:5}}}'
 OLDER = b'{"offsetTable":{"A@g":{0:3}}}'
@@ -35,12 +36,85 @@ def test_what_is_taken(tmp_path: Path, main: bytes | None, backup: bytes | None)
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"[]", b'{"offsetTable":[]}', b'{"offsetTable":{"A@g":5}}', b'{"offsetTable":{"A@g":{0:99999999999999999999}}}',
-     b'{"offsetTable":{"A@g":{0:"x"}}}', b'{"offsetTable":{"A@g":{0:true}}}'],
-)  # fmt: skip
-def test_what_cannot_be_held_is_torn(tmp_path: Path, content: bytes) -> None:
-    assert read(tmp_path, content, None).main.content is FileState.TORN
+    ("content", "why"),
+    [
+        (b"[]", "this is not an object"),
+        (b'{"offsetTable":[]}', "this is not an object"),
+        (b'{"offsetTable":{"A@g":5}}', "this is not an object"),
+        (b'{"offsetTable":{"A@g":{0:99999999999999999999}}}', "a number has more than 64 bits"),
+        (b'{"offsetTable":{"A@g":{0:9223372036854775808}}}', "a number has more than 64 bits"),
+        (b'{"offsetTable":{"A@g":{0:-9223372036854775809}}}', "a number has more than 64 bits"),
+        (b'{"offsetTable":{"A@g":{0:"x"}}}', "invalid literal for int() with base 10: 'x'"),
+        (b'{"offsetTable":{"A@g":{0:true}}}', "this is not a number"),
+        (b'{"offsetTable":{"A@g":{0:[]}}}', "this is not a number"),
+        (b'{"offsetTable":{"A@g":{0:NaN}}}', "NaN is not a value"),
+    ],
+)
+def test_what_cannot_be_held_is_torn(tmp_path: Path, content: bytes, why: str) -> None:
+    found = read(tmp_path, content, None).main
+    path = tmp_path / "config" / "consumerOffset.json"
+    modified = path.stat().st_mtime_ns // 1_000_000
+    assert found == ConfigCopy(str(path), FileState.TORN, modified, why=why, text=content.decode())
+
+
+def test_what_nests_too_deep_is_torn(tmp_path: Path) -> None:
+    found = read(tmp_path, b'{"offsetTable":' + b"[" * 100_000, None).main
+    assert found.content is FileState.TORN
+    assert found.why
+
+
+def test_the_ends_of_64_bits_are_held(tmp_path: Path) -> None:
+    content = b'{"offsetTable":{"A@g":{0:9223372036854775807,-5:-9223372036854775808}}}'
+    assert read(tmp_path, content, None).value == {("A", "g"): {0: (1 << 63) - 1, -5: -(1 << 63)}}
+
+
+def test_a_copy_says_what_was_read_and_when(tmp_path: Path) -> None:
+    found = read(tmp_path, SOUND, b"")
+    path = str(tmp_path / "config" / "consumerOffset.json")
+    modified = [Path(name).stat().st_mtime_ns // 1_000_000 for name in (path, path + ".bak")]
+    value = {("A", "g"): {0: 5}}
+    assert found.main == ConfigCopy(path, FileState.SOUND, modified[0], value, text=SOUND.decode())
+    assert found.backup == ConfigCopy(path + ".bak", FileState.EMPTY, modified[1])
+    assert (found.name, found.taken, found.is_absent) == ("consumerOffset.json", found.main, False)
+    nothing = read(tmp_path, None, None)
+    assert (nothing.main, nothing.taken) == (ConfigCopy(path, FileState.ABSENT), None)
+    assert nothing.is_absent
+    assert not read(tmp_path, None, b"").is_absent
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "value"),
+    [
+        ("delayOffset.json", '{"offsetTable":{2:7,"3":9}}', {2: 7, 3: 9}),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"a":1}}}', {"g": {"a": 1}}),
+        ("consumerFilter.json", '{"filterDataByTopic":{"T":1}}', {"T": 1}),
+        ("consumerOrderInfo.json", '{"table":{"T@g":1}}', {"T@g": 1}),
+        ("timermetrics", '{"timingCount":{"T":1}}', {"T": 1}),
+        ("topics.json", '{"topicConfigTable":{"A":{"readQueueNums":4},"B":5}}', {"A": TopicQueues(4, 16)}),
+        ("topics.json", '{"topicConfigTable":{"A":{"writeQueueNums":4}}}', {"A": TopicQueues(16, 4)}),
+        ("lmqConsumerOffset.json", '{"lmqOffsetTable":{"T":1,"@g":1,"T@":1,"T@g":2}}', {("T", "g"): {0: 2}}),
+    ],
+)
+def test_each_file_has_a_table_of_its_own(tmp_path: Path, name: str, content: str, value: object) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / name).write_text(content)
+    assert read_config(str(tmp_path), name).value == value
+    (tmp_path / "config" / name).write_text(content.upper())
+    assert read_config(str(tmp_path), name).value == {}
+
+
+def test_a_file_that_is_never_whole_is_looked_at_so_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty pauses of 50 ms, and only while a broker holds the lock of this store."""
+    read(tmp_path, b"{", OLDER)
+    pauses: list[float] = []
+    asked: list[str] = []
+    monkeypatch.setattr(config_files.time, "sleep", pauses.append)
+    monkeypatch.setattr(config_files, "is_live", lambda lock: not asked.append(lock))  # type: ignore[func-returns-value]
+    assert read_config(str(tmp_path), "consumerOffset.json").value == {("A", "g"): {0: 3}}
+    assert pauses == [0.05] * 20
+    assert set(asked) == {str(tmp_path / "lock")}
+    read(tmp_path, None, None)
+    assert len(pauses) == 20, "what is absent is not waited for"
 
 
 @pytest.mark.parametrize("content", [b"null", b"{}", b'{"offsetTable":null}'])
@@ -65,8 +139,12 @@ def test_an_absurd_length_is_refused_unread(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     with (tmp_path / "config" / "topics.json").open("wb") as file:
         file.truncate(30 << 30)
-    with pytest.raises(NotAStore, match="not a broker's configuration file"):
-        read_config(str(tmp_path), "topics.json")
+    assert refusal(NotAStore, lambda: read_config(str(tmp_path), "topics.json")) == {
+        "what": "this is not a broker's configuration file",
+        "path": str(tmp_path / "config" / "topics.json"),
+        "found": 30 << 30,
+        "expected": "at most 268435456 bytes",
+    }
 
 
 def test_what_5_5_0_writes(tmp_path: Path) -> None:

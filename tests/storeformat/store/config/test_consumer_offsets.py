@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
 from support.store_to_start import as_fastjson
 
 from storeformat.store.config.config_files import CONFIG, Offsets, read_config
@@ -38,6 +39,42 @@ def test_a_file_without_a_version() -> None:
     assert data_version('{"offsetTable":{}}') is None
     assert data_version('{"dataVersion":{"counter":"x"}}') is None
     assert data_version('{"dataVersion":{"cou') is None
+    assert data_version("[]") is None
+    assert data_version('{"dataVersion":5}') is None
+    assert data_version('{"dataVersion":{"timestamp":true}}') is None
+    assert data_version('{"dataVersion":{}}') == (0, 0, 0)
+    assert data_version('{"dataVersion":{"timestamp":3}}') == (0, 0, 3)
+    assert data_version('{"dataVersion":{"counter":2}}') == (0, 2, 0)
+    assert data_version("[" * 100_000) is None
+
+
+def test_the_text_that_is_written() -> None:
+    content = consumer_offsets_json({("名", "g"): {10: 3, 2: 1}, ("A", "g"): {0: 5}}, DataVersion(1, 2, 3))
+    assert content.decode().split("\n") == [
+        "{",
+        '\t"dataVersion": {',
+        '\t\t"counter": 2,',
+        '\t\t"stateVersion": 1,',
+        '\t\t"timestamp": 3',
+        "\t},",
+        '\t"offsetTable": {',
+        '\t\t"A@g": {',
+        '\t\t\t"0": 5',
+        "\t\t},",
+        '\t\t"名@g": {',
+        '\t\t\t"2": 1,',
+        '\t\t\t"10": 3',
+        "\t\t}",
+        "\t}",
+        "}",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("later", ["resetOffsetTable", "pullOffsetTable", "groupTopicMap"])
+def test_other_tables_of_a_torn_file_are_not_read(later: str) -> None:
+    text = '{"x":{"S@g":{0:1}},"offsetTable":{"T@g":{0:7},"U@g":{0:"y"}},"LATER":{"T@g":{0:9},"V@g":{0:9}'
+    assert offsets_before_tear(text.replace("LATER", later)) == {("T", "g"): {0: 7}}
 
 
 def test_versions_are_compared_as_the_broker_does() -> None:

@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.refusals import refusal
 
-from storeformat.errors import NotAStore
+from storeformat.errors import NotAStore, WrongSettings
 from storeformat.store.config import fastjson
-from storeformat.store.config.topic_config import find_batch_topics, topics_json
+from storeformat.store.config.topic_config import (
+    configured_batch_topics,
+    find_batch_topics,
+    topic_configuration,
+    topics_json,
+)
 
 QUEUES = {
     "订单": 4, "T|x": 1, "%RETRY%g": 1, "Batch": 8, "SCHEDULE_TOPIC_XXXX": 5, "RMQ_SYS_TRANS_HALF_TOPIC": 1,
@@ -57,3 +63,48 @@ def test_a_topics_json_of_30_gigabytes_is_wrong_input(tmp_path: Path) -> None:
         file.truncate(30 << 30)
     with pytest.raises(NotAStore, match="too large"):
         find_batch_topics(str(tmp_path), [])
+
+
+def configured(root: Path, name: str, text: str) -> None:
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / name).write_text(text)
+
+
+TABLE = '{"topicConfigTable":{"A":{"attributes":{"queue.type":"BatchCQ"}},"B":{"attributes":{"queue.type":"SimpleCQ"}},'
+TABLE += '"C":{"attributes":null},"D":{},"E":5}}'
+
+
+def test_topics_of_batches_are_named_configured_or_there(tmp_path: Path) -> None:
+    assert find_batch_topics(str(tmp_path), ()) == frozenset()
+    configured(tmp_path, "topics.json", TABLE)
+    (tmp_path / "batchconsumequeue" / "F" / "0").mkdir(parents=True)
+    (tmp_path / "batchconsumequeue" / "stray").touch()
+    assert find_batch_topics(str(tmp_path), ["N"]) == {"A", "F", "N"}
+    (tmp_path / "consumequeue" / "A").mkdir(parents=True)
+    assert find_batch_topics(str(tmp_path), ()) == {"A", "F"}, "there is no queue in it"
+    (tmp_path / "consumequeue" / "A" / "0").mkdir()
+    assert refusal(WrongSettings, lambda: find_batch_topics(str(tmp_path), ())) == {
+        "what": "a topic of type BatchCQ has ordinary consume queues, too",
+        "path": str(tmp_path / "consumequeue" / "A"),
+        "found": "A",
+    }
+
+
+def test_the_backup_is_read_where_the_file_is_not_sound(tmp_path: Path) -> None:
+    assert (topic_configuration(str(tmp_path)), configured_batch_topics(str(tmp_path))) == (None, None)
+    configured(tmp_path, "topics.json.bak", TABLE)
+    for torn in ("", "{", "[]", '{"topicConfigTable":[]}', "\0\0"):
+        configured(tmp_path, "topics.json", torn)
+        assert configured_batch_topics(str(tmp_path)) == {"A"}
+    configured(tmp_path, "topics.json", '{"topicConfigTable":{"Z":{"attributes":{"queue.type":"BatchCQ"}}}}')
+    assert configured_batch_topics(str(tmp_path)) == {"Z"}
+    configured(tmp_path, "topics.json", '{"topicConfigTable":{"\xff":{}}}')
+    (tmp_path / "config" / "topics.json").write_bytes(b'{"topicConfigTable":{"\xff":{}}}')
+    assert topic_configuration(str(tmp_path)) == {"topicConfigTable": {"\ufffd": {}}}
+
+
+def test_the_text_is_as_fastjson_indents_it() -> None:
+    content, _ = topics_json({"订": 1}, (), None, timestamp=5)
+    head = '{\n\t"dataVersion": {\n\t\t"stateVersion": 0,\n\t\t"counter": 1,\n\t\t"timestamp": 5\n\t},\n'
+    assert content.decode().startswith(head + '\t"topicConfigTable": {\n\t\t"订": {\n')
+    assert content.endswith(b"\n\t}\n}\n")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.refusals import refusal
 from support.swapping import NEW, QUEUES
 
 from storeformat.errors import Refused
 from storeformat.store.swap import swap, swap_journal
-from storeformat.store.swap.swap_journal import Swap, SwapJournal, SwapLog
+from storeformat.store.swap.swap_journal import Swap, SwapJournal, SwapLog, SwapPath
 
 
 def in_place() -> dict[str, str]:
@@ -43,9 +45,76 @@ def rewrite(item: Swap, **changes: Any) -> None:
 )
 def test_a_journal_of_others_is_refused(changes: dict[str, Any], begun: Swap) -> None:
     rewrite(begun, **changes)
-    with pytest.raises(Refused, match="cannot be understood") as caught:
-        swap_journal.swaps(begun.root)
-    assert caught.value.path == begun.at("journal.json")
+    assert refusal(Refused, lambda: swap_journal.swaps(begun.root)) == {
+        "what": "the journal of a backup cannot be understood",
+        "path": begun.at("journal.json"),
+        "advice": "if the store is as it should be, move this backup away",
+    }
+
+
+LOG = {"begin": 0, "end": 100, "directories": ["/d"], "broker_version": "5.3", "past_damage": False, "as_broker": False}
+PLACE = {"path": "index", "old": True, "new": True}
+FACTS = {
+    "format": 1, "kind": "publish", "sequence": 1, "source": "/made", "places": [PLACE], "log": LOG, "papers": [],
+    "copied": False, "digest": "", "state": "staging",
+}  # fmt: skip
+
+
+def parsed(**changes: Any) -> SwapJournal:
+    return SwapJournal.from_json(json.dumps({**FACTS, **changes}).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"format": 2}, "another format"),
+        ({"state": "begun"}, "another format"),
+        ({"sequence": True}, "not what this program writes"),
+        ({"sequence": -1}, "not what this program writes"),
+        ({"sequence": 1 << 63}, "not what this program writes"),
+        ({"log": {**LOG, "begin": -1}}, "not what this program writes"),
+        ({"log": {**LOG, "end": 1.0}}, "not what this program writes"),
+        ({"copied": 0}, "not what this program writes"),
+        ({"places": [{**PLACE, "old": 1}]}, "not what this program writes"),
+        ({"places": [{**PLACE, "new": None}]}, "not what this program writes"),
+        ({"places": [PLACE, {**PLACE, "path": "commitlog"}]}, "not what this program writes"),
+        ({"source": "/a\0"}, "not what this program writes"),
+        ({"digest": 5}, "not what this program writes"),
+        ({"log": {**LOG, "broker_version": None}}, "not what this program writes"),
+        ({"log": {**LOG, "directories": ["/d", "\0"]}}, "not what this program writes"),
+        ({"papers": ["manifest.json", "../paper"]}, "not what this program writes"),
+        ({"kind": "restore", "source": ""}, "no name of a backup"),
+        ({"kind": "restore", "source": "."}, "no name of a backup"),
+        ({"kind": "restore", "source": ".."}, "no name of a backup"),
+        ({"kind": "restore", "source": "a/b"}, "no name of a backup"),
+        ({"kind": "publish", "source": "made"}, "no directory of a rebuild"),
+        ({"kind": "move", "source": "/made"}, "no directory of a rebuild"),
+    ],
+)
+def test_what_this_program_never_writes_is_no_journal(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=f"^{why}$"):
+        parsed(**changes)
+
+
+def test_journals_that_this_program_writes() -> None:
+    log = SwapLog(0, 100, ("/d",), "5.3")
+    plain = SwapJournal("publish", 1, "/made", (SwapPath("index", old=True, new=True),), log)
+    assert parsed() == plain
+    for state in ("staging", "swapping", "finished", "undone"):
+        assert parsed(state=state) == replace(plain, state=state)
+    assert parsed(kind="restore", source="20240203T040506Z").kind == "restore"
+    most = parsed(sequence=(1 << 63) - 1, papers=["manifest.json"], copied=True, digest="ab", log={**LOG, "begin": 0})
+    assert (most.sequence, most.papers, most.copied, most.digest) == ((1 << 63) - 1, ("manifest.json",), True, "ab")
+
+
+def test_the_text_of_a_journal() -> None:
+    journal = SwapJournal("publish", 1, "/名", (SwapPath("index", old=True, new=False),), SwapLog(0, 1, ("/d",), "5.3"))
+    text = journal.to_json().decode()
+    assert text.startswith(
+        '{\n "format": 1,\n "kind": "publish",\n "sequence": 1,\n "source": "/名",\n "places": [\n  {\n'
+    )
+    assert text.endswith('\n "state": "staging"\n}\n')
+    assert SwapJournal.from_json(text.encode()) == journal
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 100_000])
