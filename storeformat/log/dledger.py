@@ -28,6 +28,7 @@ dispatches up to there; what follows may be cut off again. It is written every t
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ GROUP_PREFIX, DATA = "dledger-", "data"
 _NUMBER = struct.Struct(">8xqq")
 _MAGIC_AND_SIZE = struct.Struct(">ii")
 _UNKNOWN = EntryNumber(-1, -1)
+_COMMITTED = re.compile(r"\s*committedIndex\s*=\s*(-?[0-9]{1,19})\s*")
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,9 @@ def committed_index(checkpoint: str) -> int | None:
     """Returns ``committedIndex`` of a group's checkpoint file; None where there is none (-1: nothing is committed)."""
     if not files.size_of(checkpoint):
         return None
-    for line in files.read_bytes(checkpoint).decode("utf-8", "replace").splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == "committedIndex" and value.strip().lstrip("-").isdigit():
-            return int(value)
-    return None
+    lines = files.read_bytes(checkpoint).decode("utf-8", "replace").splitlines()
+    found = next(filter(None, map(_COMMITTED.fullmatch, lines)), None)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.store_builder import Embedded, LogBuilder, Message
 from support.walking import segments_of, walk
 
+from storeformat.errors import RecordDefect
 from storeformat.log.block_window import BlockWindow, search_certificate
-from storeformat.log.chain import ChainReport, follow_chain
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Split, plan_splits
+from storeformat.log.chain import Break, Chain, ChainReport, follow_chain
+from storeformat.log.dledger import ENTRIES
+from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber, Framing
+from storeformat.log.segments import Segment, Split, plan_splits
 from storeformat.storage import files
 
 SIZE = 4096
@@ -75,3 +78,64 @@ def test_old_records_under_a_blank_and_after_the_end_stay_out(tmp_path: Path) ->
         chain = follow_chain(segments, splits, reports)
     assert sum(end - begin for begin, end in chain.blanks) == SIZE - log.records[2].end
     assert chain.end == log.end_offset
+
+
+# ------------------------------------------------------------------------------------------------------- reports alone
+def splits_of(*bases: int, framing: Framing = PLAIN) -> tuple[list[Segment], list[Split]]:
+    """Segments of 300 bytes in splits of 100."""
+    segments = [Segment("x", base, 300, framing) for base in bases]
+    return segments, plan_splits(segments, 100)
+
+
+def report(split: Split, start: int | None, end: int, ended: ChainEnd = ChainEnd.STOP, **more: Any) -> ChainReport:
+    return ChainReport(split, start, end, ended, **more)
+
+
+def test_a_log_of_nothing_ends_where_it_begins() -> None:
+    assert follow_chain([], [], []) == Chain([], [], [], [], 0)
+    assert follow_chain([Segment("x", 300, 300)], [], []) == Chain([], [], [], [], 300)
+
+
+def test_splits_that_a_record_covers_are_passed_over() -> None:
+    """Also where it ends just with one, whatever was found there."""
+    segments, splits = splits_of(300)
+    one = report(splits[0], 300, 500)
+    three = report(splits[2], 500, 510, ChainEnd.DEFECT, defect=RecordDefect.UNWRITTEN)
+    chain = follow_chain(segments, splits, [one, report(splits[1], 450, 480), three])
+    assert chain == Chain([one, three], [], [Break(segments[0], 510, RecordDefect.UNWRITTEN, three)], [], 510)
+
+
+def test_a_split_that_began_elsewhere_is_read_again() -> None:
+    segments, splits = splits_of(300)
+    one = report(splits[0], 300, 430)
+    chain = follow_chain(segments, splits, [one, report(splits[1], 420, 500), report(splits[2], 500, 600)])
+    again = Split(1, segments[0], 400, 500, 600, 430)
+    assert (chain.reports, chain.rescans, chain.end) == ([one], [again], 430)
+
+
+def test_a_blank_leads_to_the_end_of_its_segment() -> None:
+    segments, splits = splits_of(0, 300)
+    reports = [report(splits[0], 0, 70, ChainEnd.BLANK), *(report(split, None, split.start) for split in splits[1:3])]
+    reports += [report(splits[3], 300, 390, ChainEnd.CUT), *(report(split, None, split.start) for split in splits[4:])]
+    chain = follow_chain(segments, splits, reports)
+    assert (chain.blanks, chain.breaks, chain.rescans, chain.end) == ([(70, 300)], [], [], 390)
+    assert chain.reports == [reports[0], reports[3]]
+
+
+@pytest.mark.parametrize(("first", "broken"), [(7, False), (8, True)])
+def test_entries_go_on_from_segment_to_segment(first: int, broken: bool) -> None:
+    """A number that does not follow ends the chain; once it has ended, a later one is enough."""
+    segments, splits = splits_of(0, 300, framing=ENTRIES)
+    ends = [100, 200, 300, 400, 500, 600]
+    numbers = [(EntryNumber(2 * at + 1, 0), EntryNumber(2 * at + 2, 0)) for at in range(6)]
+    numbers[3] = EntryNumber(first, 0), EntryNumber(8, 0)
+    reports = [
+        report(split, split.start, end, first_number=one, last_number=other)
+        for split, end, (one, other) in zip(splits, ends, numbers, strict=True)
+    ]
+    chain = follow_chain(segments, splits, reports)
+    if broken:
+        expected = Break(segments[1], 300, RecordDefect.ENTRY_OUT_OF_ORDER, reports[3])
+        assert (chain.reports, chain.breaks, chain.end) == (reports[:3], [expected], 300)
+    else:
+        assert (chain.reports, chain.breaks, chain.end) == (reports, [], 600)

@@ -183,6 +183,10 @@ def test_only_a_whole_entry_is_certified() -> None:
     for before, at in pairwise(begins):
         assert search_certificate(window, before + 1, SIZE, SIZE, 100).first == at
     assert search_certificate(window, begins[-1] + 1, SIZE, SIZE, 100).first is None
+    for field in (0, 4, 8, 24, 44, 48):  # magic, size, index, place, body length, TOTALSIZE
+        at = begins[0] + field
+        other = BlockWindow(Bytes(changed(data, at, b"\xff")), segment)  # type: ignore[arg-type]
+        assert search_certificate(other, 0, SIZE, SIZE).first == begins[1], field
     assert search_certificate(window, 1, begins[1], SIZE).first is None
 
 
@@ -296,6 +300,34 @@ def test_what_lies_after_damage_is_no_more_committed_than_before(
     assert f"entries from offset {found.end} on are not known to be committed" in found.note
 
 
+def test_the_only_file_is_searched_after_zeros(tmp_path: Path) -> None:
+    log = a_log(20)
+    log.write(tmp_path)
+    zeroed(log, tmp_path, 0)
+    assert committed_end(find_segments([str(tmp_path / "dledger-n0" / "data")], None), 7).end == log.records[7].end
+
+
+def test_a_note_says_what_is_committed_and_what_is_not_known(tmp_path: Path) -> None:
+    log = two_files()
+    log.write(tmp_path)
+    zeroed(log, tmp_path, *range(20))
+    unknown = f"entries from offset {SIZE} on are not known to be committed (committedIndex={{}})"
+    segments = find_segments([str(tmp_path / "dledger-n0" / "data")], None)
+    note = "entry 7 is committed, but the log has none before number 20; "
+    assert committed_end(segments, 7) == Committed(SIZE, note + unknown.format(7), 0)
+    assert committed_end(segments[1:], 7) == Committed(SIZE, "no entry of this log is committed (committedIndex=7)")
+    whole = two_files()
+    whole.write(tmp_path / "whole")
+    segments = find_segments([str(tmp_path / "whole" / "dledger-n0" / "data")], None)
+    end = whole.records[7].end
+    expected = f"entries from offset {end} on are not known to be committed (committedIndex=7)"
+    assert committed_end(segments, 7) == Committed(end, expected)
+    zeroed(whole, tmp_path / "whole", 7)
+    end, follower = whole.records[6].end, whole.records[8].offset - HEAD_SIZE
+    note = f"entry 7 is committed, but the entries end after number 6; entries from offset {follower} on are not known"
+    assert committed_end(segments, 7) == Committed(follower, f"{note} to be committed (committedIndex=7)", end)
+
+
 def test_a_file_that_was_listed_too_early_is_no_loss(tmp_path: Path) -> None:
     closed = a_log(20)
     closed.blank()
@@ -308,6 +340,32 @@ def test_a_checkpoint_may_be_missing_or_empty(tmp_path: Path) -> None:
     assert committed_index(str(tmp_path / "checkpoint")) is None
     (tmp_path / "checkpoint").write_text("endIndex=5\n")
     assert committed_index(str(tmp_path / "checkpoint")) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "index"),
+    [
+        ("committedIndex=5", 5),
+        (" committedIndex = -1 ", -1),
+        ("committedIndex=9223372036854775807", (1 << 63) - 1),
+        ("committedIndex=", None),
+        ("committedIndex", None),
+        ("committedIndex=X5", None),
+        ("committedIndex=--5", None),
+        ("committedIndex=5-", None),
+        ("committedIndex=\u00b2", None),
+        ("committedIndex=" + "9" * 5000, None),
+        ("xcommittedIndex=5", None),
+        ("committedindex=5", None),
+    ],
+)
+def test_a_line_of_a_checkpoint(line: str, index: int | None, tmp_path: Path) -> None:
+    """What is no number is as if the line were not there: the next one counts."""
+    path = tmp_path / "checkpoint"
+    path.write_text(f"endIndex=7\n{line}\n", encoding="utf-8")
+    assert committed_index(str(path)) == index
+    path.write_bytes(b"\xff=1\n" + path.read_bytes() + b"committedIndex=3\n")
+    assert committed_index(str(path)) == (3 if index is None else index)
 
 
 def test_what_a_blank_says_of_its_size() -> None:
