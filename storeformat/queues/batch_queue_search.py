@@ -107,7 +107,7 @@ def _bisect(values: Int64s, target: int) -> int:
 def _bisect_right(values: Int64s, target: int, boundary: Boundary) -> int:
     """BatchConsumeQueue#binarySearchRight: a place at or after the target, -1 for none."""
     left, right = 0, len(values) - 1
-    while left <= right:
+    while True:
         middle = (left + right) // 2
         value = int(values[middle])
         if middle in (left, right):
@@ -120,4 +120,3 @@ def _bisect_right(values: Int64s, target: int, boundary: Boundary) -> int:
             left, right = (middle + 1, right) if value < target else (left, middle)
         else:
             left, right = (middle, right) if value <= target else (left, middle - 1)
-    return -1

@@ -142,6 +142,23 @@ def test_notes_say_what_was_left_out() -> None:
     assert plan.position[3] == 3
 
 
+def test_a_queue_begins_anew_where_it_is_told_to() -> None:
+    """The first message of its new life is lost: a later one is the first that is left."""
+    runs = [4, 4, 9], [0, 2, 5], [3, 1, 1]
+    whole = cq.place_runs(*runs, after_damage=[False, True, True])
+    assert (whole.in_last_life.tolist(), whole.earlier_lives.tolist()) == ([True, True, True], [0, 0])
+    anew = cq.place_runs(*runs, after_damage=[False, True, True], begins_anew=[False, True, True])
+    assert (anew.in_last_life.tolist(), anew.earlier_lives.tolist()) == ([False, True, True], [3, 0])
+    assert (anew.position.tolist(), anew.fill.tolist(), anew.count.tolist()) == ([0, 2, 5], [0, 2, 5], [0, 1, 1])
+    assert (anew.queues.tolist(), anew.first.tolist(), anew.end.tolist()) == ([4, 9], [0, 0], [3, 6])
+
+
+def test_all_that_counts_has_64_bits() -> None:
+    plan = cq.place_runs(np.array([1], np.int32), np.array([2], np.int32), np.array([3], np.int16))
+    numbers = [name for name, column in vars(plan).items() if column.dtype != bool]
+    assert {getattr(plan, name).dtype for name in numbers} == {np.dtype(np.int64)}
+
+
 def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
     runs = ([7] * 3, [10, 20, 25], [5, 2, 4])
     assert cq.place_runs(*runs).end.tolist() == [21], "a broker leaves no gap"

@@ -148,6 +148,7 @@ def test_what_was_taken_for_right_can_turn_out_wrong() -> None:
         (80, fields(OWN[2]), fields(changed[4])),
         (100, fields(OWN[3]), fields(changed[5])),
     ]
+    assert with_wrong_tags_codes(wrong, np.array([3]), expected().units, units).counts == {"wrong_tags_code": 3}
 
 
 @pytest.mark.parametrize(

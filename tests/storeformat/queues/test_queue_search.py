@@ -202,6 +202,29 @@ def test_of_two_messages_as_near_the_old_search_takes_the_earlier_one() -> None:
     assert found == [0, 0, 1]
 
 
+def test_time_0_is_a_time_of_the_old_search() -> None:
+    files, times = queue_of([0, 10], 5), {0: 0, 10: 9}
+    found = [
+        offset_by_modified_time(files, [9], asked, lambda offset, _size: times[offset], Served(0, 2, 0))
+        for asked in (1, 4, 5, 8)
+    ]
+    assert found == [0, 0, 1, 1]
+
+
+def test_units_before_the_log_are_stepped_over() -> None:
+    """The middle one, at 20, is before the log, which begins at 25."""
+    files, times = queue_of([0, 10, 20, 30, 40], 5), {30: 8, 40: 9}
+
+    def store_time(offset: int, _size: int) -> int:
+        return times.get(offset, -1)
+
+    served = Served(0, 5, 25)
+    old = [offset_by_modified_time(files, [9], asked, store_time, served) for asked in (7, 8, 9, 10)]
+    assert old == [3, 3, 4, 4]
+    for boundary, places in ((Boundary.LOWER, [3, 3, 4, 5]), (Boundary.UPPER, [2, 3, 4, 4])):
+        assert [offset_by_time(files, asked, boundary, store_time, served) for asked in (7, 8, 9, 10)] == places
+
+
 def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
     files = queue_of([0, 10, 20], 5)
     served = Served(0, 3, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,19 @@ def test_parts_add_up() -> None:
     one = compare_pairs(LOG, pairs(), WHOLE)
     assert one.plus(one).counts == {"missing_unit": 6}
     assert PairsComparison().plus(one).first == one.first
+    first, later = FirstDifference("a", 1, None, None), FirstDifference("b", 2, None, None)
+    one = PairsComparison(1, Counter(a=2, b=3), first, 4, 5, 6)
+    other = PairsComparison(10, Counter(b=20, c=30), later, 40, 50, 60)
+    assert one.plus(other) == PairsComparison(11, Counter(a=2, b=23, c=30), first, 44, 55, 66)
+
+
+def test_offsets_are_compared_to_the_byte() -> None:
+    """Beyond 2^53 floating-point numbers would be too coarse."""
+    at = (1 << 53) + 1
+    log = pairs((5, at - 1, 10, 1, 7), (6, at, 10, 2, 8))
+    found = compare_pairs(log, pairs(), Limits(0, dispatched=at))
+    assert (found.counts, found.lagging) == ({"missing_unit": 1}, 1)
+    there = pairs((7, at - 1, 10, 1, 7), (8, at, 10, 1, 7), (9, at + 1, 10, 1, 7))
+    assert compare_pairs(pairs(), there, Limits(at)).before_log == 1
+    assert compare_pairs(pairs(), there, Limits(0, dispatched=at)).counts == {"extra_unit": 1}
+    assert compare_pairs(pairs(), there, Limits(0, unread=((at, at + 1),))).counts == {"extra_unit": 2}

@@ -24,6 +24,7 @@ def test_a_unit_is_a_pair() -> None:
 def test_the_ends_of_a_queue_are_pairs() -> None:
     assert rocksdb_pairs.end_key(b"T", 1, "max") == bytes.fromhex("000000010154016d61780100000001")
     assert rocksdb_pairs.end_key(b"T", 1, "min") == bytes.fromhex("000000010154016d696e0100000001")
+    assert rocksdb_pairs.checkpoint_key() == bytes.fromhex("00000010 01") + b"CHECKPOINT_TOPIC\x01max\x01" + bytes(4)
     assert rocksdb_pairs.end_value(5, 6) == bytes.fromhex("00000000000000050000000000000006")
 
 
