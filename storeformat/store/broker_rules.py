@@ -58,31 +58,30 @@ class BrokerRules:
     """Topics whose records never go to light queues (from 5.1.2)."""
 
 
-def _history() -> tuple[BrokerRules, ...]:
-    """Returns the rules of all releases, oldest first, each as a change of the one before."""
-    upto_4_7_0 = BrokerRules("4.6", split_parser=True, count_every_put=True)
-    upto_4_9_0 = replace(upto_4_7_0, version="4.8", count_every_put=False)
-    upto_4_9_8 = replace(upto_4_9_0, version="4.9", split_parser=False)
-    upto_5_1_0 = replace(upto_4_9_8, version="5.0", search_min_offset=True)
-    upto_5_1_4 = replace(
-        upto_5_1_0,
-        version="5.1",
-        search_by_store_time=True,
-        no_light_topics=("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"),
-        no_light_prefixes=("%RETRY%",),
-    )
-    upto_5_3 = replace(
-        upto_5_1_4,
-        version="5.3",
-        dispatch_uncommitted=True,
-        no_light_topics=("SCHEDULE_TOPIC_XXXX",),
-        no_light_prefixes=("%RETRY%", "rmq_sys_"),
-    )
-    since_5_4 = replace(upto_5_3, version="5.5", bounded_recovery=True, index_tags=True, checkpoint_queue_offset=True)
-    return upto_4_7_0, upto_4_9_0, upto_4_9_8, upto_5_1_0, upto_5_1_4, upto_5_3, since_5_4
-
-
-_RULES = {rules.version: rules for rules in _history()}
+_UPTO_4_7_0 = BrokerRules("4.6", split_parser=True, count_every_put=True)
+_UPTO_4_9_0 = replace(_UPTO_4_7_0, version="4.8", count_every_put=False)
+_UPTO_4_9_8 = replace(_UPTO_4_9_0, version="4.9", split_parser=False)
+_UPTO_5_1_0 = replace(_UPTO_4_9_8, version="5.0", search_min_offset=True)
+_UPTO_5_1_4 = replace(
+    _UPTO_5_1_0,
+    version="5.1",
+    search_by_store_time=True,
+    no_light_topics=("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"),
+    no_light_prefixes=("%RETRY%",),
+)
+_UPTO_5_3 = replace(
+    _UPTO_5_1_4,
+    version="5.3",
+    dispatch_uncommitted=True,
+    no_light_topics=("SCHEDULE_TOPIC_XXXX",),
+    no_light_prefixes=("%RETRY%", "rmq_sys_"),
+)
+_SINCE_5_4 = replace(_UPTO_5_3, version="5.5", bounded_recovery=True, index_tags=True, checkpoint_queue_offset=True)
+_RULES = {
+    rules.version: rules
+    for rules in (_UPTO_4_7_0, _UPTO_4_9_0, _UPTO_4_9_8, _UPTO_5_1_0, _UPTO_5_1_4, _UPTO_5_3, _SINCE_5_4)
+}
+"""Oldest first, each as a change of the one before."""
 VERSIONS = tuple(_RULES)
 """The names of ``--broker-version``. They are names, not numbers: nothing may order or compare them."""
 

@@ -120,7 +120,7 @@ def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: 
                 raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)
             continue
         changes[field.name] = _parse_value(name, text, str(field.type))
-    return replace(layout, **changes) if changes else layout  # type: ignore[arg-type]
+    return replace(layout, **changes)  # type: ignore[arg-type]
 
 
 def _parse_value(name: str, text: str, kind: str) -> object:

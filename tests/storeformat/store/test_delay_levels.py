@@ -46,6 +46,10 @@ def test_units_that_show_nothing(tmp_path: Path) -> None:
     assert shown_delays(str(tmp_path / "nowhere"), segments) == {}
 
 
+def test_a_delay_of_nothing_is_a_delay(tmp_path: Path) -> None:
+    assert shown_delays(str(tmp_path), write_queue(LogBuilder(), tmp_path, 2, [5, 0])) == {3: 0}
+
+
 @pytest.mark.golden
 @pytest.mark.parametrize("name", ["base-clean-4.6.1", "base-killed-5.1.4", "base-larger-5.3.3", "base-clean-5.5.0"])
 def test_real_brokers_queues_show_the_default(name: str) -> None:

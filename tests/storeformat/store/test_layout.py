@@ -59,7 +59,7 @@ def test_a_refusal_says_what_was_found_and_expected(name: str, value: str, said:
 
 def test_the_least_that_a_broker_could_use() -> None:
     least = {"mappedFileSizeCommitLog": "1", "mappedFileSizeConsumeQueue": "1", "maxHashSlotNum": "1"}
-    layout = apply_settings(StoreLayout(), {**least, "maxIndexNum": "2", "brokerName": "b"}, strict=True)
+    layout = apply_settings(StoreLayout(), {"brokerName": "b", **least, "maxIndexNum": "2"}, strict=True)
     assert (layout.consume_queue_file_size, layout.index_file_size) == (20, 84)
     most = apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "2147483647"}, strict=True)
     assert most.mapped_file_size_commit_log == 2147483647

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.entry_log import a_log
 
 from storeformat.errors import MissingInput, WrongSettings
 from storeformat.log.dledger import ENTRIES, Committed, EntryFraming
@@ -16,6 +17,7 @@ from storeformat.log.segments import Segment
 from storeformat.store import log_directories
 from storeformat.store.layout import StoreLayout
 from storeformat.store.log_directories import commit_log_directories
+from storeformat.store.segment_files import find_segments
 
 SWITCH = ("enableDLegerCommitLog",)
 
@@ -171,7 +173,13 @@ def test_segments_of_entries_know_what_is_committed(tmp_path: Path) -> None:
     path.write_bytes(bytes(100))
     segments = [Segment("/s/0", 0, 100), Segment(str(path), 100, 100, ENTRIES)]
     known, committed = log_directories.with_committed(segments, [a_group(tmp_path / "g", -1)])
-    assert known == [segments[0], Segment(str(path), 100, 100, EntryFraming(-1))]
+    assert (known, committed) == ([segments[0], Segment(str(path), 100, 100, EntryFraming(-1))], Committed())
     known, committed = log_directories.with_committed(segments, [a_group(tmp_path / "h", 5)])
     assert [segment.framing for segment in known] == [PLAIN, EntryFraming(5)]
     assert committed == Committed()
+    log = a_log(20)
+    group = log.write(tmp_path / "store", 7) / "dledger-n0"
+    segments = find_segments([str(group / "data")], None)
+    _, committed = log_directories.with_committed(segments, [str(group)])
+    assert committed.end == log.records[7].end
+    assert "committedIndex=7" in committed.note

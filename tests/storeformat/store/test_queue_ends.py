@@ -91,6 +91,17 @@ def test_batch_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_reading")
+def test_batch_units_after_the_end(tmp_path: Path) -> None:
+    """A file that is not full, and one of three units after it."""
+    one, other = (
+        b"".join(BATCH.pack(number * 100, 100, 7, 1, number * 4, 4, -1, 0) for number in numbers)
+        for numbers in (range(6), range(10, 13))
+    )
+    found = write(tmp_path, (0, one), (460, other), kind="batchconsumequeue", size=460)
+    assert (found.end, found.end_offset, found.lost_units, found.empty_last) == (24, 600, 3, False)
+
+
+@pytest.mark.usefixtures("_reading")
 @pytest.mark.parametrize("count", [0, 1, 5, 3_277])
 def test_a_file_that_ends_in_a_hole(tmp_path: Path, count: int) -> None:
     directory = tmp_path / "consumequeue" / "T" / "3"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from storeformat.errors import MissingInput
@@ -135,7 +136,7 @@ def test_units_come_in_order_and_without_what_is_none(at_a_time: int, monkeypatc
 
     def seen(*bounds: int) -> list[tuple[int, int, int]]:
         parts = list(held.units(Q, *bounds))
-        assert all(len(offsets) <= at_a_time for offsets, _ in parts)
+        assert all(len(offsets) <= at_a_time and offsets.dtype == np.int64 for offsets, _ in parts)
         return [
             (offset, int(row["phy_offset"]), int(row["store_timestamp"]))
             for offsets, rows in parts

@@ -31,6 +31,12 @@ def test_a_name_that_was_mistyped(name: str, meant: list[str]) -> None:
         apply_settings(StoreLayout(), {name: "1"}, strict=True)
 
 
+def test_at_most_three_names_are_offered() -> None:
+    known = [name for name in SETTING_NAMES if name.startswith("tieredStoreGroupCommit")]
+    assert len(known) > 3
+    assert len(nearest_names("tieredStoreGroupCommi")) == 3
+
+
 def test_a_setting_without_effect_changes_nothing() -> None:
     assert apply_settings(StoreLayout(), {"flushDiskType": "SYNC_FLUSH"}, strict=True) == StoreLayout()
     assert not has_effect("flushDiskType")

@@ -10,6 +10,7 @@ import pytest
 
 from storeformat.errors import WrongSettings
 from storeformat.index.index_file import HEADER_SIZE
+from storeformat.store import store_signs
 from storeformat.store.layout import StoreLayout
 from storeformat.store.store_signs import fit_to_store, release_signs
 
@@ -90,6 +91,50 @@ def test_index_files_of_another_length(tmp_path: Path) -> None:
     assert fit_to_store(str(tmp_path), own, (), needs_index_sizes=True) == (own, [])
 
 
+def test_a_full_index_file_shows_its_numbers(tmp_path: Path) -> None:
+    """One of 1 slot and 2 places, of which the first is never used; unless they are given."""
+    header = struct.pack(">4q2i", 1_700_000_000_000, 1_700_000_000_000, 100, 100, 1, 2)
+    content = header + struct.pack(">i", 1) + bytes(20) + struct.pack(">iqii", 5, 100, 0, 0)
+    put(tmp_path, "index/20210712070947051", bytes(HEADER_SIZE + 777))
+    put(tmp_path, "index/20210712070947052", content)
+    layout, notes = fit_to_store(str(tmp_path), StoreLayout(), (), needs_index_sizes=True)
+    assert layout == StoreLayout(max_hash_slot_num=1, max_index_num=2)
+    assert notes == ["index files have 1 slots and 2 entries, as the store's own"]
+    for given in ("maxHashSlotNum", "maxIndexNum"):
+        with pytest.raises(WrongSettings, match="maxHashSlotNum and maxIndexNum make files"):
+            fit_to_store(str(tmp_path), StoreLayout(), (given,), needs_index_sizes=True)
+        assert fit_to_store(str(tmp_path), StoreLayout(), (given,), needs_index_sizes=False) == (StoreLayout(), [])
+
+
+def test_a_few_files_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_signs, "_FILES_TO_ASK", 2)
+    queue_files(tmp_path, 1000, 1000, 2000, 2000, 2000)
+    layout, _ = fit_to_store(str(tmp_path), StoreLayout(), (), needs_index_sizes=True)
+    assert layout.consume_queue_file_size == 1000
+    sizes = StoreLayout(max_hash_slot_num=100, max_index_num=200)
+    for number, counted in enumerate((90, 90, 60, 60, 60)):
+        put_index(tmp_path, sizes, counted, 90, name=f"2021071207094705{number}")
+    assert release_signs(str(tmp_path), sizes).counts_every_put is True
+
+
+def put_index(
+    root: Path, layout: StoreLayout, slots_in_use: int, entries: int, name: str = "20210712070947052"
+) -> None:
+    header = struct.pack(">4q2i", 1_700_000_000_000, 1_700_000_000_001, 0, 99, slots_in_use, entries + 1)
+    put(root, f"index/{name}", header.ljust(layout.index_file_size, b"\0"))
+
+
+@pytest.mark.parametrize(
+    ("counted", "counts_every_put"),
+    [((90, 90, 60), True), ((90, 60, 60), False), ((90, 60), None), ((90, 3), True), ((60, 95), False)],
+)
+def test_most_index_headers_decide(tmp_path: Path, counted: tuple[int, ...], counts_every_put: bool | None) -> None:
+    layout = StoreLayout(max_hash_slot_num=100, max_index_num=200)
+    for number, slots_in_use in enumerate(counted):
+        put_index(tmp_path, layout, slots_in_use, 3 if slots_in_use == 3 else 90, f"2021071207094705{number}")
+    assert release_signs(str(tmp_path), layout).counts_every_put == counts_every_put
+
+
 def test_signs_of_a_release(tmp_path: Path) -> None:
     bare = release_signs(str(tmp_path), StoreLayout())
     assert (bare.has_rocksdb_store, bare.checkpoint_tail, bare.counts_every_put) == (False, (), None)
@@ -102,13 +147,12 @@ def test_signs_of_a_release(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("slots_in_use", "entries", "counts_every_put"),
-    [(60, 90, False), (90, 90, True), (0, 0, None), (95, 90, None), (3, 3, None)],
+    [(60, 90, False), (90, 90, True), (91, 90, True), (0, 0, None), (92, 90, None), (3, 3, None), (4, 4, None)],
 )
 def test_what_an_index_header_counts(
     tmp_path: Path, slots_in_use: int, entries: int, counts_every_put: bool | None
 ) -> None:
     """90 keys in 100 slots take some 60 of them: a header that says 90 counts keys."""
     layout = StoreLayout(max_hash_slot_num=100, max_index_num=200)
-    header = struct.pack(">4q2i", 1_700_000_000_000, 1_700_000_000_001, 0, 99, slots_in_use, entries + 1)
-    put(tmp_path, "index/20210712070947052", header.ljust(layout.index_file_size, b"\0"))
+    put_index(tmp_path, layout, slots_in_use, entries)
     assert release_signs(str(tmp_path), layout).counts_every_put == counts_every_put
