@@ -10,16 +10,24 @@ CREATE OR REPLACE TEMPORARY VIEW transactions (
   begun, decided,
   seconds COMMENT 'From begun to decided'
 ) AS
-WITH halves AS (
+WITH related AS (
+  -- rand() keeps Spark from reading the table once for each place below: what it cannot know to be the same it keeps.
+  SELECT * FROM messages
+   WHERE (topic IN ('RMQ_SYS_TRANS_HALF_TOPIC', 'RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC', 'RMQ_SYS_TRANS_OP_HALF_TOPIC',
+                    'RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC', 'TRANS_CHECK_MAX_TIME_TOPIC')
+          OR transaction_type IN ('prepared', 'commit', 'rollback'))
+     AND rand() >= 0
+),
+halves AS (
   SELECT *, coalesce(properties['__transactionId__'], uniq_key, offset_msg_id) AS transaction_id
-    FROM messages
+    FROM related
    WHERE topic IN ('RMQ_SYS_TRANS_HALF_TOPIC', 'RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC') OR transaction_type = 'prepared'
 ),
 decisions AS (
   SELECT cluster, broker, prepared_transaction_offset AS half_offset,
          min(store_timestamp) AS decided,
          bool_or(transaction_type = 'commit') AS committed
-    FROM messages
+    FROM related
    WHERE transaction_type IN ('commit', 'rollback')
    GROUP BY cluster, broker, half_offset
 ),
@@ -27,19 +35,19 @@ operations AS (
   SELECT cluster, broker, replace(topic, '_OP_', '_') AS half_topic,
          coalesce(try_cast(properties['TRANS_OFFSET'] AS BIGINT), try_cast(named AS BIGINT)) AS half,
          min(store_timestamp) AS decided
-    FROM messages LATERAL VIEW explode(split(CAST(body AS STRING), ',')) AS named
+    FROM related LATERAL VIEW explode(split(CAST(body AS STRING), ',')) AS named
    WHERE topic IN ('RMQ_SYS_TRANS_OP_HALF_TOPIC', 'RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC') AND tags = 'd'
    GROUP BY cluster, broker, half_topic, half
 ),
 given_up AS (
   SELECT cluster, broker, uniq_key, min(store_timestamp) AS decided
-    FROM messages
+    FROM related
    WHERE topic = 'TRANS_CHECK_MAX_TIME_TOPIC'
    GROUP BY cluster, broker, uniq_key
 ),
 bodies AS (
   SELECT cluster, broker, count_if(body IS NOT NULL) > 0 AS present
-    FROM messages
+    FROM related
    WHERE topic IN ('RMQ_SYS_TRANS_OP_HALF_TOPIC', 'RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC')
    GROUP BY cluster, broker
 )
