@@ -15,11 +15,9 @@ from jobs.consumer_offsets.lag import DATABASE, offsets_in_database, version_of_
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations
-from storeformat.store.config.config_files import ConfigCopy, FileState, Offsets, read_config
-from storeformat.store.config.consumer_offsets import OFFSETS, DataVersion, data_version, offsets_before_tear
-from storeformat.store.queue_places import holds_pairs, rocksdb_queues
-
-_NAME = locations.name_of(OFFSETS)
+from storeformat.store.config.config_files import ConfigCopy, FileState, Offsets, read_offsets
+from storeformat.store.config.consumer_offsets import DataVersion, data_version, offsets_before_tear
+from storeformat.store.queue_places import QueueStore, holds_pairs, queue_store, rocksdb_queues
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,29 @@ class OffsetsCopy:
         }
 
 
+def queues_of(store: OpenedStore) -> QueueStore:
+    """Returns where a store's broker will look for its queues."""
+    return store.queues_in if store.queues_in.shown else queue_store(store.root, store.queue_store)
+
+
+def with_light_groups(store: OpenedStore) -> bool:
+    """Returns whether a store's broker keeps committed offsets in the file that has those of light groups, too. One
+    with a database of offsets takes in the other file, whatever ``enableLmq`` says.
+    """
+    return store.layout.enable_lmq and queues_of(store).kind != "rocksdb"
+
+
 def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[OffsetsCopy]:
     """Returns all copies that are there, the one to be believed first; raises NotAStore and MissingInput for a replica
     without any file.
     """
     if not locations.is_local(store.root):
         raise NotAStore("committed offsets are read from a local disk; this is none", path=store.root)
-    own = _copies_in(store.root, "")
+    light = with_light_groups(store)
+    own = _copies_in(store.root, "", light)
     others = own[1:]
     for root in replicas:
-        found = _copies_in(locations.absolute(root), f"replica {root}")
+        found = _copies_in(locations.absolute(root), f"replica {root}", light)
         if all(copy.content is FileState.ABSENT for copy in found):
             raise MissingInput("this replica has no committed offsets", path=found[0].path)
         others += found
@@ -66,8 +77,8 @@ def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[Offset
     return [copy for copy in copies if copy.content is not FileState.ABSENT]
 
 
-def _copies_in(root: str, name: str) -> list[OffsetsCopy]:
-    found = read_config(root, _NAME)
+def _copies_in(root: str, name: str, light: bool) -> list[OffsetsCopy]:
+    found = read_offsets(root, enable_lmq=light)
     return [_read(found.main, name or "file"), _read(found.backup, f"{name} .bak".strip())]
 
 

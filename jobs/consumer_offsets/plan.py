@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.consumer_offsets.choice import TIME, ChosenOffset, choose
-from jobs.consumer_offsets.copies import OffsetsCopy, read_copies
+from jobs.consumer_offsets.copies import OffsetsCopy, queues_of, read_copies, with_light_groups
 from jobs.consumer_offsets.ranges import offsets_at, queue_ranges
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import locations
-from storeformat.store.config.config_files import CONFIG, LMQ_OFFSETS, FileState, read_config
-from storeformat.store.config.consumer_offsets import OFFSETS, SYSTEM_GROUPS, DataVersion, consumer_offsets_json
-from storeformat.store.queue_places import QueueStore, queue_store
+from storeformat.store.config.config_files import CONFIG, FileState, read_config
+from storeformat.store.config.consumer_offsets import (
+    OFFSETS,
+    OFFSETS_WITH_LIGHT_GROUPS,
+    SYSTEM_GROUPS,
+    DataVersion,
+    consumer_offsets_json,
+)
 from udfs.log.consumption import joined
 
 _GROUPS = "subscriptionGroup.json"
@@ -37,6 +42,13 @@ class OffsetsPlan:
     timestamp: int = 0
     into_database: bool = False
     """Whether the broker takes the file into its database of offsets."""
+    light_groups: bool = False
+    """Whether it is the file that has those of light groups, too."""
+
+    @property
+    def path(self) -> str:
+        """The file, below the store."""
+        return OFFSETS_WITH_LIGHT_GROUPS if self.light_groups else OFFSETS
 
     def content(self) -> bytes:
         """Returns the file. Its data version is above that of every copy."""
@@ -46,7 +58,7 @@ class OffsetsPlan:
         versions = [copy.version for copy in self.copies if copy.version] or [DataVersion()]
         newest, counter = max(versions), max(version.counter for version in versions)
         version = DataVersion(newest.state_version, counter + 1, max(newest.timestamp, self.timestamp))
-        return consumer_offsets_json(table, version)
+        return consumer_offsets_json(table, version, light_groups=self.light_groups)
 
     def facts(self) -> dict[str, Any]:
         """Returns the part of the report that tells each number and its source."""
@@ -84,10 +96,10 @@ def refuse_where_unread(store: OpenedStore, settings: StartSettings) -> None:
     """Raises Refused where the broker would not read the file.
 
     With RocksDB queues it has a database of offsets; RocksDBConsumerOffsetManager#merge of 5.3.2 and later takes the
-    file in where the counter of its data version is above that of the database. With ``enableLmq=true`` it reads
-    another file, and with ``configManagerVersion=v2`` another database (ConsumerOffsetManagerV2).
+    file in where the counter of its data version is above that of the database. With ``configManagerVersion=v2`` it
+    has another database (ConsumerOffsetManagerV2).
     """
-    kept = _queues_of(store)
+    kept = queues_of(store)
     if settings.text("configManagerVersion", "") == "v2":
         raise Refused(
             "a broker with configManagerVersion=v2 keeps committed offsets in a database, which is not made here",
@@ -101,16 +113,6 @@ def refuse_where_unread(store: OpenedStore, settings: StartSettings) -> None:
             path=locations.join(store.root, CONFIG, "consumerOffsets"), found=kept.shown,
             advice="--queue-store file makes a store for storeType=default, with the offsets of that database",
         )  # fmt: skip
-    if kept.kind != "rocksdb" and store.layout.enable_lmq:
-        raise Refused(
-            f"a broker with enableLmq=true keeps committed offsets in {LMQ_OFFSETS}, which is not made here",
-            path=locations.join(store.root, CONFIG, LMQ_OFFSETS), found="enableLmq=true",
-            advice="put its .bak or a replica's copy in place; query lag shows what a copy says",
-        )  # fmt: skip
-
-
-def _queues_of(store: OpenedStore) -> QueueStore:
-    return store.queues_in if store.queues_in.shown else queue_store(store.root, store.queue_store)
 
 
 def plan_offsets(
@@ -122,16 +124,16 @@ def plan_offsets(
     consumption = joined(scan.properties.consumption for scan in reading.scans)
     when = None if time is None else offsets_at(reading, ranges, time)
     chosen = choose(copies, ranges, consumption, when)
-    path = locations.join(store.root, OFFSETS)
-    if not chosen and not (copies and copies[0].content is FileState.SOUND):
-        raise MissingInput(
-            "nothing shows how far any group has read", path=path,
-            advice="--replica ROOT takes a slave's offsets; without any, groups begin as ConsumeFromWhere says",
-        )  # fmt: skip
     groups = {one.group for one in chosen} | _GROUPS_OF_EVERY_BROKER
     known = read_config(store.root, _GROUPS).value or {}
     unknown = sorted(name for name in known if name not in groups and not name.startswith(SYSTEM_GROUPS))
-    return OffsetsPlan(
+    plan = OffsetsPlan(
         tuple(chosen), tuple(copies), tuple(unknown), reading.last_timestamp,
-        into_database=_queues_of(store).kind == "rocksdb",
+        into_database=queues_of(store).kind == "rocksdb", light_groups=with_light_groups(store),
     )  # fmt: skip
+    if not chosen and not (copies and copies[0].content is FileState.SOUND):
+        raise MissingInput(
+            "nothing shows how far any group has read", path=locations.join(store.root, plan.path),
+            advice="--replica ROOT takes a slave's offsets; without any, groups begin as ConsumeFromWhere says",
+        )  # fmt: skip
+    return plan

@@ -35,7 +35,6 @@ from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.storage import files, locations
 from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
-from storeformat.store.config.consumer_offsets import OFFSETS
 from storeformat.store.config.topic_config import TOPICS, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
 from udfs.files.build import (
@@ -76,7 +75,7 @@ class Built:
     database: DatabasePlan | None = None
     """What the database of RocksDB queues holds."""
     offsets: OffsetsPlan | None = None
-    """What config/consumerOffset.json holds."""
+    """What the file of committed offsets holds."""
     timers: TimersPlan | None = None
     """What the timer log holds."""
 
@@ -105,8 +104,9 @@ def rebuild(
     configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
     offsets, timers = _offsets(options, store, reading), _timers(options, reading)
     if not options.dry_run:
-        whole_files = {TOPICS: configuration, OFFSETS: offsets.content() if offsets else None}
-        parts += [_write_whole(place.made, path, content) for path, content in whole_files.items() if content]
+        whole_files = {TOPICS: configuration} if configuration else {}
+        whole_files |= {offsets.path: offsets.content()} if offsets else {}
+        parts += [_write_whole(place.made, path, content) for path, content in whole_files.items()]
         parts += [_write_timers(place, timers)] if timers is not None else []
         if database is not None:
             parts.append(rocksdb_database.build(reading, database, place, runner, kept.database))

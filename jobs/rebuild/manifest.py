@@ -24,7 +24,7 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import durable, files, local_copies, locations
 from storeformat.storage.extents import Content, copy, read_back
 from storeformat.store.broker_rules import VERSIONS
-from storeformat.store.config.consumer_offsets import OFFSETS
+from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, ROCKSDB_QUEUES
 from udfs.files.file_rows import FileRows
@@ -144,7 +144,8 @@ class Manifest:
         filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
         if CONSUME_QUEUE in self.artefacts and self.queue_store != "file":
             filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
-        paths: dict[str, tuple[str, ...]] = {CONSUMER_OFFSETS: (OFFSETS,), TIMERS: (LOG, WHEEL, CHECK)}
+        offsets = OFFSETS_WITH_LIGHT_GROUPS if OFFSETS_WITH_LIGHT_GROUPS in self.files else OFFSETS
+        paths: dict[str, tuple[str, ...]] = {CONSUMER_OFFSETS: (offsets,), TIMERS: (LOG, WHEEL, CHECK)}
         named = [path for name in self.artefacts for path in paths.get(name, (name,))]
         return [*named, *filled, *([TOPICS] if TOPICS in self.files else [])]
 

@@ -86,7 +86,7 @@ def _nothing(evidence: Evidence, config: ConfigFile, found: str) -> Reason:
     cure = f"put a sound {config.name} into {evidence.place('config')}: an older copy, or a replica's"
     if config.name == _TOPICS:
         cure += "; rebuild --topics-json makes one from the log"
-    if config.name == CONSUMER_OFFSETS:
+    if config.name in (CONSUMER_OFFSETS, LMQ_OFFSETS):
         cure += "; rebuild --only consumer-offsets makes one of what is left"
     return Reason(
         "config_lost",

@@ -164,7 +164,7 @@ def decode_consumer_offsets(document: Any) -> Offsets:
     return found
 
 
-def _decode_lmq_offsets(document: Any) -> Offsets:
+def decode_light_groups(document: Any) -> Offsets:
     """Returns the offsets of ``lmqConsumerOffset.json``: a light group has one in each of its topics, in queue 0."""
     found = dict(decode_consumer_offsets(document))
     for key, offset in _table(document, "lmqOffsetTable").items():
@@ -203,7 +203,7 @@ def _decode_table(name: str) -> Callable[[Any], Mapping[str, Any]]:
 DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "topics.json": decode_topics,
     CONSUMER_OFFSETS: decode_consumer_offsets,
-    LMQ_OFFSETS: _decode_lmq_offsets,
+    LMQ_OFFSETS: decode_light_groups,
     "subscriptionGroup.json": _decode_table("subscriptionGroupTable"),
     "delayOffset.json": decode_delay_offsets,
     "consumerFilter.json": _decode_table("filterDataByTopic"),

@@ -1,18 +1,20 @@
 """``config/consumerOffset.json``, how far each group has read: the file written anew, and what a torn one still shows.
 
-================  ====================================================================================================
-field             value
-================  ====================================================================================================
-``offsetTable``   ``topic@group`` to queue id to committed offset, which is that of the next message to read
-``dataVersion``   stateVersion, counter, timestamp (5.0.0 and later); a slave and a database of offsets compare them
-================  ====================================================================================================
+==================  ==================================================================================================
+field               value
+==================  ==================================================================================================
+``offsetTable``     ``topic@group`` to queue id to committed offset, which is that of the next message to read
+``lmqOffsetTable``  ``topic@group`` to the offset of a light group, one for all queues; in ``lmqConsumerOffset.json``
+                    alone, which takes this file's place with ``enableLmq=true``
+``dataVersion``     stateVersion, counter, timestamp (5.0.0 and later); a slave and a database of offsets compare them
+==================  ==================================================================================================
 
 A broker writes the file every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after it has copied
 what was there to ``.bak`` (MixAll#string2File): a power cut leaves it torn, empty or full of zeros. The text in front
 of a tear was written as it should be; only an object that is closed counts, for a number may be cut in two.
 
-Mirrors ConsumerOffsetManager#encode and #decode (4.9.8 to 5.5.0). Of the revive group alone (PopReviveService) the
-committed offset is that of the last message read, and not that of the next.
+Mirrors ConsumerOffsetManager#encode and #decode, and those of LmqConsumerOffsetManager (4.9.8 to 5.5.0). Of the revive
+group alone (PopReviveService) the committed offset is that of the last message read, and not that of the next.
 """
 
 from __future__ import annotations
@@ -21,17 +23,27 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.store.config import fastjson
-from storeformat.store.config.config_files import CONFIG, Offsets, decode_consumer_offsets
+from storeformat.store.config.config_files import (
+    CONFIG,
+    CONSUMER_OFFSETS,
+    LMQ_OFFSETS,
+    Offsets,
+    decode_consumer_offsets,
+    decode_light_groups,
+)
 
-OFFSETS = f"{CONFIG}/consumerOffset.json"
+OFFSETS = f"{CONFIG}/{CONSUMER_OFFSETS}"
+OFFSETS_WITH_LIGHT_GROUPS = f"{CONFIG}/{LMQ_OFFSETS}"
 SYSTEM_GROUPS = "CID_RMQ_SYS_"
 """Groups of the broker itself (MixAll#isSysConsumerGroup). Without an offset they begin where their queue begins."""
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
 _ENTRY = re.compile(r'"((?:[^"\\]|\\.)+@(?:[^"\\]|\\.)+)"\s*:\s*(\{[^{}]*\})')
+_LIGHT_ENTRY = re.compile(r'"(?:[^"\\]|\\.)+@(?:[^"\\]|\\.)+"\s*:\s*\d+(?=\s*[,}])')
 
 
 class DataVersion(NamedTuple):
@@ -56,10 +68,12 @@ def data_version(text: str) -> DataVersion | None:
 
 
 def offsets_before_tear(text: str) -> Offsets:
-    """Returns the offsets in the whole entries of a torn file's table.
+    """Returns the offsets in the whole entries of a torn file's tables.
 
     >>> offsets_before_tear('{"offsetTable":{"T@one":{0:7,1:9},"T@two":{0:1')
     {('T', 'one'): {0: 7, 1: 9}}
+    >>> offsets_before_tear('{"lmqOffsetTable":{"%LMQ%a@%LMQ%one":7,"%LMQ%a@%LMQ%two":1')
+    {('%LMQ%a', '%LMQ%one'): {0: 7}}
     """
     _, _, table = text.partition('"offsetTable"')
     for later in ("resetOffsetTable", "pullOffsetTable", "groupTopicMap"):
@@ -68,18 +82,26 @@ def offsets_before_tear(text: str) -> Offsets:
     for entry in _ENTRY.finditer(table):
         with suppress(ValueError):
             found.update(decode_consumer_offsets({"offsetTable": fastjson.parse("{" + entry[0] + "}")}))
+    light, end, _ = text.partition('"lmqOffsetTable"')[2].partition("}")
+    for entry in _LIGHT_ENTRY.finditer(light + end):
+        with suppress(ValueError):
+            found.update(decode_light_groups({"lmqOffsetTable": fastjson.parse("{" + entry[0] + "}")}))
     return found
 
 
-def consumer_offsets_json(offsets: Offsets, version: DataVersion) -> bytes:
-    """Returns the file, sorted by topic, group and queue."""
-    table = {
-        f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in sorted(queues.items())}
-        for (topic, group), queues in sorted(offsets.items())
-    }
+def consumer_offsets_json(offsets: Offsets, version: DataVersion, *, light_groups: bool = False) -> bytes:
+    """Returns the file, sorted by topic, group and queue. With ``light_groups`` theirs are in a table of their own: of
+    several queues the lowest offset, for the broker knows one for all.
+    """
+    tables: dict[str, dict[str, Any]] = {name: {} for name in ("lmqOffsetTable", "offsetTable")[not light_groups :]}
+    for (topic, group), queues in sorted(offsets.items()):
+        if light_groups and group.startswith(LIGHT_PREFIX):
+            tables["lmqOffsetTable"][f"{topic}@{group}"] = min(queues.values())
+        else:
+            by_id = {str(queue_id): offset for queue_id, offset in sorted(queues.items())}
+            tables["offsetTable"][f"{topic}@{group}"] = by_id
     stamp = {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
-    document = {"dataVersion": stamp, "offsetTable": table}
-    return (json.dumps(document, ensure_ascii=False, indent="\t") + "\n").encode()
+    return (json.dumps({"dataVersion": stamp, **tables}, ensure_ascii=False, indent="\t") + "\n").encode()
 
 
 def highest_committed(group: str, end: int) -> int:

@@ -39,7 +39,7 @@ from typing import Any
 
 from storeformat.errors import Refused
 from storeformat.storage import beneath, durable, files, locations
-from storeformat.store.config.consumer_offsets import OFFSETS
+from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import (
     ABORT,
@@ -63,7 +63,8 @@ MOST_BYTES = 64 << 20
 
 _QUEUES = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 _TIMERS = ("timerlog", "timerwheel", "config/timercheck")
-_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, TOPICS, OFFSETS, locations.parent_of(TOPICS), *_TIMERS)
+_CONFIG = (TOPICS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, locations.parent_of(TOPICS))
+_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, *_CONFIG, *_TIMERS)
 PAPERS = ("manifest.json",)
 
 

@@ -35,6 +35,18 @@ def test_what_is_written_is_what_a_broker_reads(tmp_path: Path) -> None:
     assert data_version(content.decode()) == (1, 2, 3)
 
 
+def test_light_groups_have_a_table_of_their_own(tmp_path: Path) -> None:
+    """With one number for all queues: of several the one with which nothing is skipped."""
+    (tmp_path / CONFIG).mkdir()
+    offsets = {**OFFSETS, ("%LMQ%a", "%LMQ%g"): {0: 5}, ("T", "%LMQ%g"): {0: 9, 1: 4}}
+    content = consumer_offsets_json(offsets, DataVersion(), light_groups=True)
+    (tmp_path / CONFIG / "lmqConsumerOffset.json").write_bytes(content)
+    light = {("%LMQ%a", "%LMQ%g"): {0: 5}, ("T", "%LMQ%g"): {0: 4}}
+    assert read_config(str(tmp_path), "lmqConsumerOffset.json").value == {**OFFSETS, **light}
+    (tmp_path / CONFIG / "consumerOffset.json").write_bytes(content)
+    assert read_config(str(tmp_path), "consumerOffset.json").value == OFFSETS
+
+
 def test_a_file_without_a_version() -> None:
     assert data_version('{"offsetTable":{}}') is None
     assert data_version('{"dataVersion":{"counter":"x"}}') is None
@@ -91,6 +103,15 @@ def test_before_a_tear_every_number_is_as_it_was_written() -> None:
         seen = len(found)
     assert offsets_before_tear(text) == OFFSETS
     assert offsets_before_tear(text[:-40] + "\0" * 40) == OFFSETS
+
+
+def test_before_a_tear_in_the_table_of_light_groups() -> None:
+    light = {("%LMQ%a", "%LMQ%g"): {0: 123}, ("%LMQ%b", "%LMQ%g"): {0: 4567}}
+    table = {f"{topic}@{group}": offset for (topic, group), queues in light.items() for offset in queues.values()}
+    text = as_fastjson({"lmqOffsetTable": table, **DOCUMENT})
+    for cut in range(len(text)):
+        assert offsets_before_tear(text[:cut]).items() <= {**OFFSETS, **light}.items()
+    assert offsets_before_tear(text) == {**OFFSETS, **light}
 
 
 def test_noise_is_no_offset() -> None:
