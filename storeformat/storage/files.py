@@ -64,7 +64,11 @@ def _client(uri: str) -> tuple[Any, str]:
     """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
     if uri.startswith("hdfs://"):
         return hdfs.client(uri), "/"
-    return pafs.FileSystem.from_uri(uri)
+    filesystem, root = pafs.FileSystem.from_uri(uri)
+    if filesystem.type_name == "abfs" and (key := os.environ.get("AZURE_STORAGE_KEY")):
+        _, (given,) = filesystem.__reduce__()  # pyarrow takes a key, but from no URI
+        filesystem = pafs.AzureFileSystem(**{**given, "account_key": key})
+    return filesystem, root
 
 
 def first_line(error: BaseException) -> str:

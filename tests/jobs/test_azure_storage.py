@@ -1,0 +1,80 @@
+"""A rebuild onto Azure's storage, on a server that answers like it (Azurite, which npm brings once)."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+from support import golden
+from support.rebuilding import options_for, rebuild_here, rebuilt_files
+
+from jobs.log.opening import open_store
+from jobs.rebuild import build_store
+from jobs.spark.runner import LocalRunner
+from storeformat.storage import files
+
+pytestmark = [pytest.mark.golden, pytest.mark.slow]
+
+HOME = Path(__file__).resolve().parents[1] / "azurite" / "target"
+ACCOUNT = "devstoreaccount1"
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""What Azurite has for a start, in every place."""
+CONTAINER = "rmq"
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server with an empty container listens."""
+    program = HOME / "node_modules" / ".bin" / "azurite-blob"
+    if not program.exists():
+        if shutil.which("npm") is None:
+            pytest.skip("Azurite comes by npm, and there is none")
+        line = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", HOME, "azurite@3.37.0"]
+        if subprocess.run(line, check=False, capture_output=True).returncode:
+            pytest.skip("npm does not bring Azurite")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host, port = free.getsockname()
+    command = [program, "--blobHost", host, "--blobPort", str(port), "--silent", "--skipApiVersionCheck",
+               "--inMemoryPersistence", "--disableTelemetry"]  # fmt: skip
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd=tmp_path_factory.mktemp("azurite")) as server:
+        try:
+            end = time.monotonic() + 60
+            while not answers(host, port):
+                assert server.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            at = f"{host}:{port}"
+            fs.AzureFileSystem(
+                account_name=ACCOUNT, account_key=KEY, blob_storage_authority=at, dfs_storage_authority=at,
+                blob_storage_scheme="http", dfs_storage_scheme="http",
+            ).create_dir(CONTAINER)  # fmt: skip
+            yield at
+        finally:
+            server.terminate()
+
+
+def answers(host: str, port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((host, port)) == 0
+
+
+def test_a_rebuild_is_that_of_a_local_disk(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
+    output = f"abfs://{ACCOUNT}@{host}/{CONTAINER}/out?enable_tls=false"
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = golden.unpack(store)
+    local = rebuild_here(root, tmp_path / "local", store.settings)
+    (tmp_path / "work").mkdir()
+    options = options_for(root, tmp_path / "work" / "unused", store.settings)
+    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), LocalRunner(), made=output)
+    assert rebuilt_files(output) == rebuilt_files(local.directory)
+    files.remove_tree(output)
+    assert files.tree_sizes(output) == {}
