@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from datetime import date
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
@@ -206,10 +207,11 @@ class PlainTable:
                 yield day, self._dataset(named)
 
     def _dataset(self, paths: Sequence[str]) -> pads.Dataset:
+        """Returns the rows of files as delta-rs names them: below the table's place, which is quoted as in a URL."""
         filesystem, _ = files.resolve(self.path)
         options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         return pads.dataset(
-            [path.removeprefix("s3://") for path in paths], pa.schema(self._table.schema()),
+            [unquote(path.removeprefix("s3://")) for path in paths], pa.schema(self._table.schema()),
             pads.ParquetFileFormat(read_options=options), filesystem,
         )  # fmt: skip
 

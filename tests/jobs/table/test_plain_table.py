@@ -140,3 +140,15 @@ def test_no_table(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WriteFailed, match=r"Not a directory|NotADirectory"):
         plain_table.create(str(tmp_path / "file" / "table"), schemas.MESSAGES, {})
+
+
+@pytest.mark.parametrize("name", ["my table", "täble", "50%", "a#b?c", "a+b&c=d"])
+def test_a_table_has_any_name(tmp_path: Path, name: str) -> None:
+    found = str(tmp_path / name / "messages")
+    plain_table.create(found, schemas.MESSAGES, {})
+    load(found, 0, 10)
+    load(found, 20, seen=BrokerState(20, 0))
+    table = PlainTable(found)
+    assert [row["commit_log_offset"] for row in table.last_rows("c", "b", 1000, 9, IDENTITY)] == [20, 10, 0]
+    assert [(str(day), rows.count_rows()) for day, rows in table.dates()] == [("2023-11-14", 3)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
