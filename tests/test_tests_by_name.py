@@ -13,7 +13,6 @@ ELSEWHERE = {
     "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
     "storeformat/salvage/queue_offsets.py": "tests/storeformat/salvage/test_evidence.py",
     "storeformat/salvage/record_extent.py": "tests/storeformat/salvage/test_survey.py",
-    "jobs/consumer_offsets/lag.py": "tests/jobs/query/test_lag.py",
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
     "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
     "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",
@@ -38,17 +37,12 @@ ELSEWHERE = {
     "jobs/safety/reason.py": "tests/jobs/safety/test_preflight.py",
     "jobs/safety/evidence/start_settings.py": "tests/jobs/safety/test_retention.py",
     # Spark calls it, or it is Spark that is called.
-    "udfs/log/find_records.py": "tests/jobs/verify/test_judge_queues.py",
-    "udfs/table/datasource.py": "tests/jobs/table/test_datasource.py",
-    "udfs/table/ordered_rows.py": "tests/jobs/table/test_datasource.py",
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
     "jobs/table/messages_table.py": "tests/jobs/table/test_load.py",
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",
     "jobs/contract/options.py": "tests/jobs/cli/test_command_line.py",
-    # RocksDB itself writes and reads what is tested.
-    "udfs/files/rocksdb_tables.py": "tests/jobs/rebuild/test_rocksdb_database.py",
 }
 """Modules whose tests have another name, and where those are."""
 MODULES = sorted(

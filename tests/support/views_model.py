@@ -263,3 +263,92 @@ SLOW_COUNTS: dict[str, Callable[[list[Row]], Counts]] = {
     "clock_steps": clock_steps,
     "clock_skew_by_host": clock_skew_by_host,
 }
+
+
+# ------------------------------------------------------------------------------------------- a report's checks and sums
+def checks(rows: list[Row]) -> dict[str, list[Row]]:
+    """What each check of a report should find: the views' rows, added up over brokers, in their order."""
+    found = {
+        "retries": _added(
+            retry_ageing(rows), {"consumer_group": 3, "origin_topic": 4, "kind": 2, "reconsume_times": 5},
+            messages=(6, sum), bytes=(7, sum), median_seconds_since_born=(8, max), oldest_stored=(10, min),
+        ),
+        "duplicates": [
+            dict(zip(("topic", "messages", "duplicated_keys", "surplus", "surplus_share", "median_seconds_between"),
+                     one[1:], strict=True))
+            for one in duplicates_by_topic(rows) if one[4]
+        ],
+        "transactions": _added(
+            transaction_outcomes(rows), {"producer_group": 2, "topic": 3, "outcome": 4},
+            transactions=(5, sum), checks=(6, sum), median_seconds=(7, max), max_seconds=(8, max),
+        ),
+        "delays": _added(
+            delay_accuracy(rows), {"level": 2}, scheduled=(3, sum), delivered=(4, sum), waiting=(5, sum),
+            overdue=(6, sum), min_late_ms=(7, min), median_late_ms=(8, max), max_late_ms=(10, max),
+        ),
+        "gaps": _added(
+            queue_gaps(rows), {"cluster": 0, "broker": 1, "topic": 2, "queue_id": 3, "kind": 4},
+            places=(0, len), missing=(7, sum), first=(9, min), last=(9, max),
+        ),
+        "clock_steps": _added(
+            clock_steps(rows), {"cluster": 0, "broker": 1},
+            steps=(0, len), max_milliseconds=(5, max), first=(4, min), last=(4, max),
+        ),
+        "clocks_ahead": [
+            row for row in _added(
+                clock_skew_by_host(rows), {"host": 2}, messages=(3, sum), from_the_future=(4, sum), min_ms=(5, min)
+            ) if row["from_the_future"]
+        ],
+    }  # fmt: skip
+    orders: dict[str, tuple[str, ...]] = {
+        "retries": ("consumer_group", "-kind", "reconsume_times", "origin_topic"),
+        "duplicates": ("-surplus", "topic"),
+        "transactions": ("producer_group", "topic", "outcome"),
+        "delays": ("level",),
+        "gaps": ("-missing", "cluster", "broker", "topic", "queue_id", "kind"),
+        "clock_steps": ("cluster", "broker"),
+        "clocks_ahead": ("min_ms", "host"),
+    }
+    return {name: in_order(given, *orders[name]) for name, given in found.items()}
+
+
+def groups(rows: list[Row], by: str) -> list[Row]:
+    """What a report's groups should be, the largest first, without their rates."""
+    names = {"queue": ("cluster", "broker", "topic", "queue_id"), "tag": ("topic", "tags"), "date": ("store_date",)}
+    keys = names.get(by, (by,))
+    at = {"cluster": 0, "broker": 1} if by == "queue" else {}
+    own = [name for name in keys if name not in at]
+    at |= {name: 2 + number for number, name in enumerate(own)}
+    first = 2 + len(own)
+    after = first + (6 if by == "queue" else 4)
+    found = _added(
+        SLOW_COUNTS[f"storage_by_{by}"](rows), {name: at[name] for name in keys}, messages=(first, sum),
+        bytes=(first + 1, sum), body_bytes=(first + 2, sum), first_stored=(after, min), last_stored=(after + 1, max),
+    )  # fmt: skip
+    return in_order(found, "-bytes", *keys)
+
+
+def in_order(rows: list[Row], *keys: str) -> list[Row]:
+    """Rows as SQL orders them: downwards by keys with a minus; NULL is below every value."""
+    for key in reversed(keys):
+        name = key.lstrip("-")
+        known = sorted((row for row in rows if row[name] is not None), key=lambda row: row[name])
+        none = [row for row in rows if row[name] is None]
+        rows = [*none, *known]
+        if key.startswith("-"):
+            rows = [*sorted(known, key=lambda row: row[name], reverse=True), *none]
+    return rows
+
+
+def _added(found: Counts, keys: dict[str, int], **sums: tuple[int, Callable[[list[Any]], Any]]) -> list[Row]:
+    """Rows of a view by some of its columns; of the others what is known is added up."""
+    made = grouped([{"row": one} for one in found], lambda row: tuple(row["row"][at] for at in keys.values()))
+    rows = []
+    for group, mine in made.items():
+        row = dict(zip(keys, group, strict=True))
+        for name, (at, how) in sums.items():
+            values = [one["row"][at] for one in mine]
+            known = values if how is len else [value for value in values if value is not None]
+            row[name] = how(known) if known else None
+        rows.append(row)
+    return rows

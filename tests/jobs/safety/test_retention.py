@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
+from jobs.safety import retention
 from jobs.safety.evidence.start_settings import StartSettings
-from jobs.safety.retention import retention_notes
+from jobs.safety.retention import Doomed, doomed, retention_notes
 from storeformat.storage import local_status
-from storeformat.storage.local_status import Space
+from storeformat.storage.local_status import FileStatus, Space
 from storeformat.store.broker_rules import rules_of
 
 RULE = "messages_deleted"
@@ -102,3 +104,120 @@ def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
     assert f"deletes 1 of {len(segments)} segments" in note
     assert "all messages before offset 4096: they are older than fileReservedTime (72 h)" in note
     assert retention_notes(str(store.root), segments, StartSettings({"fileReservedTime": "200"}), rules_of("5.3")) == []
+
+
+# ------------------------------------------------------------------------------------- what is deleted, at its bounds
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def noon(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Twelve o'clock of the machine, in milliseconds."""
+    monkeypatch.setattr(retention.time, "localtime", time.gmtime)
+    return 1_717_070_400_000
+
+
+def segments_of(now: int, *ages: int) -> list[FileStatus]:
+    """Segments of 4096 bytes that were changed so many milliseconds ago."""
+    return [
+        FileStatus(f"{4096 * number:020d}", f"/{number}", 4096, now - age, 0, 0, 0) for number, age in enumerate(ages)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ages", "expected"),
+    [
+        ([73 * HOUR], None),
+        ([72 * HOUR, 0], (1, 4096)),
+        ([72 * HOUR - 1, 0], None),
+        ([72 * HOUR, 72 * HOUR], (1, 4096)),
+        ([72 * HOUR, 72 * HOUR, 0], (2, 8192)),
+        ([72 * HOUR, 0, 72 * HOUR, 0], (1, 4096)),
+        ([], None),
+    ],
+)
+def test_segments_that_are_old_enough(noon: int, ages: list[int], expected: tuple[int, int] | None) -> None:
+    found = doomed(segments_of(noon, *ages), ["/"], StartSettings({"deleteWhen": "12"}), rules_of("5.3"), noon)
+    assert found == (None if expected is None else Doomed(*expected, forced=False, hours=0))
+
+
+@pytest.mark.parametrize(
+    ("when", "hours"),
+    [
+        ("12", 0),
+        ("13", 1),
+        ("11", 23),
+        ("04", 16),
+        ("11;14", 2),
+        ("00", 12),
+        ("23;x;", 11),
+        ("24", 24),
+        ("x", 24),
+        ("", 24),
+    ],
+)
+def test_the_hour_in_which_segments_are_deleted(noon: int, when: str, hours: int) -> None:
+    """What becomes old enough until then goes, too."""
+    settings = StartSettings({"deleteWhen": when, "fileReservedTime": "30"})
+    aged, younger = ((30 - hours) * HOUR, (30 - hours) * HOUR - 1)
+    found = doomed(segments_of(noon, aged, younger, 0), ["/"], settings, rules_of("4.9"), noon)
+    assert found == Doomed(1, 4096, forced=False, hours=hours)
+
+
+@pytest.mark.parametrize(
+    ("used", "given", "version", "expected"),
+    [
+        (75, {}, "5.3", None),
+        (76, {}, "5.3", (False, 0)),
+        (76, {"diskMaxUsedSpaceRatio": "76"}, "5.3", None),
+        (95, {"diskMaxUsedSpaceRatio": "99", "cleanFileForciblyEnable": "false"}, "4.9", None),
+        (96, {"diskMaxUsedSpaceRatio": "99", "cleanFileForciblyEnable": "false"}, "4.9", (False, 0)),
+        (10, {"diskMaxUsedSpaceRatio": "5"}, "5.3", None),
+        (11, {"diskMaxUsedSpaceRatio": "5"}, "5.3", (False, 0)),
+        (85, {"diskMaxUsedSpaceRatio": "95"}, "5.3", None),
+        (86, {"diskMaxUsedSpaceRatio": "95"}, "5.3", (True, 0)),
+        (86, {"diskMaxUsedSpaceRatio": "95"}, "4.9", (True, 1)),
+        (86, {"diskMaxUsedSpaceRatio": "95", "cleanFileForciblyEnable": "false"}, "5.3", (False, 0)),
+        (41, {"diskSpaceCleanForciblyRatio": "40"}, "5.3", (True, 0)),
+        (40, {"diskSpaceCleanForciblyRatio": "40"}, "5.3", None),
+        (41, {"diskSpaceCleanForciblyRatio": "40"}, "4.9", None),
+        (30, {"diskSpaceCleanForciblyRatio": "20"}, "5.3", None),
+        (31, {"diskSpaceCleanForciblyRatio": "20"}, "5.3", (True, 0)),
+        (86, {"diskSpaceCleanForciblyRatio": "99", "diskMaxUsedSpaceRatio": "95"}, "5.0", (True, 0)),
+    ],
+)
+def test_how_full_a_disk_may_be(
+    noon: int,
+    monkeypatch: pytest.MonkeyPatch,
+    used: int,
+    given: dict[str, str],
+    version: str,
+    expected: tuple[bool, int] | None,
+) -> None:
+    """Segments that are old enough at noon, and not at one, which is when they are deleted; forced, all but the last
+    go.
+    """
+    monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used, 100 - used))
+    settings = StartSettings({"deleteWhen": "13", **given})
+    found = doomed(segments_of(noon, 72 * HOUR, 70 * HOUR, 0), ["/"], settings, rules_of(version), noon)
+    on_time = Doomed(1, 4096, forced=False, hours=1)
+    count = 2 if expected and expected[0] else 1
+    assert found == (on_time if expected is None else Doomed(count, 4096 * count, *expected))
+
+
+@pytest.mark.parametrize(
+    ("log", "queues", "at_once"), [((80, 10), 10, False), ((80, 80), 10, True), ((10, 10), 80, True)]
+)
+def test_the_emptiest_disk_of_the_log_counts(
+    noon: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: tuple[int, ...], queues: int, at_once: bool
+) -> None:
+    used = {str(tmp_path / name): percent for name, percent in zip(("a", "b", "q"), (*log, queues), strict=True)}
+    for name in used:
+        Path(name).mkdir()
+    monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used[path], 100 - used[path]))
+    settings = StartSettings({"deleteWhen": "13"})
+    paths = [*list(used)[:2], *list(used)[2:]]
+    for given in (paths, [*paths[:2], paths[2] + "/absent"]):
+        found = doomed(segments_of(noon, 72 * HOUR, 0), given, settings, rules_of("5.3"), noon)
+        now = at_once and (given is paths or log == (80, 80))
+        assert found == Doomed(1, 4096, forced=False, hours=0 if now else 1)

@@ -18,8 +18,9 @@ from support.publishing import snapshot
 from support.rebuilding import rebuild_here
 
 from jobs.rebuild import build_store
+from jobs.spark import runner as runners
 from jobs.spark import session
-from jobs.spark.runner import LocalRunner, ProcessRunner, usable_cores
+from jobs.spark.runner import LocalRunner, ProcessRunner, SparkRunner, usable_cores
 from storeformat.errors import Refused, WriteFailed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -159,6 +160,52 @@ def test_the_same_files_as_in_one_process(tmp_path: Path) -> None:
         for runner in (LocalRunner(), two_processes())
     ]
     assert snapshot(Path(made[0].directory)) == snapshot(Path(made[1].directory))
+
+
+class ContextThatLosesRows:
+    """What a SparkRunner needs of a Spark context: runs tasks here and hands over all rows but the last ones, as
+    PySpark does when the JVM dies meanwhile.
+    """
+
+    defaultParallelism = 3  # noqa: N815
+
+    def __init__(self, lost: int) -> None:
+        self._lost, self.tasks, self.description = lost, 0, ""
+
+    def setJobDescription(self, what: str) -> None:  # noqa: N802
+        self.description = what
+
+    def parallelize(self, items: Any, tasks: int) -> ContextThatLosesRows:
+        self.tasks = tasks
+        self._parts = [items[len(items) * n // tasks : len(items) * (n + 1) // tasks] for n in range(tasks)]
+        return self
+
+    def mapPartitions(self, task: Any) -> ContextThatLosesRows:  # noqa: N802
+        self._rows = [row for part in self._parts for row in task(iter(part))]
+        return self
+
+    def collect(self) -> list[Any]:
+        return self._rows[: len(self._rows) - self._lost]
+
+
+@pytest.mark.parametrize("most", [10_000, 5, 2])
+def test_all_rows_of_all_tasks_of_spark(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "MOST_TASKS", most)
+    context: Any = ContextThatLosesRows(0)
+    runner = SparkRunner(context)
+    assert [square for square, _ in runner.map("squares", squares, range(5))] == [0, 1, 4, 9, 16]
+    assert (context.description, context.tasks, runner.parallelism) == ("squares", min(most, 5), 3)
+    assert runner.costs["squares"].tasks == min(most, 5)
+
+
+@pytest.mark.parametrize(("lost", "tasks_left"), [(1, 4), (2, 4), (3, 3), (9, 0), (10, 0)])
+def test_rows_that_spark_did_not_hand_over(lost: int, tasks_left: int) -> None:
+    """Five tasks yield one row and one cost each; whatever is lost at the end, the job fails."""
+    context: Any = ContextThatLosesRows(lost)
+    with pytest.raises(WriteFailed, match="did not hand over") as ended:
+        SparkRunner(context).map("squares", squares, range(5))
+    assert ended.value.exit_code == 74
+    assert (ended.value.found, ended.value.expected) == (tasks_left, 5)
 
 
 @pytest.mark.parametrize(
