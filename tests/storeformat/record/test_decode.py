@@ -250,6 +250,19 @@ def test_topics_that_java_reads_alike_are_one() -> None:
     assert len(block.topics) == 3
 
 
+def test_some_of_the_records_of_a_block() -> None:
+    """Rows are those asked for, topics and buffer stay whole, and offsets are those of the log."""
+    block, _ = decode_all(*(Message(topic=f"T{number}", tags=f"t{number}", queue_id=number) for number in range(4)))
+    for some in (block.take(np.array([2, 0])), block.take(np.array([False, True, True, False])), block.head(2)):
+        rows = some.heads.queue_id.tolist()
+        assert some.offsets.tolist() == block.offsets[rows].tolist()
+        assert [some.topics[code] for code in some.topic_codes] == [b"T%d" % row for row in rows]
+        assert [text_of(some, m.TAGS, at) for at in range(len(some))] == [f"t{row}" for row in rows]
+        assert (some.buffer is block.buffer, some.buffer_offset, some.topics) == (True, BASE, block.topics)
+    assert block.head(4) is block
+    assert block.take(slice(1, 3)).heads.queue_id.tolist() == [1, 2]
+
+
 def test_directory_names() -> None:
     assert is_directory_name("%RETRY%组|+x".encode())
     assert is_directory_name(b"\xff")

@@ -12,8 +12,9 @@ from storeformat import message as m
 from storeformat.errors import WrongSettings
 from storeformat.kernels import PADDING
 from storeformat.record import dispatch
-from storeformat.record.decode import DecodeRules, RecordBlock, decode
+from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, decode
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
+from storeformat.record.light_queues import MultiDispatchRules
 
 RULES = DispatchRules(parse_delay_levels("1s 5s 10m"))
 """Three levels of delay."""
@@ -21,13 +22,16 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 NONE, PREPARED, COMMIT, ROLLBACK = 0x0, 0x4, 0x8, 0xC
 
 
-def block_of(*messages: Message) -> RecordBlock:
+LIGHT_PROPERTIES = (*DISPATCH_PROPERTIES, m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET)
+
+
+def block_of(*messages: Message, properties: tuple[bytes, ...] = DISPATCH_PROPERTIES) -> RecordBlock:
     data, positions = b"", []
     for message in messages:
         positions.append(len(data))
         data += encode_record(message, len(data))
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
-    block, fault = decode(buffer, 0, np.array(positions, np.int64), DecodeRules())
+    block, fault = decode(buffer, 0, np.array(positions, np.int64), DecodeRules(properties=properties))
     assert fault is None
     return block
 
@@ -108,6 +112,25 @@ def test_a_unit_is_what_its_record_says() -> None:
     assert units.tags_codes.tolist() == [116, 0]
     assert units.store_timestamps.tolist() == [5, 6]
     assert not found.light.any()
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_units_of_light_queues_follow_their_record(count: int) -> None:
+    """Every second record goes to two of them; one has the name of a topic of the block, and the record's queue id."""
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a,U", "INNER_MULTI_QUEUE_OFFSET": "70,80"}
+    plain = Message(topic="U", queue_id=4, queue_offset=5, properties={})
+    shared = Message(topic="T", queue_id=3, queue_offset=9, properties=light, store_timestamp=6)
+    block = block_of(*[plain, shared] * count, properties=LIGHT_PROPERTIES)
+    found = dispatch.queue_units(block, DispatchRules((), multi_dispatch=MultiDispatchRules(True)))
+    units = found.columns
+    assert [found.topics[code] for code in units.topic_codes] == [b"U", b"T", b"%LMQ%a", b"U"] * count
+    assert len(set(found.topics)) == len(found.topics)
+    assert units.queue_ids.tolist() == [4, 3, 0, 3] * count
+    assert units.queue_offsets.tolist() == [5, 9, 70, 80] * count
+    assert units.offsets.tolist() == [block.positions[2 * pair + at] for pair in range(count) for at in (0, 1, 1, 1)]
+    assert units.store_timestamps.tolist() == [0, 6, 6, 6] * count
+    assert found.light.tolist() == [False, False, True, True] * count
+    assert len(dispatch.queue_units(block, RULES).columns.offsets) == 2 * count
 
 
 INNER = {"INNER_NUM": "3", "INNER_BASE": "40"}

@@ -16,6 +16,7 @@ from storeformat.index.entries import ROW
 from storeformat.kernels import PADDING, Tally, UnitColumns, numpy_kernels
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, index_entries, queue_units
+from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.record.plain_dispatch import PlainDispatch
 
 numba_kernels: Any = pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
@@ -115,6 +116,12 @@ def test_a_pass_stops_where_there_is_no_room_and_goes_on(room: int, monkeypatch:
     assert offsets == block.offsets.tobytes()
     made = np.frombuffer(entries, ROW)
     assert made["key_hash"].tobytes() == index_entries(block, DispatchRules(DELAYS)).key_hashes.tobytes()
+
+
+def test_light_queues_and_batch_topics_take_the_general_way() -> None:
+    assert PlainDispatch.serves(DispatchRules(()))
+    assert not PlainDispatch.serves(DispatchRules((), multi_dispatch=MultiDispatchRules(True)))
+    assert not PlainDispatch.serves(DispatchRules((), batch_topics=frozenset({b"B"})))
 
 
 def test_topics_that_the_table_has_no_room_for_are_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
