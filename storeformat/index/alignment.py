@@ -319,7 +319,7 @@ class Alignment:
         if not len(block):
             return False
         if at + 1 < len(offsets):
-            return self._agreeing(hashes, offsets, at + 1, self._after(self.row), self.with_tags) > 0
+            return self._agreeing(hashes, offsets, at + 1, self._after_next(), self.with_tags) > 0
         later = self._rows.find(int(offsets[at]))
         if later > self.row and later < self._rows.total:
             exact = self._rows.read(later, later + 1)
@@ -327,9 +327,9 @@ class Alignment:
                 return False
         return bool(hashes[at] == hashes_of(block)[0] or offsets[at] == block["offset"][0])
 
-    def _after(self, row: int) -> int:
-        """Returns the number after that of the row that would be next."""
-        _, numbers = self._next_rows(1, row=row)
+    def _after_next(self) -> int:
+        """Returns the number after that of the next row."""
+        _, numbers = self._next_rows(1)
         return int(numbers[0]) + 1 if len(numbers) else self._rows.total
 
     def _group_begin(self, hashes: Int32s, offsets: Int64s, at: int) -> int | None:

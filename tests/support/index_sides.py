@@ -21,7 +21,9 @@ Entry = tuple[int, int, int]
 def rows_of(entries: list[Entry]) -> Rows:
     table = np.array(entries, ROW)
     return Rows(
-        len(table), lambda begin, end: table[begin:end], lambda offset: int(np.searchsorted(table["offset"], offset))
+        len(table),
+        lambda begin, end: table[begin : begin + (end - begin)],
+        lambda offset: int(np.searchsorted(table["offset"], offset)),
     )
 
 

@@ -93,6 +93,15 @@ def test_a_file_that_is_older_than_the_log() -> None:
     assert (found.compared, found.rows_begin, found.rows_end, found.last_offset) == (0, -1, -1, -1)
 
 
+def test_entries_of_no_record_may_look_like_the_next_one() -> None:
+    """Each has one field of it: its hash, or its offset."""
+    log = [*KEYS[:2], (9, 250, T), (key(3)[0], 250, T), (9, 300, T), *KEYS[2:]]
+    found = compare(file_of(log), KEYS)
+    assert found.counts == {"dangling_entry": 3}
+    assert [fault.position for fault in found.faults] == [ENTRIES_AT + 20 * number for number in (2, 3, 4)]
+    assert (found.gaps, found.compared) == ([], 7)
+
+
 @pytest.mark.parametrize("previous", [None, T, T + 1])
 def test_a_file_without_entries(previous: int | None) -> None:
     """A broker makes one for a record without keys after a full file; it begins at the end of that."""
@@ -143,6 +152,9 @@ def test_hashes_are_stored_without_the_mark_of_tags() -> None:
 def test_a_hash_of_zero_is_no_tag() -> None:
     log = [(0, 100, T), *KEYS[1:]]
     assert compare(file_of(log), log, tags=True).first_tag is None
+    log = [key(1), (0, 200, T), *KEYS[2:]]
+    found = compare(damaged(log[1:], {1: (7, 150, 0)}), log)
+    assert (wrong_entries(found), found.rows_begin) == ([1], 1)
 
 
 @pytest.mark.parametrize("expected_first", [False, True])

@@ -201,6 +201,18 @@ def test_a_full_file_shows_its_sizes(slots: int, max_index_num: int) -> None:
     assert ix.sizes_shown(len(content), reader(content[:40])) is None
 
 
+def test_a_full_file_whose_last_hash_is_0_shows_its_sizes() -> None:
+    _, content = build([columns([(5, 100, 1), (0, 200, 2)])], 3, 3)
+    assert ix.sizes_shown(len(content), reader(content)) == (3, 3)
+
+
+def test_a_count_of_nothing_is_that_of_an_empty_file() -> None:
+    for count in (-1, 0, 1):
+        content = struct.pack(">4q2i", 1, 2, 3, 4, 5, count)
+        assert ix.parse_header(content) == ix.IndexHeader(1, 2, 3, 4, 5, 1)
+    assert ix.parse_header(struct.pack(">4q2i", 1, 2, 3, 4, 5, 2)).index_count == 2
+
+
 def test_an_empty_file_shows_nothing() -> None:
     content = ix.first_header().to_bytes() + bytes(4 * 3 + 20)
     assert ix.sizes_shown(len(content), reader(content)) is None
