@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.in_memory import Bytes
@@ -14,7 +15,7 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, RecordBlock
-from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, Strength, SurvivorJudge, _Rows
+from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, Strength, SurvivorJudge, _Rows, latest_time
 from storeformat.salvage.queue_offsets import Queue
 
 MOST = (1 << 63) - 1
@@ -157,3 +158,156 @@ def test_what_is_judged_is_all_of_which_there_may_be_evidence(near: Neighbours, 
     rows = _Rows(block)
     of_some_evidence = [row for row in range(len(block)) if witness._judge(rows, row) != Strength.NONE]
     assert set(of_some_evidence) <= set(witness._candidates(block))
+
+
+# ----------------------------------------------------------------------------------------------------- literal cases
+DAY = CLOCK_SLACK
+A, B = (b"A", 0), (b"B", 0)
+PREPARED_FLAG = 4
+
+
+def judged(near: Neighbours, *claims: Claim, row: int = 0) -> Strength:
+    return SurvivorJudge(near)._judge(_Rows(a_block(claims)), row)
+
+
+def of_a(*numbers: int, time: int = 10) -> list[Claim]:
+    return [Claim(A, number, time) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("near", "claims", "strength"),
+    [
+        # between both neighbours of its queue
+        (Neighbours({A: 5}, {A: 9}), of_a(5), Strength.STRONG),
+        (Neighbours({A: 5}, {A: 9}), of_a(6), Strength.NONE),
+        (Neighbours({A: 5}, {A: 9}, room=91), of_a(6), Strength.STRONG),
+        (Neighbours({A: 5}, {A: 9}, room=90), of_a(6), Strength.NONE),
+        (Neighbours({A: 5}, {A: 9}, room=3 * 91), of_a(8), Strength.STRONG),
+        (Neighbours({A: 5}, {A: 9}, room=5 * 91), of_a(9), Strength.NONE),
+        (Neighbours({A: 5}, {A: 9}, before=DAY + 11, after=DAY + 11), of_a(5), Strength.NONE),
+        (Neighbours({A: 5}, {A: 9}, before=DAY + 10, after=DAY + 10), of_a(5), Strength.STRONG),
+        # just the next one of its queue
+        (Neighbours({A: 5}), of_a(5), Strength.FAIR),
+        (Neighbours({A: 5}, before=10, after=10), of_a(5), Strength.FAIR),
+        (Neighbours({A: 5}, before=11), of_a(5), Strength.NONE),
+        (Neighbours({A: 5}, after=9), of_a(5), Strength.NONE),
+        (Neighbours({A: 5}, before=20, after=9), of_a(5), Strength.FAIR),
+        (Neighbours(whole=True), [Claim(A, 0, 10), Claim(B, 0, 10)], Strength.WEAK),
+        # later ones, earlier ones
+        (Neighbours({A: 5}, room=91), of_a(6), Strength.WEAK),
+        (Neighbours({A: 5}), of_a(6), Strength.NONE),
+        (Neighbours({A: 5}), of_a(4), Strength.NONE),
+        (Neighbours(), of_a(4), Strength.WEAK),
+        (Neighbours(whole=True), of_a(1), Strength.NONE),
+        (Neighbours(whole=True, room=91), of_a(1), Strength.WEAK),
+        # what comes after it in its chain
+        (Neighbours({A: 5}), of_a(5, 6), Strength.FAIR),
+        (Neighbours({A: 5}), of_a(5, 5), Strength.NONE),
+        (Neighbours({A: 5}), of_a(5, 4), Strength.FAIR),
+        (Neighbours({A: 5}, room=9 * 91), of_a(7, 6), Strength.NONE),
+        (Neighbours({A: 5}), of_a(5, 0), Strength.FAIR),
+        # the queue begins, or begins again
+        (Neighbours(), of_a(0), Strength.WEAK),
+        (Neighbours({A: 5}), of_a(0), Strength.NONE),
+        (Neighbours({A: 5}), of_a(0, 1), Strength.NONE),
+        (Neighbours({A: 5}, {A: 4}), of_a(0), Strength.WEAK),
+        (Neighbours({A: 5}, {A: 5}), of_a(0), Strength.NONE),
+        (Neighbours({A: 5}), of_a(0, 6), Strength.NONE),
+        (Neighbours({A: 5}), of_a(0, 0), Strength.WEAK),
+        # without a place in a queue
+        (Neighbours(before=10, after=20), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.WEAK),
+        (Neighbours(before=1, after=10), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.WEAK),
+        (Neighbours(before=11, after=20), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.NONE),
+        (Neighbours(before=1, after=9), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.NONE),
+    ],
+)
+def test_what_the_neighbours_say_of_a_record(near: Neighbours, claims: list[Claim], strength: Strength) -> None:
+    assert judged(near, *claims) == strength
+
+
+@pytest.mark.parametrize(("time", "strength"), [(DAY + 5, Strength.WEAK), (DAY + 6, Strength.NONE), (5, Strength.WEAK)])
+def test_a_time_of_the_future_is_more_than_a_clock_jumps_ahead_of_its_chain(time: int, strength: Strength) -> None:
+    """Where no record after the chain bounds it; the latest time after it is 5."""
+    claims = [Claim(A, 0, at, PREPARED_FLAG) for at in (time, 5, 0)]
+    assert judged(Neighbours(before=0), *claims) == strength
+    assert judged(Neighbours(), *claims) == Strength.WEAK
+    assert judged(Neighbours(before=0), claims[0]) == Strength.WEAK
+
+
+def test_what_is_of_this_life_is_no_more_than_a_day_off() -> None:
+    witness = SurvivorJudge(Neighbours(before=DAY + 100))
+    assert [witness.is_of_an_older_life(time) for time in (99, 100, 101)] == [True, False, False]
+    assert not SurvivorJudge(Neighbours(after=5)).is_of_an_older_life(-DAY)
+    assert [witness.may_be_of_this_life(a_block([Claim(A, 0, time)])) for time in (99, 100)] == [False, True]
+    later = SurvivorJudge(Neighbours(before=1, after=5))
+    assert [later.may_be_of_this_life(a_block([Claim(A, 0, time)])) for time in (DAY + 5, DAY + 6)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("near", "claims", "row", "first"),
+    [
+        (Neighbours({A: 5}, {A: 9}), of_a(6, 7, 8), 2, 0),
+        (Neighbours({A: 5}), of_a(6, 7, 8), 2, 0),
+        (Neighbours({A: 5}, {A: 9}), of_a(6, 9, 8), 2, 2),
+        (Neighbours({A: 5}), of_a(5), 0, 0),
+        (Neighbours(), of_a(6, 7, 8), 2, 2),
+        (Neighbours(whole=True), of_a(6, 7, 8), 2, 0),
+        (Neighbours({A: 5}), [*of_a(6), Claim(A, 0, 10, PREPARED_FLAG), *of_a(8)], 2, 2),
+        (Neighbours({A: 5}, before=DAY + 11), [*of_a(6), *of_a(7, 8, time=11)], 2, 1),
+        (Neighbours({A: 5}, before=DAY + 10), [*of_a(6), *of_a(7, 8, time=11)], 2, 0),
+        (Neighbours({A: 5}), of_a(1, 2, 3), 2, 0),
+        (Neighbours({A: 5}), of_a(1, 3, 4), 2, 1),
+        (Neighbours({A: 5}), of_a(4, 5), 1, 1),
+        (Neighbours({A: 5}, {A: 2}), of_a(1), 0, 0),
+    ],
+)
+def test_records_before_a_survivor_that_their_queue_proves(
+    near: Neighbours, claims: list[Claim], row: int, first: int
+) -> None:
+    assert SurvivorJudge(near)._reach_back(_Rows(a_block(claims)), row) == first
+
+
+@pytest.mark.parametrize(
+    ("numbers", "following", "end", "lowest"),
+    [
+        ((3, 9, 7), None, 0, 7),
+        ((3, 9, 7), 5, 0, 5),
+        ((3, 9, 7), 5, 8, 5),
+        ((3, 9, 7), None, 8, 9),
+        ((3, 9, 7, 0, 2), 1, 0, 7),
+        ((3, 0, 2), 1, 0, 0),
+        ((3,), None, 0, None),
+        ((3,), 0, 0, 0),
+        ((3,), 4, 0, 4),
+    ],
+)
+def test_the_lowest_place_that_follows(
+    numbers: tuple[int, ...], following: int | None, end: int, lowest: int | None
+) -> None:
+    """Of the own queue alone, and up to where it begins again."""
+    beside = [Claim(B, 1, 10), Claim((b"A", 1), 1, 10), Claim(A, 1, 10, PREPARED_FLAG)]
+    claims = [claim for number in numbers for claim in (Claim(A, number, 10), *beside)]
+    assert _Rows(a_block(claims)).lowest_later(0, following, end) == lowest
+
+
+def test_a_copy_of_a_witness_knows_the_same() -> None:
+    near = Neighbours({A: 5}, {A: 9}, 1, 20, room=91, whole=True)
+    witness = SurvivorJudge(near)
+    witness.learn(a_block(of_a(5)))
+    copy = witness.copy()
+    for other in (B, A):
+        assert copy._end(other) == witness._end(other) == (6 if other == A else 0)
+    rows = _Rows(a_block(of_a(7)))
+    assert copy._judge(rows, 0) == witness._judge(rows, 0) == Strength.STRONG
+    copy.learn(a_block(of_a(6)))
+    assert (copy._end(A), witness._end(A)) == (7, 6)
+
+
+def test_the_latest_of_a_few_times_is_none_that_damage_made() -> None:
+    assert latest_time([5, 3, 4], None) == 5
+    assert latest_time([5, 3, 4 + DAY], None) == 4 + DAY
+    assert latest_time([5, 3, 6 + DAY], None) == 5
+    assert latest_time([5, 3, 900], 6) == 5
+    assert latest_time([5, 3, 900], 900) == 900
+    assert latest_time([5, 900], 6) == 5
+    assert latest_time([7], 6) == 7

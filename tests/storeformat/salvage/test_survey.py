@@ -16,11 +16,12 @@ from storeformat.log.chain_walk import ChainWalk, chain_from
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.salvage import survey as survey_module
 from storeformat.salvage.evidence import Neighbours, SurvivorJudge
-from storeformat.salvage.findings import Broken, Finding, Survey
+from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, filler_record, join_ranges
 from storeformat.salvage.second_pass import _surviving_piece
-from storeformat.salvage.survey import survey
+from storeformat.salvage.survey import _carved, survey, zeros_from
 
 SIZE = 8192
 RULES = DecodeRules()
@@ -360,3 +361,131 @@ def test_a_chain_of_which_most_claims_do_not_fit_stays_out() -> None:
     records = list(log.records)
     data = without(changed(log.segments[0], records[2].offset, b"\xa5" * 88), records[3])
     assert came_out(data, records) == [4, 5, 6, 7]
+
+
+# ----------------------------------------------------------------------------------------------------- half a record
+def half_written(written: int, **changes: int) -> tuple[bytes, Placed, Survey]:
+    """A log whose last record ends after so many bytes, with zeros after them; its fields are as told."""
+    log = LogBuilder(SIZE)
+    log.message(topic="T", body=b"first")
+    log.message(topic="T", body=b"x" * 40, tags="t", queue_id=0x01010101, **changes)
+    last = log.records[-1]
+    data = log.segments[0][: last.offset + written].ljust(SIZE, b"\0")
+    return data, last, look_behind(data)
+
+
+WHOLE = 88 + 40 + 2 + 2 + 7
+"""Bytes of that record."""
+
+
+@pytest.mark.parametrize("written", [4, 6, 8, 9, 16, 36, 47, 56, 60, 89, 127, 129, 132, WHOLE - 2])
+def test_the_head_of_a_longer_record_and_zeros_are_an_unfinished_one(written: int) -> None:
+    """A broker that dies while it writes leaves it; each of these lengths ends with a byte that is not zero."""
+    data, last, found = half_written(written)
+    assert last.size == WHOLE
+    assert data[last.offset + written - 1]
+    end = last.offset + written
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+        (last.offset, end, Finding.UNFINISHED),
+        (end, SIZE, Finding.ZEROS),
+    ]
+    assert (found.pieces, found.blank) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("written", "at", "new"),
+    [
+        pytest.param(60, 4, b"\xda\xa3\x20\xa8", id="another magic"),
+        pytest.param(60, 28, struct.pack(">q", 7), id="another place"),
+        pytest.param(60, 0, struct.pack(">i", 60), id="no longer than what is there"),
+        pytest.param(60, 0, struct.pack(">i", 90), id="too small for a record"),
+        pytest.param(60, 0, struct.pack(">i", 8192 - 97 + 1), id="longer than its segment"),
+        pytest.param(60, 0, struct.pack(">i", -5), id="negative"),
+        pytest.param(WHOLE, 0, struct.pack(">i", WHOLE + 10), id="whole, but for its size"),
+    ],
+)
+def test_what_no_dying_broker_leaves_is_damage(written: int, at: int, new: bytes) -> None:
+    data, last, _ = half_written(written)
+    assert last.offset == 97
+    found = look_behind(changed(data, last.offset + at, new))
+    assert [gap.finding for gap in found.gaps] == [Finding.BYTES, Finding.ZEROS]
+
+
+def test_a_size_that_just_fits_the_segment_may_be_of_an_unfinished_record() -> None:
+    data, last, _ = half_written(60)
+    found = look_behind(changed(data, last.offset, struct.pack(">i", SIZE - last.offset)))
+    assert [gap.finding for gap in found.gaps] == [Finding.UNFINISHED, Finding.ZEROS]
+    data, last, _ = half_written(30)
+    found = look_behind(changed(data, last.offset, struct.pack(">i", 92)))
+    assert [gap.finding for gap in found.gaps] == [Finding.UNFINISHED, Finding.ZEROS]
+
+
+@pytest.mark.parametrize("written", [4, 60])
+def test_nothing_is_unfinished_before_the_end_of_a_segment(written: int) -> None:
+    data, last, _ = half_written(written)
+    window, chain, _ = walk(data)
+    limit = SIZE - 100
+    near = Neighbours(whole=True, before=1_700_000_000_000)
+    found = survey(window, Broken(Segment("x", 0, SIZE), chain.position, chain.defect, limit, near), RULES)
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+        (last.offset, last.offset + written, Finding.BYTES),
+        (last.offset + written, limit, Finding.ZEROS),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- the whole survey
+def test_a_blank_closes_what_survived() -> None:
+    log, records = a_log()
+    log.blank()
+    found = look_behind(changed(log.segments[0], records[5].offset + 90, b"\xee"))
+    assert found.blank == (records[-1].end, SIZE)
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+        (records[5].offset, records[5].end, Finding.RECORD)
+    ]
+    assert found.pieces == ((records[5].end, records[-1].end),)
+
+
+def test_a_blank_after_what_a_second_look_lets_out() -> None:
+    log = LogBuilder(SIZE)
+    for queue in (0, 0, 1, 0, 1, 0, 1):
+        log.clock += 1
+        log.message(topic="T", queue_id=queue, body=b"body %15d" % len(log.records))
+    log.blank()
+    records = list(log.records)
+    data = without(log.segments[0], records[1], records[2], records[4])
+    proven = records[0].message
+    found = look_behind(data, Neighbours({(b"T", 0): 1}, whole=True, before=proven.store_timestamp))
+    assert found.pieces == ((records[3].offset, records[3].end), (records[5].offset, records[6].end))
+    assert found.blank == (records[6].end, SIZE)
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+        (records[1].offset, records[2].end, Finding.BYTES),
+        (records[4].offset, records[4].end, Finding.BYTES),
+    ]
+
+
+def test_zeros_from_somewhere_on() -> None:
+    for data, begin, first in ((b"ab\0\0", 0, 2), (b"ab\0\0", 3, 3), (b"\0\0", 0, 0), (b"ab", 0, 2), (b"a\0b\0", 0, 3)):
+        window = BlockWindow(Bytes(data), Segment("x", 0, len(data)))  # type: ignore[arg-type]
+        assert zeros_from(window, begin, len(data)) == first, data
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 1 << 20])
+def test_zeros_are_looked_for_block_by_block(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey_module, "SURVEY_BLOCK", block)
+    data = b"abc\0d" + bytes(9)
+    window = BlockWindow(Bytes(data), Segment("x", 0, len(data)))  # type: ignore[arg-type]
+    assert [zeros_from(window, begin, len(data)) for begin in (0, 4, 5, 9)] == [5, 5, 5, 9]
+    assert zeros_from(window, 0, 4) == 3
+
+
+def test_pieces_are_cut_out_of_gaps() -> None:
+    def gap(begin: int, end: int) -> DeadRange:
+        return DeadRange(begin, end, Finding.AMBIGUOUS, RecordDefect.OK)
+
+    gaps = [gap(0, 10), gap(10, 20), gap(30, 40)]
+    assert list(_carved(gaps, [])) == gaps
+    assert list(_carved(gaps, [(20, 30), (0, 0)])) == gaps
+    assert list(_carved(gaps, [(33, 35), (2, 4), (6, 7)])) == [
+        gap(0, 2), gap(4, 6), gap(7, 10), gap(10, 20), gap(30, 33), gap(35, 40),
+    ]  # fmt: skip
+    assert list(_carved(gaps, [(5, 15), (30, 40)])) == [gap(0, 5), gap(15, 20)]
