@@ -378,7 +378,7 @@ WHOLE = 88 + 40 + 2 + 2 + 7
 """Bytes of that record."""
 
 
-@pytest.mark.parametrize("written", [4, 6, 8, 9, 16, 36, 47, 56, 60, 89, 127, 129, 132, WHOLE - 2])
+@pytest.mark.parametrize("written", [4, 6, 8, 9, 16, 36, 47, 56, 60, 89, 127, 129, 130])
 def test_the_head_of_a_longer_record_and_zeros_are_an_unfinished_one(written: int) -> None:
     """A broker that dies while it writes leaves it; each of these lengths ends with a byte that is not zero."""
     data, last, found = half_written(written)
