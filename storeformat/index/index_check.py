@@ -230,7 +230,7 @@ def _check_header(
     result.hash_slot_count = stored["hash_slot_count"]
     expected = dict(stored)
     result.end_timestamp, result.end_phy_offset = stored["end_timestamp"], stored["end_phy_offset"]
-    if count == 0 or last_entry is None:
+    if last_entry is None:
         expected["index_count"] = min(max(stored["index_count"], 0), 1)
         expected["end_timestamp"], expected["end_phy_offset"] = stored["begin_timestamp"], stored["begin_phy_offset"]
         if times.context.previous_end is not None:

@@ -102,6 +102,15 @@ def test_entries_of_no_record_may_look_like_the_next_one() -> None:
     assert (found.gaps, found.compared) == ([], 7)
 
 
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_first_entries_with_the_offset_of_an_older_record_are_wrong(wrong: int) -> None:
+    """Two older ones, then those of the log, of which the first have a wrong offset: their hashes tell."""
+    damage = {number: (KEYS[1 + number][0], 50, 0) for number in range(3, 3 + wrong)}
+    found = compare(damaged(KEYS[2:], damage), KEYS[4:], begin=450)
+    assert wrong_entries(found) == list(damage)
+    assert (found.old, found.compared, found.rows_begin, found.gaps) == (2, 3, 0, [])
+
+
 @pytest.mark.parametrize("previous", [None, T, T + 1])
 def test_a_file_without_entries(previous: int | None) -> None:
     """A broker makes one for a record without keys after a full file; it begins at the end of that."""

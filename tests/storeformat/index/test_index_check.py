@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -221,6 +223,32 @@ def test_a_wrong_begin_is_one_fault_though_it_shifts_all_times() -> None:
         assert (fault.position, fault.found) == (0, {"begin_timestamp": T - 5_000})
         assert isinstance(fault.expected, dict)
         assert T - 1_000 < fault.expected["begin_timestamp"] < T + 1_000
+
+
+def test_each_field_of_a_header_is_looked_at() -> None:
+    log = [(5, 100, T), (6, 200, T + 1_000)]
+    fields = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset")
+    values = T, T + 1_000, 100, 200
+    for number, (name, value) in enumerate(zip(fields, values, strict=True)):
+        content = file_of(log)
+        content[8 * number : 8 * number + 8] = struct.pack(">q", value + 7)
+        found = compare(content, log)
+        assert found.faults == [IndexFault(8 * number, "wrong_header", {name: value}, {name: value + 7})]
+        assert (found.hash_slot_count, found.used_slots) == (2, 2)
+        assert (found.end_timestamp, found.end_phy_offset) == (T + 1_000, 200)
+
+
+def test_the_header_of_a_file_without_entries_ends_where_it_begins() -> None:
+    content = bytearray(len(file_of([(5, 100, T)])))
+    content[:40] = struct.pack(">4q2i", T, T + 1, 700, 701, 3, 6)
+    found = compare(content, [(5, 100, T)])
+    assert found.faults == [
+        IndexFault(8, "wrong_header", {"end_timestamp": T}, {"end_timestamp": T + 1}),
+        IndexFault(24, "wrong_header", {"end_phy_offset": 700}, {"end_phy_offset": 701}),
+        IndexFault(36, "wrong_header", {"index_count": 1}, {"index_count": 6}),
+    ]
+    assert (found.entries, found.hash_slot_count, found.used_slots) == (0, 3, 0)
+    assert (found.end_timestamp, found.end_phy_offset) == (T + 1, 701)
 
 
 def test_entries_that_a_growing_file_does_not_count_yet() -> None:

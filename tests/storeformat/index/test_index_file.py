@@ -213,6 +213,12 @@ def test_a_count_of_nothing_is_that_of_an_empty_file() -> None:
     assert ix.parse_header(struct.pack(">4q2i", 1, 2, 3, 4, 5, 2)).index_count == 2
 
 
+def test_differences_of_times_have_64_bits_and_are_clamped() -> None:
+    least, most = -(1 << 63), (1 << 63) - 1
+    assert [ix.time_diff(time, 1) for time in (least, 0, 1, 1_000, 1_001, most)] == [0x7FFFFFFF, 0, 0, 0, 1, 0x7FFFFFFF]
+    assert [ix.time_diff(7_000, begin) for begin in (0, -1, most, 5_001, 5_000)] == [0, 0, 0, 1, 2]
+
+
 def test_an_empty_file_shows_nothing() -> None:
     content = ix.first_header().to_bytes() + bytes(4 * 3 + 20)
     assert ix.sizes_shown(len(content), reader(content)) is None

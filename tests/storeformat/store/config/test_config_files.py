@@ -103,6 +103,12 @@ def test_each_file_has_a_table_of_its_own(tmp_path: Path, name: str, content: st
     assert read_config(str(tmp_path), name).value == {}
 
 
+def test_a_table_is_found_by_its_name() -> None:
+    decode = config_files._decode_table("table")
+    assert decode({"table": {"a": 1}, "other": {"b": 2}}) == {"a": 1}
+    assert decode({"other": {"b": 2}}) == {}
+
+
 def test_a_file_that_is_never_whole_is_looked_at_so_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty pauses of 50 ms, and only while a broker holds the lock of this store."""
     read(tmp_path, b"{", OLDER)
@@ -195,6 +201,7 @@ def test_a_file_that_is_cut_while_it_is_read(
     monkeypatch.setattr(config_files.files, "read_bytes", cut)
     found = read_config(str(tmp_path), path.name)
     assert found.main.content is (FileState.ABSENT if shorter is None else FileState.TORN)
+    assert found.main.path == str(path)
     assert found.value == {("A", "g"): {0: 3}}
 
 

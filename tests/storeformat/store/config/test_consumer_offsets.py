@@ -122,6 +122,10 @@ def test_noise_is_no_offset() -> None:
         noise = "".join(chr(chance.randrange(1, 0x250)) for _ in range(8))
         offsets_before_tear(text[:place] + noise + text[place + 8 :])
     assert offsets_before_tear("") == {}
+    assert offsets_before_tear('{"offsetTable":{"T@g":{0:7},"offsetTable":{},"U@g":{0:1}') == {
+        ("T", "g"): {0: 7},
+        ("U", "g"): {0: 1},
+    }
     assert offsets_before_tear('{"offsetTable":{"T@g":{0:x}}') == {}
 
 

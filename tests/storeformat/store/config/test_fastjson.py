@@ -17,7 +17,7 @@ ACCEPTED = {
     '{"{0:5,}":"a,}/*b*/"}': {"{0:5,}": "a,}/*b*/"},
     "null": None,
 }
-REFUSED = ("\0\0\0\0", "   ", "\n", '{"a":1}xyz', '{"a":{0:5}', "hello", '{"a":x}', '{"a":NaN}', "{a:1}")
+REFUSED = ("\0\0\0\0", "   ", "\n", '{"a":1}xyz', '{"a":{0:5}', "hello", '{"a":x}', '{"a":NaN}', "{a:1}", '{"a":1}X')
 
 
 @pytest.mark.parametrize("text", ACCEPTED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,6 +27,14 @@ def test_a_backup_is_named_after_the_time_and_a_second_one_in_it_is_numbered(roo
     now = datetime(2024, 2, 3, 4, 5, 6, tzinfo=timezone.utc)
     names = [swap.begin(str(root), journal(source), now).name for _ in range(3)]
     assert names == ["20240203T040506Z", "20240203T040506Z-1", "20240203T040506Z-2"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
+def test_backups_are_the_owners_and_a_backup_of_root_is_roots(root: Path, source: Path) -> None:
+    os.chown(root, 777, 778)
+    made = swap.begin(str(root), journal(source))
+    assert [(root / "backup").stat().st_uid, (root / "backup").stat().st_gid] == [777, 778]
+    assert Path(made.directory).stat().st_uid == 0
 
 
 # ------------------------------------------------------------------------------------------------ there, and back again
