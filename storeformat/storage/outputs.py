@@ -30,7 +30,7 @@ def refuse_directory(path: str) -> None:
 
 def refuse_used_directory(path: str) -> None:
     """Raises Refused unless a directory is absent or empty."""
-    entries = files.list_directory(path) if files.exists(path) else None
+    entries = files.list_directory(path)
     if entries:
         raise Refused(
             "the output directory is not empty", path=path, found=entries[0].name, expected="nothing",

@@ -117,6 +117,46 @@ def test_values_that_share_a_character_are_not_read_across_their_border() -> Non
     assert java_hashes(pa.array(values, pa.binary())).tolist() == expected
 
 
+def test_a_character_may_be_shared_by_values_of_one_byte() -> None:
+    values = [b"a\xc3", b"\xa9", b"\xa9"]
+    expected = [model_hash(text) for text in ("a\ufffd", "\ufffd", "\ufffd")]
+    assert java_hashes(pa.array(values, pa.binary())).tolist() == expected
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 7, 8, 9])
+def test_values_as_long_as_a_block(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(javacompat, "_BLOCK_UNITS", 4)
+    values = ["abcdefghi"[:length] for length in (size, 1, 0, size, size)]
+    assert java_hashes(pa.array(values)).tolist() == [model_hash(text) for text in values]
+
+
+def test_parts_of_columns_have_hashes_and_lengths_of_their_own() -> None:
+    texts = ["aaa", "é", "b", "\U0001f600c", ""]
+    whole = pa.array([text.encode() for text in texts])
+    for first in range(5):
+        hashes, lengths = javacompat.java_hashes_and_lengths(whole.slice(first))
+        assert hashes.tolist() == [model_hash(text) for text in texts[first:]]
+        assert lengths.tolist() == [len(text.encode("utf-16-le")) // 2 for text in texts[first:]]
+        assert (hashes.dtype, lengths.dtype) == (np.int32, np.int32)
+
+
+def test_texts_of_a_column_as_java_reads_them() -> None:
+    assert javacompat.decode_java_texts(pa.array([b"a", None, "é".encode()])).to_pylist() == ["a", None, "é"]
+    malformed = pa.array([b"a", None, b"\xff", b"\xed\xa0\x80b"])
+    found = javacompat.decode_java_texts(malformed)
+    assert (found.to_pylist(), found.type) == (["a", None, "\ufffd", "\ufffdb"], pa.string())
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
+def test_buffers_of_columns(kind: pa.DataType) -> None:
+    values = pa.array(["ab", "", "c"], kind)
+    data, offsets = javacompat.binary_buffers(values.slice(1))
+    assert (data.dtype, bytes(data[offsets[0] : offsets[-1]]), np.diff(offsets).tolist()) == (np.uint8, b"c", [0, 1])
+    for nothing in (pa.array([], kind), pa.array(["", ""], kind), pa.nulls(2, kind)):
+        data, offsets = javacompat.binary_buffers(nothing)
+        assert (data.dtype, offsets.tolist()) == (np.uint8, [0] * (len(nothing) + 1))
+
+
 def test_only_text_columns_are_hashed() -> None:
     with pytest.raises(TypeError, match=r"^a binary or string array is needed, not int64$"):
         java_hashes(pa.array([1, 2]))
@@ -128,6 +168,11 @@ def test_hash_of_joined_text(head: str, tails: list[str]) -> None:
     column = pa.array([tail.encode("utf-8", "replace") for tail in tails], pa.binary())
     joined = concat_hashes(java_hash(head), *java_hashes_and_lengths(column))
     assert joined.tolist() == [model_hash(head + decode_java_utf8(value.as_py())) for value in column]
+
+
+def test_index_key_hashes_have_32_bits() -> None:
+    found = javacompat.index_key_hashes([-5, 7, -(1 << 31), 1 - (1 << 31)])
+    assert (found.tolist(), found.dtype) == ([5, 7, 0, (1 << 31) - 1], np.int32)
 
 
 def test_index_key_hash_of_the_smallest_int_is_zero() -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow import fs as pafs
+
+from storeformat.storage import files
+from storeformat.storage import hdfs as hdfs_client
 
 
 @pytest.fixture
@@ -16,3 +22,16 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: found.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
     return found
+
+
+@pytest.fixture
+def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A file system whose root is ``/``, as that of a name node is; it keeps what it has in memory."""
+    in_memory = pytest.importorskip("fsspec.implementations.memory")
+    memory = in_memory.MemoryFileSystem(skip_instance_cache=True)
+    memory.store.clear()
+    monkeypatch.setattr(hdfs_client, "client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
+    files._client.cache_clear()
+    yield memory
+    files._client.cache_clear()
+    memory.store.clear()

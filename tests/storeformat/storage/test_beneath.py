@@ -199,6 +199,15 @@ def test_what_is_given_has_the_permissions_of_the_store(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("user", "can"), [(0, True), (777, True), (778, False)])
+def test_who_can_give_files_to_the_owner_of_a_directory(
+    user: int, can: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(beneath, "ownership_of", lambda path: {str(tmp_path): beneath.Ownership(777, 1, 0, 0)}[path])
+    assert beneath.can_give_to_owner_of(str(tmp_path)) == can
+
+
 @ROOT_ONLY
 def test_a_tree_gets_the_owner_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "new" / "T").mkdir(parents=True)

@@ -13,11 +13,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.refusals import refusal
 
+from storeformat.errors import MissingInput, TotalsDisagree
 from storeformat.storage import extents, files, local_copies
 from storeformat.storage.extents import Content, content_of
 
@@ -122,6 +125,62 @@ def test_a_disk_that_fails_is_not_taken_for_one_without_holes(tmp_path: Path, mo
         monkeypatch.setattr(os, "lseek", fail)
         with pytest.raises(OSError, match="Input/output"):
             list(extents.data_ranges(file.fileno(), 0, SIZE))
+
+
+def test_an_object_is_what_it_should_be(hdfs: Any) -> None:
+    """What follows its data is looked at in the same request, as far as a hole would be."""
+    path = "hdfs://node:8020/object"
+    for tail, data_size in ((b"", len(DATA)), (bytes(9), len(DATA)), (bytes(9) + b"\2" + bytes(9), len(DATA) + 10)):
+        hdfs.pipe_file("/object", DATA + tail)
+        stored, content = extents.read_back(path, len(DATA))
+        assert stored == DATA
+        assert content == Content(len(DATA) + len(tail), data_size, EXPECTED.sha256)
+        assert extents.stray_byte(path, len(DATA)) == (None if data_size == len(DATA) else data_size - 1)
+        assert extents.data_end(path, 77) == 77
+    hdfs.pipe_file("/object", DATA[:10])
+    stored, content = extents.read_back(path, len(DATA))
+    assert (bytes(stored), content) == (DATA[:10], content_of(DATA[:10]))
+    hdfs.pipe_file("/object", bytes(extents.CHUNK) + b"\1")
+    assert extents.stray_byte(path, 0) is None
+    assert extents.stray_byte(path, 1) == extents.CHUNK
+
+
+def test_what_was_written_is_read_back_or_the_job_fails(place: Path) -> None:
+    draft = sparse_file(place / "draft")
+
+    def read(data_size: int, size: int) -> tuple[memoryview, Content]:
+        return extents.read_back_whole(str(draft), data_size, size, path="/final", what="the file")
+
+    assert read(len(DATA), SIZE) == (memoryview(DATA), EXPECTED)
+    assert refusal(TotalsDisagree, lambda: read(len(DATA), SIZE + 1)) == {
+        "what": "the file differs from what was written",
+        "path": "/final",
+        "found": EXPECTED,
+        "expected": f"data to {len(DATA)} of {SIZE + 1}",
+    }
+    short = Content(SIZE, len(DATA), hashlib.sha256(DATA[:-1]).digest())
+    assert refusal(TotalsDisagree, lambda: read(len(DATA) - 1, SIZE))["found"] == short
+    assert str(content_of(b"")) == f"0 bytes, data to 0, SHA-256 {hashlib.sha256(b'').hexdigest()}"
+
+
+def test_a_copy_of_a_file_that_is_all_data(place: Path) -> None:
+    data = DATA + bytes(2 * extents.CHUNK) + b"end"
+    (place / "file").write_bytes(data)
+    source, target = str(place / "file"), str(place / "new" / "copy")
+    assert extents.copy(source, target, str(place)) == content_of(data)
+    assert (place / "new" / "copy").read_bytes() == data
+    (place / "file").write_bytes(DATA)
+    assert extents.copy(source, target, str(place), SIZE) == content_of(DATA)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    none = str(tmp_path / "none")
+    said = {"what": "cannot be read: No such file or directory", "path": none}
+    for act in (
+        lambda: extents.data_end(none, 5), lambda: extents.stray_byte(none, 0), lambda: extents.read_back(none, 5),
+        lambda: extents.content_on_disk(none, 5, lambda count: None),
+    ):  # fmt: skip
+        assert refusal(MissingInput, act) == said
 
 
 def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) -> None:

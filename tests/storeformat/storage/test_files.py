@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,6 @@ from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import extents, files
-from storeformat.storage import hdfs as hdfs_client
 
 
 @pytest.mark.parametrize(
@@ -164,6 +163,46 @@ def test_trouble_has_advice_where_there_is_some() -> None:
     assert said == {"what": "a name here is not in UTF-8: odd", "path": "/a"}
 
 
+class Failing:
+    """A client of a storage that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*unused: object, **more: object) -> Any:
+            raise OSError(errno.EIO, "x")
+
+        return fail
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        files.list_directory, files.exists, files.size_of, files.tree_sizes, files.modified_at, files.RangeReader,
+        files.read_bytes,
+    ],
+)  # fmt: skip
+def test_what_fails_to_read_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_client", lambda uri: (Failing(), "bucket"))
+    said = {"what": "cannot be read: Input/output error", "path": "s3://bucket/a"}
+    assert refusal(MissingInput, lambda: act("s3://bucket/a")) == said
+
+
+@pytest.mark.parametrize("act", [files.remove_tree, files.remove_object, lambda path: files.write_bytes(path, b"x")])
+def test_what_fails_to_change_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_client", lambda uri: (Failing(), "bucket"))
+    said = {"what": "cannot be written: Input/output error", "path": "s3://bucket/a"}
+    assert refusal(WriteFailed, lambda: act("s3://bucket/a")) == said
+
+
+def test_local_names_that_fail_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    below = str(tmp_path / "file" / "below")
+    for act in (lambda: files.make_directory(below), lambda: files.set_modified(below, 5)):
+        assert refusal(WriteFailed, act) == {"what": "cannot be written: Not a directory", "path": below}
+    for read in (files.first_dead_link, files.free_space):
+        said = refusal(MissingInput, lambda read=read: read(below))  # type: ignore[misc]
+        assert said == {"what": "cannot be read: Not a directory", "path": below}
+
+
 # -------------------------------------------------------------------------------------------------------------- writing
 def test_a_file_is_written_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file"
@@ -242,19 +281,6 @@ def test_the_space_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 # --------------------------------------------------------------------------------------------------------------- HDFS
-@pytest.fixture
-def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A file system whose root is ``/``, as that of a name node is; it keeps what it has in memory."""
-    in_memory = pytest.importorskip("fsspec.implementations.memory")
-    memory = in_memory.MemoryFileSystem(skip_instance_cache=True)
-    memory.store.clear()
-    monkeypatch.setattr(hdfs_client, "client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
-    files._client.cache_clear()
-    yield memory
-    files._client.cache_clear()
-    memory.store.clear()
-
-
 def test_a_path_of_hdfs_begins_at_the_root(hdfs: Any) -> None:
     files.write_bytes("hdfs://node:8020/store/commitlog/0", b"log")
     assert hdfs.cat_file("/store/commitlog/0") == b"log"
@@ -275,6 +301,10 @@ def test_an_object_is_uploaded_at_the_end(hdfs: Any) -> None:
         writer.finish(6)
         assert not hdfs.exists("/object")
     assert hdfs.cat_file("/object") == b"0123\0\0"
+    for stream in (False, True):
+        with files.FileWriter(f"{path}-{stream}.gz", stream=stream) as writer:
+            writer.write(b"as it is")
+        assert hdfs.cat_file(f"/object-{stream}.gz") == b"as it is"
     with pytest.raises(ZeroDivisionError), files.FileWriter("hdfs://node:8020/other"):
         raise ZeroDivisionError
     assert not hdfs.exists("/other")

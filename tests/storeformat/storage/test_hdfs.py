@@ -41,6 +41,10 @@ def test_where_hadoop_is_installed_its_own_client_is_taken(name: str, monkeypatc
     with pytest.raises(DependencyMissing):
         hdfs.client("hdfs://node")
     monkeypatch.setenv("CLASSPATH", "jars")
+    monkeypatch.delenv(name)
+    with pytest.raises(DependencyMissing):
+        hdfs.client("hdfs://node")
+    monkeypatch.setenv(name, "/hadoop")
     assert hdfs.client("hdfs://node") == "client of hdfs://node"
 
 

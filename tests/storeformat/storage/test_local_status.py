@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from support.refusals import refusal
 
+from storeformat.errors import MissingInput
 from storeformat.storage.local_status import FileStatus, Space, space_of, status_of, statuses_in
 
 
@@ -39,6 +42,23 @@ def test_a_directory_with_links(tmp_path: Path) -> None:
 def test_who_may_write(mode: int, user: int, group: int, may: bool) -> None:
     file = FileStatus("a", "/a", 1, 0, 5, 5, stat.S_IFREG | mode)
     assert file.may_write(user, group) is may
+
+
+def test_names_that_cannot_be_asked_about(tmp_path: Path) -> None:
+    long = str(tmp_path / ("a" * 300))
+    said = {"what": "cannot be read: File name too long", "path": long}
+    assert refusal(MissingInput, lambda: status_of(long)) == said
+    assert refusal(MissingInput, lambda: statuses_in(long)) == said
+    assert refusal(MissingInput, lambda: space_of(long)) == said
+    (tmp_path / "file").touch()
+    assert status_of(str(tmp_path / "file" / "below")) is None
+    assert statuses_in(str(tmp_path / "file")) == []
+
+
+def test_space_is_counted_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(f_blocks=11, f_bfree=7, f_bavail=5, f_frsize=512, f_bsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda path: found)
+    assert space_of(str(tmp_path)) == Space(11 * 512, 7 * 512, 5 * 512)
 
 
 def test_used_percent_is_rounded_up() -> None:

@@ -33,6 +33,15 @@ def test_what_is_mounted_on_the_way_lies_apart(
     assert mounts.lies_apart(str(tmp_path / root), str(tmp_path / named)) == apart
 
 
+def test_blanks_in_mount_points_are_octal() -> None:
+    lines = [
+        "36 35 98:0 /mnt1 /mnt/a\\040b\\134c rw,noatime master:1 - ext3 /dev/root rw\n",
+        "37 35 98:0 / / rw - ext3 /dev/root rw\n",
+    ]
+    assert mounts.parse_mount_points(lines) == {"/mnt/a b\\c", "/"}
+    assert "/" in mounts.mount_points() or not Path("/proc/self/mountinfo").exists()
+
+
 @pytest.mark.parametrize("apart", ["store/index", "store"])
 def test_what_is_on_another_file_system_lies_apart(apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store" / "index").mkdir(parents=True)

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.refusals import refusal
@@ -86,6 +87,12 @@ def test_a_file_is_replaced_whole_and_a_failure_leaves_no_draft(tmp_path: Path) 
         outputs.replace_bytes(str(tmp_path / "taken"), b"text")
     assert caught.value.path == str(tmp_path / "taken")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
+
+
+def test_an_object_is_replaced_whole(hdfs: Any) -> None:
+    for data in (b"first, and longer", b"second"):
+        outputs.replace_bytes("hdfs://node:8020/a/file", data)
+        assert hdfs.cat_file("/a/file") == data
 
 
 def test_a_failure_halfway_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
