@@ -53,6 +53,8 @@ def test_a_retried_message_names_group_and_topic(topic: str, properties: dict[st
         ({"d": [0, 2, 9]}, 14),  # others between were not for the group
         ({"d": ["x"]}, None),
         ({"n": None}, None),  # an acknowledgement
+        ({"n": 0, "d": [5]}, None),
+        ({"n": 1, "d": [-1]}, None),
         ({"so": -1}, None),
         ({"q": "1"}, None),
         ({"t": 5}, None),

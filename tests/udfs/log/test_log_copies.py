@@ -56,3 +56,13 @@ def test_a_segment_of_its_own_bytes_and_those_of_a_copy(tmp_path: Path) -> None:
 
 def test_ranges_are_cut_at_the_ends_of_a_segment() -> None:
     assert ranges_by_segment([(0, 5), (8, 12), (15, 30), (20, 21)], Segment("x", 10, 10)) == [(10, 12), (15, 20)]
+
+
+def test_properties_that_differ_without_a_crc_show_no_side_that_is_right(tmp_path: Path) -> None:
+    log = LogBuilder(1024)
+    record = log.message(body=b"body", keys="k")
+    other = bytearray(log.segments[0])
+    other[record.end - 2] ^= 1
+    sides = segment(tmp_path / "one", log.segments[0]), segment(tmp_path / "other", bytes(other))
+    (difference,) = CompareCopies()(iter([SharedRange(*sides, 0, log.end_offset)]))
+    assert difference == Difference(record.end - 2)

@@ -13,14 +13,15 @@ from support.uniform_log import uniform_log
 
 from jobs.log.log_scan import sharing
 from storeformat.errors import TotalsDisagree
+from storeformat.kernels import UnitColumns
 from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, plan_splits
 from storeformat.record.decode import DecodeRules
-from storeformat.record.dispatch import DispatchRules
+from storeformat.record.dispatch import DispatchRules, IndexEntries
 from udfs.log.batch_queues import NO_BATCHES
 from udfs.log.scan import ScanTask, SplitScan, scan_split
-from udfs.log.staged_runs import Runs
+from udfs.log.staged_runs import EntryWriter, Runs, RunWriter, StagedEntries
 
 
 @given(st.integers(0, 50), st.integers(0, 2**32 - 1))
@@ -76,3 +77,32 @@ def test_nothing_is_written_where_nothing_is_staged(tmp_path: Path, monkeypatch:
     assert replace(there.units, path="") == here.units
     assert replace(there.entries, path="") == here.entries
     assert {entry.suffix for entry in (tmp_path / "staging").iterdir()} == {".units", ".entries"}
+
+
+def test_no_runs_have_the_types_of_some() -> None:
+    nothing = Runs.concatenate([])
+    assert [getattr(nothing, field.name).dtype.str for field in fields(Runs)] == [
+        "<i4", "<i4", "<i8", "<i8", "<i8", "<i8", "<i8", "|b1",
+    ]  # fmt: skip
+
+
+def test_sums_of_offsets_have_64_bits() -> None:
+    writer, entries = RunWriter("", "s", with_times=False), EntryWriter("", "s")
+    for count in (3, 2):
+        units = UnitColumns.of(count)
+        for column in units:
+            column[:] = 0
+        units.offsets[:] = 1 << 62
+        writer.add(units, np.zeros(count, bool))
+        writer.flush()
+        entries.add(IndexEntries(np.zeros(count, np.int32), units.offsets, units.store_timestamps), None)
+    assert (writer.staged().count, writer.staged().offset_sum) == (5, 1 << 62)
+    assert entries.staged() == StagedEntries(5, 1 << 62)
+
+
+def test_entries_of_tags_have_a_mark(tmp_path: Path) -> None:
+    entries = EntryWriter(str(tmp_path), "s")
+    entries.add(IndexEntries(np.array([5, 6], np.int32), np.array([10, 20]), np.array([7, 8])), np.array([False, True]))
+    entries.close(None, None)
+    rows = np.frombuffer(Path(entries.path).read_bytes(), "<i4,<i8,<i8").tolist()
+    assert rows == [(5, 10, 7), (6 - (1 << 31), 20, 8)]

@@ -48,5 +48,6 @@ def test_a_log_of_entries_is_surveyed_by_entries(
     if framing is not None:
         broken = replace(broken, segment=replace(broken.segment, framing=framing))
     for name in ("survey", "survey_entries"):
-        monkeypatch.setattr(survey, name, lambda *_, name=name, **__: name)
-    assert list(SurveyTask(DecodeRules())(iter([broken]))) == [looks]
+        monkeypatch.setattr(survey, name, lambda *_, name=name, keep_crc_failures: (name, keep_crc_failures))
+    assert list(SurveyTask(DecodeRules())(iter([broken]))) == [(looks, False)]
+    assert list(SurveyTask(DecodeRules(), keep_crc_failures=True)(iter([broken]))) == [(looks, True)]
