@@ -136,6 +136,13 @@ def test_its_data_version_is_above_that_of_every_copy(store: StoreToStart) -> No
     assert made["dataVersion"] == {**version, "counter": 42}
 
 
+def test_a_sound_file_without_groups_is_an_answer(store: StoreToStart) -> None:
+    store.commit({})
+    done = rebuild(store)
+    assert (done.code, done.report["consumer_offsets"]) == (0, []), done.said
+    assert committed(store.root.parent / "new") == {}
+
+
 def test_groups_of_which_nothing_is_known_are_named(store: StoreToStart) -> None:
     store.write_config(
         "subscriptionGroup.json", {"subscriptionGroupTable": {"readers": {}, "new": {}, "TOOLS_CONSUMER": {}}}

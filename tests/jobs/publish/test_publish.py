@@ -80,6 +80,7 @@ def test_restore_takes_a_backup_by_name_or_path(case: Case, old: Snapshot) -> No
     with pytest.raises(MissingInput, match="no such backup") as caught:
         case.restore(backup="20010101T000000Z")
     assert name in (caught.value.advice or "")
+    assert caught.value.path == str(case.root / "backup" / "20010101T000000Z")
     case.restore(backup=str(case.root / "backup" / name))
     assert snapshot(case.root) == old
 
@@ -107,13 +108,27 @@ def test_restore_says_that_the_log_went_on(case: Case) -> None:
     assert any("the log has changed" in note for note in case.restore()["notes"])
 
 
+def test_a_queue_that_the_log_does_not_make_goes_out(case: Case, tmp_path: Path) -> None:
+    """Nothing comes in its place."""
+    (store,) = golden.stores(STORE)
+    gone = case.root / "consumequeue" / "Gone" / "0"
+    gone.mkdir(parents=True)
+    (gone / f"{0:020d}").write_bytes(bytes(20))
+    topics = (TopicFilter("Gone"),)
+    built = rebuild_here(case.root, tmp_path / "work", store.settings, topics=topics, only=("consumequeue",))
+    report = Case(case.root, Path(built.directory)).publish()
+    assert (report["replaced"], report["backed_up"]) == ([], ["consumequeue/Gone"])
+    assert not gone.parent.exists()
+
+
 def test_dry_runs_change_nothing(case: Case, old: Snapshot, new: Snapshot) -> None:
     before = snapshot(case.out)
     report = case.publish(dry_run=True)
     assert (report["dry_run"], report["backup"], report["replaced"][0]) == (True, None, "consumequeue")
     assert (snapshot(case.root), snapshot(case.out), case.backups) == (old, before, [])
     case.publish()
-    assert case.restore(dry_run=True)["restored"] == ["consumequeue", "index", "checkpoint", "abort"]
+    planned = case.restore(dry_run=True)
+    assert (planned["dry_run"], planned["restored"]) == (True, ["consumequeue", "index", "checkpoint", "abort"])
     assert (snapshot(case.root), len(case.backups)) == (new, 1)
 
 
