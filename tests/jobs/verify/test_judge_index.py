@@ -79,10 +79,13 @@ def test_chain_cut(root: Path) -> None:
 
 @pytest.mark.parametrize("which", [0, 1, 7, -1])
 def test_index_file_deleted(root: Path, which: int) -> None:
-    index_files(root)[which].unlink()
+    file = index_files(root)[which]
+    begin, count = struct.unpack_from(">16xq12xi", file.read_bytes())
+    file.unlink()
     found = verdicts(root)
     assert found.counts == {"missing_file": 1}
     assert found.differences[0]["artefact"] == "index"
+    assert found.differences[0]["expected"] == {"entries": count - 1, "begin_phy_offset": begin}
 
 
 def test_index_file_twice(root: Path) -> None:

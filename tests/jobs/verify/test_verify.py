@@ -12,6 +12,7 @@ import pytest
 from support import golden
 from support.drilling import jobs_without_spark
 from support.rebuilding import options_for
+from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
 from jobs.verify import verify
@@ -137,3 +138,31 @@ def test_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_command_is_there() -> None:
     assert command_line.JOBS["verify"].module == verify.__name__
+
+
+def test_hazards_are_in_the_report(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = max((root / FILE).parent.iterdir())
+    behind = last.with_name(f"{int(last.name) + last.stat().st_size:020d}")
+    behind.write_bytes(bytes(last.stat().st_size))
+    with jobs_without_spark():
+        code, report = run(capsys, root)
+    assert (code, report["status"], report["hazard_counts"]) == (0, "ok", {"zero_file": 1})
+    assert [row["hazard"] for row in report["hazards"]] == ["zero_file"]
+
+
+def test_a_log_that_lacks_a_segment_is_verified_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = LogBuilder(1024)
+    for number in range(20):
+        log.message(topic="A", body=bytes(40), keys=f"k{number}")
+    root = log.write(tmp_path / "store")
+    (root / "commitlog" / f"{1024:020d}").unlink()
+    words = ["verify", "--store", str(root), "--json", "--only", "consumequeue"]
+    with jobs_without_spark():
+        assert command_line.main(words) == 65
+        capsys.readouterr()
+        code = command_line.main([*words, "--on-damage", "salvage"])
+    report = json.loads(capsys.readouterr().out)
+    lost = [record for record in log.records if 1024 <= record.offset < 2048]
+    assert (code, report["messages"]) == (1, 20 - len(lost))
