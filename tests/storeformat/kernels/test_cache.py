@@ -24,6 +24,7 @@ def test_compiled_code_is_kept_where_it_can_be_written(tmp_path: Path, monkeypat
     assert cache.cache_directory() is None
 
 
+@pytest.mark.skipif("MUTANT_UNDER_TEST" in os.environ, reason="mutants work in their own process alone")
 def test_what_was_compiled_is_found_wherever_the_sources_lie(tmp_path: Path) -> None:
     """An executor gets this program as a zip, in another directory for every application."""
     root, archive = Path(cache.__file__).parents[2], tmp_path / "program.zip"

@@ -27,6 +27,7 @@ CHECKED = [
 ] + [str(Path(__file__).parents[1] / "record" / "test_plain_dispatch.py")]
 
 
+@pytest.mark.skipif("MUTANT_UNDER_TEST" in os.environ, reason="mutants work in their own process alone")
 @pytest.mark.parametrize(
     "examples", [pytest.param("few", marks=pytest.mark.thorough), pytest.param("patient", marks=pytest.mark.slow)]
 )
