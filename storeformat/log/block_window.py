@@ -51,13 +51,21 @@ class BlockWindow:
         return self.segment.framing.find(self._data, self.offset, self.length, start, stop)
 
     def is_zero(self, begin: int, end: int, block_size: int = BLOCK_SIZE) -> bool:
-        """Returns whether all bytes of [begin, end) are zero; they are loaded block by block, up to the first other."""
-        for at in range(begin, end, block_size):
+        """Returns whether all bytes of [begin, end) are zero; they are loaded block by block, up to the first other,
+        but for holes.
+        """
+        at = begin
+        while at < end:
             length = min(block_size, end - at)
             self.load(at, length)
             if self.bytes[:length].any():
                 return False
+            at = self.next_data(at + length)
         return True
+
+    def next_data(self, offset: int) -> int:
+        """Returns the first log offset from ``offset`` on that is in no hole of the file, as far as that is known."""
+        return self.segment.base + self._reader.next_data(offset - self.segment.base)
 
     @property
     def framing(self) -> Framing:
@@ -94,7 +102,11 @@ def search_certificate(
         length = min(block_size + window.framing.certificate_size, limit - at)
         window.load(at, length)
         # Most of what is searched is the unwritten end of a log; to see that it is zero takes a tenth of a search.
-        found = window.find_certificate(at, stop) if window.bytes[:length].any() else None
+        if not window.bytes[:length].any():
+            # A hole may begin with the zeros of a record's head, whose rest comes after it.
+            at = max(at + block_size, window.next_data(at + block_size) - window.framing.certificate_size)
+            continue
+        found = window.find_certificate(at, stop)
         seen = (stop if found is None else found) - at
         all_zero = all_zero and not window.bytes[: min(length, seen)].any()
         if found is not None:

@@ -188,6 +188,21 @@ class RangeReader:
                     )  # fmt: skip
                 done += count
 
+    def next_data(self, offset: int) -> int:
+        """Returns where the first byte from ``offset`` on lies that is in no hole, the length of the file where only a
+        hole follows; ``offset`` itself of an object, and where the file system does not tell.
+        """
+        if not locations.is_local(self.path):
+            return offset
+        with reading(self.path):
+            handle = os.open(locations.local_path(self.path), os.O_RDONLY)
+        try:
+            return os.lseek(handle, offset, os.SEEK_DATA)
+        except OSError as error:
+            return max(offset, os.fstat(handle).st_size) if error.errno == errno.ENXIO else offset
+        finally:
+            os.close(handle)
+
     def close(self) -> None:
         self._file.close()
 

@@ -17,6 +17,9 @@ class Bytes:
     def read_into(self, offset: int, target: memoryview) -> None:
         target[:] = self.data[offset : offset + len(target)]
 
+    def next_data(self, offset: int) -> int:
+        return offset  # no holes
+
 
 class MemoryReader:
     """Takes the place of the class ``files.RangeReader``: paths are keys of ``contents``."""
@@ -28,6 +31,9 @@ class MemoryReader:
 
     def read_into(self, offset: int, target: memoryview) -> None:
         target[:] = self._data[offset : offset + len(target)]
+
+    def next_data(self, offset: int) -> int:
+        return offset  # no holes
 
     def __enter__(self) -> Self:
         return self

@@ -79,3 +79,40 @@ def test_a_range_at_the_end_of_a_file_is_read_up_to_there(tmp_path: Path) -> Non
     with files.RangeReader(str(path)) as reader:
         window = BlockWindow(reader, Segment(str(path), 0, path.stat().st_size))
         assert window.certifies_inside(250, 350, path.stat().st_size)
+
+
+class Counting(files.RangeReader):
+    """Counts the bytes that were read."""
+
+    read = 0
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        self.read += len(target)
+        super().read_into(offset, target)
+
+
+@pytest.mark.parametrize("head_in_hole", range(3))
+def test_holes_are_not_read(tmp_path: Path, head_in_hole: int) -> None:
+    """Not even where the zeros in which a record begins lie in one."""
+    size, begin = 64 << 20, (48 << 20) - head_in_hole
+    record = encode_record(Message(body=bytes(10)), begin)
+    assert not any(record[:2])
+    path = tmp_path / f"{0:020d}"
+    with path.open("wb") as file:
+        file.write(b"\1")
+        file.seek(begin + head_in_hole)
+        file.write(record[head_in_hole:])
+        file.truncate(size)
+    with Counting(str(path)) as reader:
+        if reader.next_data(1 << 20) == 1 << 20:
+            pytest.skip("this file system does not tell of holes")
+        window = BlockWindow(reader, Segment(str(path), 0, size))
+        found = search_certificate(window, 1, size, size, 1 << 16)
+        assert (found.first, found.all_zero) == (begin, True)
+        assert not search_certificate(window, begin + 1, size, size, 1 << 16).all_zero
+        assert window.is_zero(1, begin, 1 << 16)
+        assert not window.is_zero(1, size, 1 << 16)
+        assert window.is_zero(begin + len(record), size, 1 << 16)
+        assert reader.read < 2 << 20
+        assert reader.next_data(begin + (1 << 20)) == size
+        assert reader.next_data(size + 5) == size + 5
