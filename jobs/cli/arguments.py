@@ -227,6 +227,12 @@ def add_rebuild(parser: Parser) -> None:
         metavar="TIME",
         help="with consumer-offsets: every group begins at the first message that was stored at or after this time",
     )
+    parser.add_argument(
+        "--compact",
+        action="store_true",
+        help="on an object store: leave out the zeros after the data of each file; `publish` adds them, no broker"
+        " takes such files as they are",
+    )
     parser.add_argument("--ignore-free-space", action="store_true", help="write even if DIR's disk seems too small")
     add_dry_run_argument(parser)
 

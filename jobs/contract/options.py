@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
+from storeformat.storage import locations
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers", "rocksdb"]
@@ -104,7 +105,14 @@ class RebuildOptions(LogOptions):
     """With ``salvage``: where to write repaired copies of damaged segments."""
     ignore_free_space: bool = False
     """Whether to write although less is free than the output will take."""
+    compact: bool = False
+    """Whether objects end where their data ends; files on a disk keep their length, for their zeros are holes."""
     dry_run: bool = False
+
+    @property
+    def ends_with_data(self) -> bool:
+        """Whether the files of the output have no zeros after their data."""
+        return self.compact and not locations.is_local(self.output)
 
 
 @dataclass(frozen=True, kw_only=True)

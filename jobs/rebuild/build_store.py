@@ -84,7 +84,7 @@ def rebuild(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Built:
     """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
-    place = Workplace.within(staging, made)
+    place = Workplace.within(staging, made, compact=options.ends_with_data)
     kept = store.queues_in
     with_times = (store.layout.enable_consume_queue_ext or kept.in_rocksdb) and "consumequeue" in options.only
     with_times |= options.consumer_offsets_at is not None
@@ -302,19 +302,20 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
 
 def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
     """Writes the manifest, after a last look at what is there: with it the files are an output."""
-    check_all_there(made, rows)
+    check_all_there(made, rows, compact=options.ends_with_data)
     write_manifest(made, options, store, reading, rows)
 
 
-def check_all_there(made: str, rows: FileRows) -> None:
+def check_all_there(made: str, rows: FileRows, *, compact: bool = False) -> None:
     """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
     found: dict[str, int | str] = {
         path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)
     }
     for row in rows:
         size = found.pop(row.path, _NO_FILE)
-        if size != row.content.size:
-            _refuse_made(made, row.path, size, row.content.size)
+        expected = row.content.data_size if compact else row.content.size
+        if size != expected:
+            _refuse_made(made, row.path, size, expected)
     if found:
         path = min(found)
         _refuse_made(made, path, found[path], _NO_FILE)

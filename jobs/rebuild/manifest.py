@@ -60,6 +60,7 @@ def _pieces(options: RebuildOptions, store: OpenedStore, reading: LogReading, ro
         "settings": {**store.layout.settings(), **store.queue_store},
         "queue_store": store.queues_in.kind,
         "queue_store_asked_for": options.queue_store is not None,
+        **({"compact": True} if options.ends_with_data else {}),
         "on_damage": options.on_damage,
         "until_offset": options.until_offset,
         "artefacts": list(options.only),
@@ -112,6 +113,8 @@ class Manifest:
     """Where its queues are kept: ``file``, ``rocksdb`` or ``both``."""
     queue_store_asked_for: bool = False
     """Whether that was said, and is not concluded from settings and store."""
+    compact: bool = False
+    """Whether its files end where their data ends."""
 
     @property
     def whole(self) -> bool:
@@ -184,6 +187,7 @@ def read_manifest(directory: str) -> Manifest:
             files={str(row["path"]): _content(row) for row in facts["files"]},
             queue_store=str(facts.get("queue_store", "file")),
             queue_store_asked_for=facts.get("queue_store_asked_for") is True,
+            compact=facts.get("compact") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
@@ -212,7 +216,8 @@ def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> N
             if durable.present(place) and not _is_right(place, expected):
                 durable.remove_file(place)
             if not durable.present(place):
-                found = copy(locations.join(source, name), place, drafts, expected.data_size)
+                whole = expected.size if manifest.compact else None
+                found = copy(locations.join(source, name), place, drafts, expected.data_size, whole=whole)
                 if found != expected:
                     durable.remove_file(place)
                     _refuse_file(locations.join(source, name), found, expected)

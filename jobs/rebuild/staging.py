@@ -23,14 +23,15 @@ class Workplace:
     runs: str
     drafts: str
     made: str
+    compact: bool = False
 
     @property
     def output(self) -> OutputDirectory:
         """Where tasks make files."""
-        return OutputDirectory(self.made, self.drafts)
+        return OutputDirectory(self.made, self.drafts, self.compact)
 
     @staticmethod
-    def within(staging: str, made: str | None) -> Workplace:
+    def within(staging: str, made: str | None, *, compact: bool = False) -> Workplace:
         """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
         names = (
             locations.join(staging, "runs"),
@@ -39,7 +40,7 @@ class Workplace:
         )
         for directory in names:
             files.make_directory(directory)
-        return Workplace(*names)
+        return Workplace(*names, compact=compact)
 
 
 @contextmanager

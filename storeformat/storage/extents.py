@@ -170,9 +170,10 @@ def content_on_disk(path: str, data_size: int, advance: Callable[[int], object])
         return measured(digest, size, position, _stray_byte(file.fileno(), position))
 
 
-def copy(source: str, target: str, drafts: str, data_size: int | None = None) -> Content:
+def copy(source: str, target: str, drafts: str, data_size: int | None = None, *, whole: int | None = None) -> Content:
     """Copies a file to a new one, which is there when it is whole (see ``outputs.draft_of``); its zeros after
-    ``data_size`` (None: it is all data) are holes there. Returns its content.
+    ``data_size`` (None: it is all data) are holes there. One that ends there gets the length ``whole``. Returns its
+    content.
     """
     digest, position, stray, chunk = hashlib.sha256(), 0, None, memoryview(bytearray(_READ_CHUNK))
     draft = outputs.draft_of(target, drafts)
@@ -190,6 +191,7 @@ def copy(source: str, target: str, drafts: str, data_size: int | None = None) ->
                     stray = _first_in(part.tobytes(), position) if stray is None else stray
                     writer.write_at(position, part)
                 position += len(part)
+            size = whole if whole is not None and size == data_end == data_size else size
             writer.finish(size)
     outputs.settle(draft, target)
     return measured(digest, size, data_end, stray)

@@ -203,8 +203,14 @@ class TestPublish:
         shutil.rmtree(root / "consumequeue")
         return root
 
-    def test_from_a_bucket(self, bucket: Bucket, store: GoldenStore, damaged: Path, tmp_path: Path) -> None:
-        options = rebuilt(bucket, store, str(damaged), "out", tmp_path)
+    @pytest.mark.parametrize("compact", [False, True])
+    def test_from_a_bucket(
+        self, bucket: Bucket, store: GoldenStore, damaged: Path, tmp_path: Path, compact: bool
+    ) -> None:
+        options = rebuilt(bucket, store, str(damaged), "out", tmp_path, compact=compact)
+        sizes = files.tree_sizes(options.output)
+        for name, content in manifest.read_manifest(options.output).files.items():
+            assert sizes[name] == (content.data_size if compact else content.size)
         planned = self.publish(damaged, options.output, dry_run=True)
         assert not (damaged / "backup").exists()
         done = self.publish(damaged, options.output)
@@ -214,13 +220,15 @@ class TestPublish:
         again = self.publish(damaged, options.output)
         assert again["notes"] == ["this rebuild had been published already"]
 
+    @pytest.mark.parametrize("change", [b"x", b"", b"xx"], ids=["another byte", "shorter", "longer"])
+    @pytest.mark.parametrize("compact", [False, True])
     def test_a_changed_object_is_refused(
-        self, bucket: Bucket, store: GoldenStore, damaged: Path, tmp_path: Path
+        self, bucket: Bucket, store: GoldenStore, damaged: Path, tmp_path: Path, compact: bool, change: bytes
     ) -> None:
-        options = rebuilt(bucket, store, str(damaged), "out", tmp_path)
+        options = rebuilt(bucket, store, str(damaged), "out", tmp_path, compact=compact)
         name = next(name for name in bucket.names("out") if name.startswith("consumequeue"))
         good = bucket.client.get_object(Bucket=bucket.name, Key=f"out/{name}")["Body"].read()
-        bucket.client.put_object(Bucket=bucket.name, Key=f"out/{name}", Body=good[:-1] + b"x")
+        bucket.client.put_object(Bucket=bucket.name, Key=f"out/{name}", Body=good[:-1] + change)
         with pytest.raises(Refused, match="differs from what the rebuild wrote"):
             self.publish(damaged, options.output)
         assert not (damaged / "consumequeue").exists()

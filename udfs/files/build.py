@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import overload
 
@@ -272,14 +272,17 @@ class BuildIndexFiles:
                 start=start,
                 count_every_put=self.count_every_put,
             )
-            writer.finish(size)
+            writer.finish(self.output.stored_size(self._data_size(header), size))
 
         return self.output.make(file.path, write, lambda draft: self._read_back(file.path, draft, size, header))
+
+    def _data_size(self, header: index_file.IndexHeader) -> int:
+        return index_file.entries_position(self.slots) + index_file.ENTRY_SIZE * (1 + header.entries)
 
     def _read_back(self, path: str, draft: str, size: int, written: index_file.IndexHeader) -> tuple[Content, Totals]:
         digest, total = hashlib.sha256(), 0
         first_entry = index_file.entries_position(self.slots) + index_file.ENTRY_SIZE
-        end = first_entry + index_file.ENTRY_SIZE * written.entries
+        end = self._data_size(written)
         edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
         buffer = memoryview(bytearray(_READ_CHUNK))
         with files.RangeReader(draft) as reader:
@@ -293,12 +296,12 @@ class BuildIndexFiles:
                 if begin >= first_entry:
                     total += sum_of_offsets(index_file.parse_entries(view)["phy_offset"])
         content = measured(digest, stored_size, end, stray_byte(draft, end))
-        if header != written or (content.size, content.data_size) != (size, end):
+        if header != written or (content.size, content.data_size) != (self.output.stored_size(end, size), end):
             raise TotalsDisagree(
                 "an index file differs from what was written", path=path, found=f"{header}, {content}",
                 expected=f"{written}, data to {end} of {size}",
             )  # fmt: skip
-        return content, Totals(header.entries, total % (1 << 64))
+        return replace(content, size=size), Totals(header.entries, total % (1 << 64))
 
 
 def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:

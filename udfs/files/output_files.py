@@ -8,7 +8,7 @@ puts the same bytes under the same name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storeformat.queues.consume_queue import Piece
 from storeformat.storage import files, locations, outputs
@@ -29,10 +29,17 @@ class Totals:
 
 @dataclass(frozen=True)
 class OutputDirectory:
-    """Where files are made: their paths are below ``root``, until they are whole they lie in ``drafts``."""
+    """Where files are made: their paths are below ``root``, until they are whole they lie in ``drafts``. ``compact``
+    ones end where their data ends.
+    """
 
     root: str
     drafts: str
+    compact: bool = False
+
+    def stored_size(self, data_size: int, size: int) -> int:
+        """Returns the length on storage of a file of ``size`` bytes that holds data up to ``data_size``."""
+        return data_size if self.compact else size
 
     def make(
         self,
@@ -66,11 +73,11 @@ class OutputDirectory:
             for piece in pieces:
                 writer.write(piece)
                 used += len(piece)
-            writer.finish(used if size is None else size)
+            writer.finish(used if size is None else self.stored_size(used, size))
 
         def read_back(draft: str) -> tuple[Content, Totals]:
             whole, named = used if size is None else size, locations.join(self.root, path)
-            stored, content = read_back_whole(draft, used, whole, path=named, what=what)
-            return content, tally(stored)
+            stored, content = read_back_whole(draft, used, self.stored_size(used, whole), path=named, what=what)
+            return replace(content, size=whole), tally(stored)
 
         return self.make(path, write, read_back)
