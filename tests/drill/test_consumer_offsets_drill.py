@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.drilling import Done, copy_store, run_job
-from support.real_broker import NEWEST, BrokerSite
+from support.drilling import Done, await_numbers, copy_store, run_job
+from support.real_broker import JUDGED, BrokerSite
+
+from storeformat.store.config.consumer_offsets import DataVersion, consumer_offsets_json
 
 pytestmark = pytest.mark.broker
 
@@ -28,6 +30,7 @@ POP: Mapping[str, Any] = {"command": "pop", "group": "poppers", "topic": "Normal
 ASK: Mapping[str, Any] = {"command": "ask", "topics": ["Normal"]}
 SEND_MORE: Mapping[str, Any] = {"command": "send", "round": "two", "create": [], "counts": {"normal": MORE}}
 NAME = "consumerOffset.json"
+READER = Path(__file__).with_name("LightOffsets.java")
 
 Place = tuple[int, int]
 
@@ -52,7 +55,7 @@ def places(took: list[list[int]]) -> list[Place]:
     return [(queue_id, offset) for queue_id, offset in took]
 
 
-@pytest.fixture(scope="module", params=NEWEST)
+@pytest.fixture(scope="module", params=JUDGED)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     with BrokerSite(request.param, tmp_path_factory.mktemp(f"offsets-{request.param}")) as site:
         store = site.scratch / "store"
@@ -61,9 +64,8 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             {"command": "send", "round": "one", "create": ["Normal"], "counts": {"normal": SENT}},
             {**PULL, "messages": FIRST},
         )
-        site.stop()
+        await_numbers(store, NAME, "Normal@readers", first["committed"])
         backup = (store / "config" / NAME).read_bytes()
-        site.start(store)
         second, popped, _, answers = site.clients(
             {**PULL, "messages": SECOND},
             {**POP, "messages": SENT, "new_group": True},
@@ -155,3 +157,11 @@ def test_from_the_log_alone_what_was_popped_is_known(night: Night) -> None:
     took = set(group["took"])
     assert took >= (night.sent - night.popped) | {row["keys"] for row in more}
     assert len(took & night.popped) <= bound(done, night.poppers)
+
+
+def test_with_light_groups_the_broker_reads_the_other_file(night: Night, tmp_path: Path) -> None:
+    made = tmp_path / "lmqConsumerOffset.json"
+    offsets = {("%LMQ%a", "%LMQ%one"): {0: 7}, ("Normal", "readers"): {0: 5, 3: 9}}
+    made.write_bytes(consumer_offsets_json(offsets, DataVersion(), light_groups=True))
+    said = night.site.run_java(str(READER), str(made))
+    assert said.splitlines()[-1] == "{%LMQ%a@%LMQ%one=7} {Normal@readers={0=5, 3=9}}"

@@ -193,11 +193,12 @@ def files_of(store: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str
 
 def await_offsets(store: Path, committed: Mapping[str, int]) -> None:
     """Waits until the offsets of the group, and of what delivers delayed messages, are on disk."""
-    _await_numbers(store, "consumerOffset.json", "Normal@readers", committed)
-    _await_numbers(store, "delayOffset.json", "offsetTable", {"1": DELIVERED})
+    await_numbers(store, "consumerOffset.json", "Normal@readers", committed)
+    await_numbers(store, "delayOffset.json", "offsetTable", {"1": DELIVERED})
 
 
-def _await_numbers(store: Path, name: str, table: str, numbers: Mapping[str, int]) -> None:
+def await_numbers(store: Path, name: str, table: str, numbers: Mapping[str, int]) -> None:
+    """Waits until a table of a file of the broker's configuration has these numbers."""
     deadline = time.monotonic() + 200
     while not numbers.items() <= (found := numbers_in(store, name, table)).items():
         assert time.monotonic() < deadline, f"{name} is not persisted: {numbers}, found {found}"

@@ -31,6 +31,8 @@ RELEASES = ("5.3.3", "5.5.0")
 """The releases of the drill: the last 5.3, which heals itself, and one that goes back ten segments at most."""
 NEWEST = ("5.5.0", pytest.param("5.3.3", marks=pytest.mark.slow))
 """The same for drills that take minutes: the newest by default, the other where slow tests run."""
+JUDGED = ("5.5.0", pytest.param("5.3.3", marks=pytest.mark.judge))
+"""The same for what both releases have to take before a change is in: the other in the run of the judges."""
 
 SETTINGS: Mapping[str, Any] = {
     "mappedFileSizeCommitLog": 65_536,
@@ -52,6 +54,7 @@ SETTINGS: Mapping[str, Any] = {
     "transactionOpBatchInterval": 200,
     "transactionTimeOut": 3_600_000,
     "transactionCheckInterval": 3_600_000,
+    "transactionMetricFlushInterval": 500,  # for so long a broker that starts loops without a pause
     # a machine that is slow is no reason to refuse a message
     "waitTimeMillsInSendQueue": 60_000,
     "waitTimeMillsInTransactionQueue": 60_000,
@@ -67,6 +70,8 @@ _FORGOTTEN = "remove from brokerLiveTable OK"
 _CONNECTED = "HAClient connect to master 127.0.0.1"
 _CLIENT_TIMEOUT = 900
 _HEAP = ("-Xms64m", "-Xmx384m")
+_NO_TLS = ("-Dtls.server.mode=disabled",)
+"""Else each server makes itself a key, which takes a second of its start."""
 
 
 class BrokerFailed(RuntimeError):
@@ -278,8 +283,8 @@ class BrokerSite:
         return ran.stdout
 
     def _java(self, home: Path) -> list[str]:
-        return ["java", *_HEAP, *JAVA_OPTIONS, f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp",
-                self._class_path]  # fmt: skip
+        homes = [f"-D{name}={home}" for name in ("user.home", "rocketmq.home.dir", "java.io.tmpdir")]
+        return ["java", *_HEAP, *JAVA_OPTIONS, *_NO_TLS, *homes, "-cp", self._class_path]
 
     def _serve(self, main: str, conf: Path, name: str) -> Server:
         home = self.scratch / name
