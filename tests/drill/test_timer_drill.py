@@ -24,7 +24,7 @@ import pytest
 from support.drilling import copy_store, run_job
 from support.real_broker import RELEASES, BrokerSite
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]  # some minutes: it waits until messages are due
+pytestmark = [pytest.mark.broker, pytest.mark.judge]  # some minutes: it waits until messages are due
 
 SOON, LATER, FAR = 5, 6, 3
 ASK = {"command": "ask", "topics": ["Delayed"]}

@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_java import executable
-from support.loading import load_here
 from support.object_store import Bucket, serving
 from support.store_builder import LogBuilder
 
@@ -97,25 +97,44 @@ class TestLaunch:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_spark_reads_a_table(tmp_path: Path) -> None:
-    """Needs what ``spark-submit.sh --setup --with s3`` brings."""
+def test_spark_loads_and_reads_a_table(tmp_path: Path) -> None:
+    """Two loads of one broker and one of another, side by side, each with tasks in a Spark of its own; then Spark reads
+    the table. Needs what ``spark-submit.sh --setup --with s3`` brings.
+    """
     if not Path(sys.prefix, s3_jars.DIRECTORY).is_dir():
         pytest.skip("./spark-submit.sh --setup --with s3 brings the connector")
     log = LogBuilder(1 << 16)
     for number in range(300):
         log.message(topic=f"T{number % 3}", body=b"x" * 50, keys=f"k{number}")
+    root = log.write(tmp_path / "store")
+    table = ("--table", "s3://tables/t")
     with serving() as endpoint:
         bucket = Bucket(endpoint, "tables")
         bucket.client.create_bucket(Bucket=bucket.name)
-        load_here(log.write(tmp_path / "store"), bucket.uri("t"))
-        given = {
-            "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }  # fmt: skip
-        line = [sys.executable, str(ROOT / "jobs" / "__main__.py"), "report", "--table", "s3://tables/t", "--checks"]
-        done = subprocess.run(
-            [*line, "--json"], env={**os.environ, **given}, capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert (report["messages"], bool(report["checks"])) == (300, True)
+        loads = [
+            started(endpoint, "load", "--store", str(root), *table, "--cluster", "c", "--broker", broker)
+            for broker in ("a", "a", "b")
+        ]
+        loaded = [reported(load) for load in loads]
+        assert sorted(one["rows"] for one in loaded[:2]) == [0, 300]
+        assert loaded[2]["rows"] == 300
+        report = reported(started(endpoint, "report", *table, "--checks"))
+    assert (report["messages"], bool(report["checks"])) == (600, True)
+
+
+def started(endpoint: str, *words: str) -> subprocess.Popen[str]:
+    given = {
+        "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    line = [sys.executable, str(ROOT / "jobs" / "__main__.py"), "--master", "local[1]", *words, "--json"]
+    return subprocess.Popen(
+        line, env={**os.environ, **given}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def reported(process: subprocess.Popen[str]) -> dict[str, Any]:
+    said, complaint = process.communicate()
+    assert process.returncode == 0, complaint
+    found: dict[str, Any] = json.loads(said)
+    return found

@@ -23,7 +23,7 @@ from jobs.setup import packing
 from jobs.spark.launch import spark_home
 from storeformat.storage import files, locations
 
-pytestmark = [pytest.mark.spark, pytest.mark.golden, pytest.mark.hadoop, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.golden, pytest.mark.hadoop, pytest.mark.judge]
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 600
@@ -42,10 +42,11 @@ class Bench:
     def uri(self, name: str) -> str:
         return locations.join(self.cluster.files, name)
 
-    def start(self, mode: str, job: str, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, mode: str, job: str, *arguments: str, executors: int = 1) -> subprocess.Popen[str]:
         java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         settings = (
             f"spark.submit.deployMode={mode}",
+            f"spark.executor.instances={executors}",
             f"spark.archives={self.uri('python.tar.gz')}#environment",
             f"spark.yarn.jars=local:{spark_home() / 'jars'}/*",  # else each start uploads 400 MB of them
             "spark.driver.host=127.0.0.1" if mode == "client" else f"spark.driver.extraJavaOptions={java}",
@@ -129,7 +130,7 @@ def test_a_node_manager_ends_in_mid_job(bench: Bench, tmp_path: Path) -> None:
     output = bench.uri("here/rebuilt")
     process = bench.start(
         "client", "rebuild", "--store", bench.uri("snap/broker-a/store"), "--output", output, "--split-size",
-        str(SPLIT), *bench.settings(),
+        str(SPLIT), *bench.settings(), executors=2,
     )  # fmt: skip
     deadline, lost, scanned = time.monotonic() + PATIENCE, 0, 0
     while not lost:
