@@ -37,3 +37,9 @@ def test_ends_of_queues_and_of_dispatch() -> None:
     ]
     assert [row["value"].hex() for row in rows] == [f"{700:016x}{41:016x}", f"{600:016x}{40:016x}", f"{793:016x}"]
     assert {row["family"] for row in rows} == {"offset"}
+    columns = ("topic", "queue_id", "queue_offset", "phy_offset", "size", "tags_code", "store_timestamp")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("T", 3, 41, 700, None, None, None),
+        ("T", 3, 40, 600, None, None, None),
+        ("CHECKPOINT_TOPIC", 0, None, None, None, None, None),
+    ]

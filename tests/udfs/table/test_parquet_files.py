@@ -134,3 +134,39 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(WriteFailed, match="No space left"):
         written(tmp_path / "t", wanted)
     assert not list((tmp_path / "t").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy"])
+def test_how_columns_lie_in_a_file(tmp_path: Path, codec: str) -> None:
+    """Compressed as asked for; extremes of what filters look at; no schema of Arrow's, which readers would need."""
+    _, wanted = a_log(tmp_path, 1, 2)
+    (file,) = written(tmp_path / "t", wanted, codec=codec)
+    footer = pq.read_metadata(tmp_path / "t" / file.path)
+    columns = [footer.row_group(0).column(at) for at in range(footer.num_columns)]
+    assert {column.compression for column in columns} == {codec.upper()}
+    assert {column.path_in_schema for column in columns if column.statistics is None} == {
+        "offset_msg_id", "keys.list.element", "properties.key_value.key", "properties.key_value.value",
+    }  # fmt: skip
+    assert footer.metadata is None or b"ARROW:schema" not in footer.metadata
+    assert all(column.has_column_index and column.has_offset_index for column in columns if column.statistics)
+
+
+@pytest.mark.parametrize(("length", "largest"), [(31, "é" * 31), (32, "é" * 32), (33, "é" * 32 + "\U0010ffff")])
+def test_texts_are_cut_after_32_characters(tmp_path: Path, length: int, largest: str) -> None:
+    _, wanted = a_log(tmp_path, 5, tags="é" * length)
+    (file,) = written(tmp_path / "t", wanted)
+    statistics = json.loads(file.statistics)
+    assert (statistics["minValues"]["tags"], statistics["maxValues"]["tags"]) == ("é" * min(length, 32), largest)
+
+
+def test_a_file_tells_whether_a_message_waits_in_it(tmp_path: Path) -> None:
+    log = LogBuilder(1 << 20)
+    log.message(topic="T", store_timestamp=5)
+    log.message(topic="SCHEDULE_TOPIC_XXXX", store_timestamp=DAY)
+    log.message(topic="T", store_timestamp=DAY)
+    (path,) = (log.write(tmp_path / "store") / "commitlog").iterdir()
+    segment = Segment(str(path), 0, path.stat().st_size)
+    wanted = ProvenRange(Split(7, segment, 0, log.end_offset, log.end_offset, 0), 3)
+    files = written(tmp_path / "t", wanted, encoded=False)
+    assert {file.store_date: file.delayed for file in files} == {"1970-01-01": False, "1970-01-02": True}
+    assert [file.delayed for file in written(tmp_path / "u", wanted) if file.store_date == "1970-01-02"] == [True]
