@@ -11,7 +11,6 @@ ELSEWHERE = {
     "storeformat/kernels/plain_pass.py": "tests/storeformat/record/test_plain_dispatch.py",
     # What a part proves shows only in the whole: in a log that is damaged, a store that is compared, a page.
     "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
-    "storeformat/salvage/queue_offsets.py": "tests/storeformat/salvage/test_evidence.py",
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
     "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
     "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",

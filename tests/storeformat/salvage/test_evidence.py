@@ -311,3 +311,12 @@ def test_the_latest_of_a_few_times_is_none_that_damage_made() -> None:
     assert latest_time([5, 3, 900], 900) == 900
     assert latest_time([5, 900], 6) == 5
     assert latest_time([7], 6) == 7
+
+
+def test_what_is_learned_bounds_times() -> None:
+    witness = SurvivorJudge(Neighbours({A: 5}))
+    witness.learn(a_block([Claim(A, 5, 100)]))
+    strengths = [witness._judge(_Rows(a_block([Claim(A, 6, time)])), 0) for time in (99, 100)]
+    assert strengths == [Strength.NONE, Strength.FAIR]
+    witness.learn(a_block([Claim(A, 6, 500, foreign=True)]))
+    assert witness._judge(_Rows(a_block([Claim(A, 6, 100)])), 0) == Strength.FAIR, "a record of another place"

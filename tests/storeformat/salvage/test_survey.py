@@ -489,3 +489,32 @@ def test_pieces_are_cut_out_of_gaps() -> None:
         gap(0, 2), gap(4, 6), gap(7, 10), gap(10, 20), gap(30, 33), gap(35, 40),
     ]  # fmt: skip
     assert list(_carved(gaps, [(5, 15), (30, 40)])) == [gap(0, 5), gap(15, 20)]
+
+
+def test_a_record_that_begins_in_the_properties_of_another_refutes_their_length() -> None:
+    """Both lengths of record 1 say that it holds record 2, and the CRC of its body is wrong."""
+    data, records = a_log_of(0, 1, 0, 1, 0)
+    lost, held = records[1], records[2].size
+    data = changed(data, lost.offset, struct.pack(">i", lost.size + held))
+    data = changed(data, lost.end - 2, struct.pack(">h", held))
+    assert came_out(changed(data, lost.offset + 88, b"?"), records) == [2, 3, 4]
+
+
+def test_whole_records_that_may_be_copies_are_named() -> None:
+    log = LogBuilder(SIZE)
+    for number in range(5):
+        log.clock += 1
+        copy = Message(topic="T", queue_offset=40, body=b"copy", store_timestamp=log.clock)
+        log.message(topic="T", body=Embedded((copy,), lead=b"lead") if number == 2 else bytes(30))
+    records = list(log.records)
+    holder, size = records[2], len(encode_record(Message(topic="T", body=b"copy"), 0))
+    inside = holder.offset + 88 + len(b"lead")
+    near = Neighbours({(b"T", 0): 2}, whole=True, before=records[1].message.store_timestamp)
+    found = look_behind(changed(log.segments[0], holder.offset, b"\xa5" * 88), near)
+    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+        (holder.offset, inside, Finding.BYTES),
+        (inside, inside + size, Finding.AMBIGUOUS),
+        (inside + size, holder.end, Finding.BYTES),
+        (log.end_offset, SIZE, Finding.ZEROS),
+    ]
+    assert found.pieces == ((holder.end, log.end_offset),)
