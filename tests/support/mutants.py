@@ -45,6 +45,8 @@ class Score:
     survivors: tuple[str, ...]
     open: int
     begun: bool = True
+    left_out: int = 0
+    """Those that no pattern asks for."""
 
     @property
     def unfinished(self) -> bool:
@@ -57,6 +59,7 @@ class Score:
         tried = self.killed + len(self.survivors)
         share = f"{self.killed / tried:.1%}" if tried else "-"
         rest = f", {self.open} open" if self.open else ""
+        rest += f", {self.left_out} left out" if self.left_out else ""
         return f"{self.module:<50} {self.killed:>5} of {tried:>5} killed  {share:>6}{rest}"
 
 
@@ -158,7 +161,8 @@ def score_of(module: str, only: Sequence[str] = ()) -> Score:
     survivors = tuple(name for name, code in codes.items() if code in SURVIVED)
     waiting = sum(code is None for code in codes.values())
     begun = Workplace(module).has_results or Workplace(module, wide=True).has_results
-    return Score(module, len(codes) - len(survivors) - waiting, survivors, waiting, begun)
+    left_out = len(narrow or wide) - len(codes)
+    return Score(module, len(codes) - len(survivors) - waiting, survivors, waiting, begun, left_out)
 
 
 def try_module(module: str, deadline: float, children: int, only: Sequence[str] = ()) -> Score:
@@ -294,7 +298,9 @@ def totals(scores: Sequence[Score]) -> None:
     for folder, inside in folders.items():
         whole = tuple(name for score in inside for name in score.survivors)
         begun = any(score.begun for score in inside)
-        print(Score(folder, sum(s.killed for s in inside), whole, sum(s.open for s in inside), begun).text)
+        killed, waiting = sum(score.killed for score in inside), sum(score.open for score in inside)
+        left_out = sum(score.left_out for score in inside)
+        print(Score(folder, killed, whole, waiting, begun, left_out).text)
 
 
 if __name__ == "__main__":

@@ -118,5 +118,6 @@ def test_a_score_may_be_of_some_mutants_alone(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     know(Workplace("storeformat/x.py"), {"x.x_a__mutmut_1": 1, "x.x_a__mutmut_2": 0, "x.x_b__mutmut_1": None})
     assert score_of("storeformat/x.py", ["*.x_a__mutmut_*"]) == mutants.Score(
-        "storeformat/x.py", 1, ("x.x_a__mutmut_2",), 0
+        "storeformat/x.py", 1, ("x.x_a__mutmut_2",), 0, left_out=1
     )
+    assert "1 of     2 killed   50.0%, 1 left out" in score_of("storeformat/x.py", ["*.x_a__mutmut_*"]).text

@@ -411,6 +411,15 @@ def test_what_no_dying_broker_leaves_is_damage(written: int, at: int, new: bytes
     assert [gap.finding for gap in found.gaps] == [Finding.BYTES, Finding.ZEROS]
 
 
+@pytest.mark.parametrize(("noise", "finding"), [(8, Finding.UNFINISHED), (9, Finding.BYTES)])
+def test_a_few_bytes_before_zeros_tell_nothing(noise: int, finding: Finding) -> None:
+    """As many as a size and a magic have may be the first of a page that did not reach the disk whole."""
+    log = LogBuilder(SIZE)
+    log.message(topic="T", body=b"first")
+    found = look_behind(changed(log.segments[0], log.end_offset, b"\xa5" * noise))
+    assert [gap.finding for gap in found.gaps] == [finding, Finding.ZEROS]
+
+
 def test_a_size_that_just_fits_the_segment_may_be_of_an_unfinished_record() -> None:
     data, last, _ = half_written(60)
     found = look_behind(changed(data, last.offset, struct.pack(">i", SIZE - last.offset)))
