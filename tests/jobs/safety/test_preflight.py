@@ -24,6 +24,8 @@ HEAVY = ("pyspark", "pandas", "numba", "py4j")
 SCRIPT = f"""
 import sys
 from jobs.cli import command_line
+from storeformat.storage import local_status
+local_status.space_of = lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39)
 code = command_line.main(sys.argv[1:])
 loaded = [name for name in {HEAVY!r} if name in sys.modules]
 sys.exit(f"loaded: {{loaded}}" if loaded else code)
@@ -31,7 +33,7 @@ sys.exit(f"loaded: {{loaded}}" if loaded else code)
 
 
 def preflight(store: StoreToStart, *options: str, conf: bool = True) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, which fails where something heavy was loaded."""
+    """The command in a process of its own, which fails where something heavy was loaded; its disk is half empty."""
     line = ["preflight", "--store", str(store.root), *options]
     line += ["--broker-conf", str(store.root.parent / "broker.conf")] if conf else []
     return subprocess.run(
