@@ -365,6 +365,23 @@ def test_a_dry_run_makes_no_directory(here: None, store: Path, capsys: pytest.Ca
     assert ".other.1234.staging belongs to a rebuild that" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("first", [0, 299_990])
+def test_what_a_report_says_of_a_rebuild_and_of_a_dry_run(
+    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
+) -> None:
+    """A queue that begins at a high offset takes more than its log."""
+    log = LogBuilder(4096)
+    log.queue_offsets["T", 0] = first
+    log.message(topic="T", keys="k")
+    line = ["rebuild", "--store", str(log.write(tmp_path / "s")), "--output", str(tmp_path / "out"), "--json", *SIZES]
+    for dry in (["--dry-run"], []):
+        assert command_line.main([*line, *dry]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["dry_run"], report["output"]) == ((True, None) if dry else (False, str(tmp_path / "out")))
+        assert (report["queues"], report["consume_queue_units"], report["index_entries"]) == (1, 1, 1)
+        assert ["the output takes" in note for note in report["notes"]].count(True) == (first > 0)
+
+
 def test_output_that_is_a_link_to_an_empty_place(here: None, store: Path) -> None:
     link = store.parent / "output"
     link.symlink_to(store.parent / "place")

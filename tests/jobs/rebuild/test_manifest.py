@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from support.publishing import QUIET
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
 
-from jobs.contract.options import ARTEFACTS
+from jobs.contract.options import ARTEFACTS, TopicFilter
 from jobs.rebuild.manifest import Manifest, fetch, read_manifest
 from storeformat.errors import NotAStore, Refused
 from storeformat.storage.extents import Content
@@ -146,3 +148,30 @@ def test_a_manifest_of_30_gigabytes_is_wrong_input(tmp_path: Path) -> None:
         file.truncate(30 << 30)
     with pytest.raises(NotAStore, match="too large"):
         read_manifest(str(tmp_path))
+
+
+def test_a_manifest_names_the_log_and_what_was_asked_for(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    for number in range(9):
+        log.message(topic="T", queue_id=number % 2, body=b"%d" % number)
+    until = log.records[5].offset
+    (tmp_path / "work").mkdir()
+    built = rebuild_here(
+        log.write(tmp_path / "store"), tmp_path / "work", {"maxIndexNum": 50}, topics=(TopicFilter("T", 1),),
+        only=("consumequeue",), until_offset=until,
+    )  # fmt: skip
+    written = json.loads((Path(built.directory) / "manifest.json").read_text())
+    asked = {
+        name: written[name] for name in ("log_begin", "log_end", "messages", "until_offset", "artefacts", "topics")
+    }
+    assert asked == {
+        "log_begin": 0, "log_end": until, "messages": 5, "until_offset": until, "artefacts": ["consumequeue"],
+        "topics": ["T:1"],
+    }  # fmt: skip
+    assert (written["on_damage"], written["damaged_ranges"], written["queue_store"]) == ("fail", [], "file")
+    assert (written["queue_store_asked_for"], written["settings"]["maxIndexNum"]) == (False, 50)
+    assert (written["program"], "compact" in written) == ("rocketmq-store-spark", False)
+    (file,) = written["files"]
+    content = (Path(built.directory) / file["path"]).read_bytes()
+    assert (file["path"], file["size"]) == ("consumequeue/T/1/" + "0" * 20, len(content))
+    assert file["sha256"] == hashlib.sha256(content[: file["data_size"]]).hexdigest()

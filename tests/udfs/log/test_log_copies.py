@@ -18,15 +18,16 @@ def segment(path: Path, content: bytes) -> Segment:
     return Segment(str(path), 0, len(content))
 
 
+@pytest.mark.parametrize("byte", [3, 18], ids=["of its digits", "of its name"])
 @pytest.mark.parametrize("wrong", ["one", "other", None])
-def test_a_property_crc_tells_which_copy_is_wrong(tmp_path: Path, wrong: str | None) -> None:
+def test_a_property_crc_tells_which_copy_is_wrong(tmp_path: Path, wrong: str | None, byte: int) -> None:
     log = LogBuilder(1024)
     for _ in range(3):
         log.message(body=b"body", property_crc=True)
     record = log.records[1]
     sound, damaged = log.segments[0], bytearray(log.segments[0])
     if wrong is not None:
-        damaged[record.end - 3] ^= 1
+        damaged[record.end - byte] ^= 1
     sides = {"one": tmp_path / "one", "other": tmp_path / "other"}
     found = {side: segment(path, damaged if side == wrong else sound) for side, path in sides.items()}
     (difference,) = CompareCopies()(iter([SharedRange(found["one"], found["other"], 0, log.end_offset)]))
