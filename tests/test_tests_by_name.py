@@ -8,7 +8,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
-    "storeformat/kernels/plain_pass.py": "tests/storeformat/record/test_plain_dispatch.py",
     # What a part proves shows only in the whole: in a log that is damaged, a store that is compared, a page.
     "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +53,73 @@ def test_sources_that_were_changed_in_the_cache_are_put_right(tmp_path: Path, mo
     assert (again.read_bytes(), again.stat().st_mtime) == (source, 0)
     assert [path.name for path in copy.parent.iterdir()] == ["columns.py"]
     assert cache._copied(Path("/proc/nowhere/columns.py"), "storeformat.kernels.columns") is None
+
+
+def test_the_cache_of_a_virtual_environment_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment, home = tmp_path / "environment", tmp_path / "home"
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    name = cache.source_name()
+    assert cache.cache_directory() == str(environment / "kernels" / name)
+    monkeypatch.setattr(sys, "base_prefix", str(environment))
+    assert cache.cache_directory() == str(home / ".cache" / "rocketmq-store-spark" / "kernels" / name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache.cache_directory() == str(tmp_path / "cache" / "rocketmq-store-spark" / "kernels" / name)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert cache.cache_directory() is None
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A package of two modules in the place of the kernels', and no place for a cache yet."""
+    (tmp_path / "kernels_of_a_test").mkdir()
+    for name, source in (("__init__", ""), ("one", "VALUE = 1"), ("two", "from kernels_of_a_test.one import VALUE")):
+        (tmp_path / "kernels_of_a_test" / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(cache, "_PACKAGE", "kernels_of_a_test")
+    monkeypatch.setattr(cache, "COMPILED", ("one", "two"))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(cache, "cache_directory", lambda: None)
+    yield importlib.import_module("kernels_of_a_test")
+    for name in [name for name in sys.modules if name.startswith("kernels_of_a_test")]:
+        del sys.modules[name]
+
+
+def test_modules_are_imported_from_copies_in_the_cache(
+    package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.import_compiled()
+    assert not hasattr(package, "one"), "there is no place for a cache"
+    monkeypatch.setattr(cache, "cache_directory", lambda: str(tmp_path / "cache"))
+    cache.import_compiled()
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "cache")
+    for name in ("one", "two"):
+        module = getattr(package, name)
+        assert module is sys.modules[f"kernels_of_a_test.{name}"]
+        assert module.__name__ == f"kernels_of_a_test.{name}"
+        assert module.__file__ == str(tmp_path / "cache" / f"sources-{cache.source_name()}" / f"{name}.py")
+        assert module.VALUE == 1
+    before = package.one
+    cache.import_compiled()
+    assert package.one is before
+
+
+def test_a_cache_that_is_named_is_taken(package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "named"))
+    monkeypatch.setattr(cache, "cache_directory", lambda: str(tmp_path / "own"))
+    cache.import_compiled()
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "named")
+    assert Path(package.two.__file__).parents[1] == tmp_path / "named"
+
+
+def test_a_module_that_fails_is_not_left_half_imported(
+    package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(package.__file__).with_name("two.py").write_text("raise ZeroDivisionError")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "named"))
+    with pytest.raises(ZeroDivisionError):
+        cache.import_compiled()
+    assert "kernels_of_a_test.two" not in sys.modules
+    assert not hasattr(package, "two")
