@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.kernel_columns import implementations, laid_out
+from support.kernel_columns import implementations, laid_out, padded
+from support.store_builder import Message, encode_record
 from support.strategies import texts
 
 from storeformat import javacompat
+from storeformat.errors import RecordDefect
 from storeformat.index.index_file import ENTRY, time_diff
 from storeformat.kernels import Kernels, Spans
+from storeformat.record.decode import DecodeRules, Fault, decode
 
 
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
@@ -103,3 +106,21 @@ def test_body_crc_is_zlibs_without_its_top_bit(kernels: Kernels) -> None:
     buffer, spans = laid_out(values)
     found = kernels.crc32_spans(buffer, spans.starts, spans.lengths)
     assert found.tolist() == [0, 0x68B7BE43, 0x4BF43926, zlib.crc32(values[3]) & 0x7FFFFFFF]
+
+
+@pytest.mark.usefixtures("each_kernels")
+@pytest.mark.parametrize("body", [b"", b"ab"])
+@pytest.mark.parametrize("topic", ["", "T"])
+def test_a_record_without_properties_has_no_byte_too_many(topic: str, body: bytes) -> None:
+    """Its parts end just where it does; one byte less in its size is a contradiction."""
+    record = encode_record(Message(topic=topic, body=body), 0)
+    assert len(record) == 91 + len(topic) + len(body)
+    rules = DecodeRules(check_crc=False)
+    block, fault = decode(padded(record), 0, np.zeros(1, np.int64), rules)
+    assert fault == (None if topic else Fault(0, RecordDefect.BAD_NAME)), "of its lengths none is wrong"
+    assert len(block) == (1 if topic else 0)
+    shorter = (len(record) - 1).to_bytes(4, "big") + record[4:]
+    _, fault = decode(padded(shorter), 0, np.zeros(1, np.int64), rules)
+    too_small = RecordDefect.SIZE_TOO_SMALL if len(record) == 91 else RecordDefect.LENGTH_MISMATCH
+    assert fault is not None
+    assert fault.defect == too_small
