@@ -53,4 +53,4 @@ def test_metrics_that_cannot_be_written_fail_the_run(tmp_path: Path, capsys: pyt
     (tmp_path / "file").touch()
     line = ["preflight", "--store", str(tmp_path / "absent"), "--metrics", str(tmp_path / "file" / "x.prom")]
     assert command_line.main(line) == 66
-    assert "error: metrics: cannot be written" in capsys.readouterr().err
+    assert "error: metrics: cannot be written: File exists (" in capsys.readouterr().err

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from jobs.contract import option_values
+from jobs.contract import option_values as ov
+from jobs.contract import options
+from jobs.contract.options import JUDGED, MADE
+from storeformat.errors import UsageError
+from storeformat.queues.topic_filter import TopicFilter
 
 
 @pytest.mark.parametrize(
@@ -21,8 +29,8 @@ from jobs.contract import option_values
 )
 def test_paths(text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    assert option_values.path(text) == meant.replace("HOME", "/home/me")
-    assert option_values.paths(f"{text},b") == (meant.replace("HOME", "/home/me"), "b")
+    assert ov.path(text) == meant.replace("HOME", "/home/me")
+    assert ov.paths(f"{text},b") == (meant.replace("HOME", "/home/me"), "b")
 
 
 @pytest.mark.parametrize(
@@ -30,4 +38,70 @@ def test_paths(text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ["1626079567052", "2021-07-12T08:46:07.052Z", "2021-07-12T08:46:07.052+00:00", "2021-07-12 10:46:07.052+02:00"],
 )
 def test_times(text: str) -> None:
-    assert option_values.milliseconds(text) == 1626079567052
+    assert ov.milliseconds(text) == 1626079567052
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (ov.natural, "0", 0),
+        (ov.natural, "17", 17),
+        (ov.positive, "1", 1),
+        (ov.name, " n ", " n "),
+        (ov.milliseconds, "-5", -5),
+        (ov.milliseconds, "1969-12-31T23:59:59.999Z", -1),
+        (ov.paths, " a , ~x,, b ", ("a", "~x", "b")),
+        (ov.path, "C:", "C:"),
+        (ov.path, "a/b:", "a/b:"),
+        (ov.setting, " maxIndexNum = 7=8 ", ("maxIndexNum", "7=8")),
+        (ov.topic_filter, "T:3", TopicFilter("T", 3)),
+        (ov.topic_filter, "T:x", TopicFilter("T:x")),
+        (ov.artefacts, " index ,consumequeue", ("consumequeue", "index")),
+        (ov.artefacts, ",".join(reversed(JUDGED)), JUDGED),
+        (ov.rebuilt_artefacts, ",".join(reversed(MADE)), MADE),
+        (ov.rebuilt_artefacts, " rocksdb ", ("rocksdb",)),
+    ],
+)
+def test_values(read: Callable[[str], Any], text: str, value: object) -> None:
+    assert read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "what"),
+    [
+        (ov.natural, "x", "'x' is not a whole number"),
+        (ov.natural, "-1", "-1 is negative"),
+        (ov.positive, "0", "0 is too small"),
+        (ov.positive, "1.5", "'1.5' is not a whole number"),
+        (ov.milliseconds, "2021-07-12T08:46:07", "'2021-07-12T08:46:07' is neither"),
+        (ov.milliseconds, "soon", "'soon' is neither"),
+        (ov.path, " ", "the path is empty"),
+        (ov.path, "s3://", "s3:// is incomplete"),
+        (ov.paths, " , ", "the path is empty"),
+        (ov.paths, "a,s3:///", "s3:/// is incomplete"),
+        (ov.name, " ", "the name is empty"),
+        (ov.setting, "maxIndexNum", "'maxIndexNum' is not name=value"),
+        (ov.setting, "=5", "'=5' is not name=value"),
+        (ov.setting, "maxIndexNun=5", "brokers know no setting 'maxIndexNun'; is it maxIndexNum"),
+        (ov.setting, "qqqqqqqqqq=5", "brokers know no setting 'qqqqqqqqqq'"),
+        (ov.topic_filter, " ", "a topic needs a name"),
+        (ov.topic_filter, "a/b", "'a/b' is not a topic"),
+        (ov.topic_filter, "..:1", "'..:1' is not a topic"),
+        (ov.topic_filter, "a\0", "is not a topic"),
+        (ov.artefacts, "index,b,a", "'a' is none of consumequeue, index"),
+        (ov.artefacts, "", "'' is none of"),
+        (ov.rebuilt_artefacts, "index, rocksdb", "rocksdb is a table of its own"),
+    ],
+)
+def test_what_is_wrong_is_said(read: Callable[[str], Any], text: str, what: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        read(text)
+    assert what in str(caught.value)
+
+
+def test_options_that_are_required_are_named() -> None:
+    given = argparse.Namespace(source="s", other=1)
+    with pytest.raises(UsageError, match=r"^the following arguments are required: --store, --rebuilt"):
+        options.from_arguments(options.PublishOptions, given)
+    found = options.from_arguments(options.PublishOptions, argparse.Namespace(store="s", rebuilt="r", other=1))
+    assert found == options.PublishOptions(store="s", rebuilt="r")

@@ -192,3 +192,9 @@ class TestDefects:
         assert (
             failure_report("load", ValueError("x")).error_lines[0] == "error: a defect of this program: ValueError: x"
         )
+
+
+def test_a_text_of_several_lines_is_shown_line_by_line() -> None:
+    report = Report("report", rows=1)
+    report.text = "a\nb\x1b"
+    assert report.to_text() == "a\nb\\x1b"

@@ -105,3 +105,10 @@ def test_a_part_says_its_name_and_keeps_its_notes() -> None:
     part.warn("look")
     assert said.getvalue() == "broker-a: by the way\nbroker-a: warning: look\n"
     assert (part.notes, whole.notes) == (["by the way", "look"], [])
+
+
+def test_a_part_of_a_quiet_whole_is_quiet() -> None:
+    said = io.StringIO()
+    part = Reporter(stream=said, quiet=True).for_part("broker-a")
+    part.note("by the way")
+    assert said.getvalue() == ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.drilling import run_job
 from support.store_to_start import StoreToStart, healthy_store
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,6 +46,23 @@ def preflight(store: StoreToStart, *options: str, conf: bool = True) -> subproce
 def test_safe(store: StoreToStart) -> None:
     done = preflight(store)
     assert (done.returncode, done.stdout, done.stderr) == (0, "safe to start\n", "")
+
+
+def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> None:
+    told = tmp_path / "m.prom"
+    line = ["preflight", "--store", store.root, "--broker-conf", tmp_path / "broker.conf", "--metrics", told]
+    done = run_job(*line)
+    assert (done.code, done.report["status"], done.report["answer"]) == (0, "ok", "safe to start")
+    assert "rocketmq_store_preflight_safe 1.0" in metrics_in(told)
+    store.commit({"Orders@readers": {0: 99}})
+    done = run_job(*line)
+    assert (done.code, done.report["status"], done.report["answer"]) == (1, "differences", "not safe to start")
+    assert "rocketmq_store_preflight_safe 0.0" in metrics_in(told)
+
+
+def metrics_in(path: Path) -> list[str]:
+    """The lines without labels of a file of metrics."""
+    return [re.sub(r"{.*}", "", line) for line in path.read_text().splitlines()]
 
 
 def test_a_note(store: StoreToStart) -> None:

@@ -64,6 +64,25 @@ def test_different_from_some_record_on(tmp_path: Path, common: int) -> None:
     assert (reason.rule, reason.unsafe, reason.found) == ("replica_differs", True, differs)
 
 
+@pytest.mark.parametrize("common", [1, 25, 50, 75])
+def test_different_in_any_of_many_segments(tmp_path: Path, common: int) -> None:
+    """The copies are alike up to there, and differ in each segment that follows."""
+    own, other = log(common, 80 - common, body=b"own"), log(common, 80 - common, body=b"other")
+    differs, _ = compared(finished(tmp_path / "own", own), finished(tmp_path / "other", other))
+    assert differs is not None
+    assert own.records[common].offset <= differs < own.records[common].end
+
+
+def test_a_store_that_has_lost_its_log(tmp_path: Path) -> None:
+    own, other = healthy_store(tmp_path / "own"), healthy_store(tmp_path / "other")
+    for path in (own.root / "commitlog").iterdir():
+        path.unlink()
+    differs, (reason,) = compared(own, other)
+    assert (differs, reason.rule, reason.unsafe, reason.expected) == (
+        None, "replica_longer", True, other.log.end_offset
+    )  # fmt: skip
+
+
 def test_what_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(MissingInput, match="no such replica"):
         read_replica(healthy_store(tmp_path / "store").evidence(), str(tmp_path / "nothing"))

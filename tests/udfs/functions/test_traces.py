@@ -116,6 +116,14 @@ def test_steps_of_real_clients(text: str, expected: list[dict[str, Any]]) -> Non
     assert steps(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"), [("0", "Normal_Msg"), ("4", "Order_Msg"), ("5", None), ("-1", None), ("x", None), ("", None)]
+)
+def test_kinds_of_messages_have_numbers(number: str, kind: str | None) -> None:
+    (step,) = steps(f"Pub|1700000000123|r|g|T|M|t|k|h|5|17|{number}|true$")
+    assert step.get("message_type") == kind
+
+
 def test_fields_that_a_later_client_adds_are_left_out() -> None:
     text = "Pub|1700000000123|DefaultRegion|group|TopicA|MSGID|tag|k1 k2|1.2.3.4:10911|5|17|3|OFFID|true|10.0.0.1|new$"
     assert steps(text) == [PUB]
