@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("storeformat", "udfs", "jobs")
 LINKED = (*PACKAGES, "tests", "conf", "notebooks", "README.md", "spark-submit.sh")
 SECTION = "[tool.mutmut]\n"
+PYTEST_OPTIONS = "pytest_add_cli_args = [\n    "
 SURVIVED = frozenset({0, 5, 33})
 """Exit codes that mutmut keeps for: all tests passed, pytest found none, no test reaches the function."""
 
@@ -89,7 +90,7 @@ class Workplace:
         found = [*folder.glob(f"test_{stem}.py"), *folder.glob(f"test_{stem}_*.py")]
         return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
-    def prepare(self) -> None:
+    def prepare(self, *, few: bool = False) -> None:
         """Makes the directory, and a pyproject.toml with this module and its tests in it."""
         tests = [self.folder] if self.wide else self.by_name
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -102,6 +103,9 @@ class Workplace:
         chosen += f"pytest_add_cli_args_test_selection = {json.dumps(tests)}\n"
         assert SECTION in settings
         text = settings.replace(SECTION, SECTION + chosen)
+        if few:
+            assert PYTEST_OPTIONS in text
+            text = text.replace(PYTEST_OPTIONS, PYTEST_OPTIONS + '"--hypothesis-profile", "few", ')
         (self.directory / "pyproject.toml").write_text(text, encoding="utf-8")
 
     def run(self, names: Iterable[str], deadline: float, children: int) -> bool:
@@ -165,19 +169,19 @@ def score_of(module: str, only: Sequence[str] = ()) -> Score:
     return Score(module, len(codes) - len(survivors) - waiting, survivors, waiting, begun, left_out)
 
 
-def try_module(module: str, deadline: float, children: int, only: Sequence[str] = ()) -> Score:
+def try_module(module: str, deadline: float, children: int, only: Sequence[str] = (), *, few: bool = False) -> Score:
     """Returns the score of a module after as much of the work as there is time for; ``only`` are patterns of names."""
     narrow, wide = Workplace(module), Workplace(module, wide=True)
     left: list[str] = []
     if narrow.by_name:
-        narrow.prepare()
+        narrow.prepare(few=few)
         if not narrow.run(only, deadline, children):
             return score_of(module, only)
         refuse_failure(narrow)
         tried = wide.codes()
         left = [name for name in score_of(module, only).survivors if tried.get(name) is None]
     if (left or not narrow.by_name) and (ROOT / wide.folder).is_dir() and time.monotonic() < deadline:
-        wide.prepare()
+        wide.prepare(few=few)
         if wide.run(left or only, deadline, children):
             refuse_failure(wide)
     return score_of(module, only)
@@ -260,6 +264,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="all modules")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin nothing new after so long (default: 60)")
     parser.add_argument("--children", type=int, default=2, help="mutants at the same time (default: 2)")
+    parser.add_argument("--few", action="store_true", help="few examples of each property, as in the fast tests")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--quiet", action="store_true", help="scores alone, no diffs")
     asked = parser.parse_args()
@@ -278,7 +283,7 @@ def main() -> int:
         left = deadline - time.monotonic()
         # Of what is cut short each has its part, but none less than it takes to begin.
         mine = time.monotonic() + min(left, max(left / (len(chosen) - number), 40))
-        score = try_module(module, mine, asked.children, only) if left > 0 else score_of(module, only)
+        score = try_module(module, mine, asked.children, only, few=asked.few) if left > 0 else score_of(module, only)
         scores.append(score)
         print(score.text, flush=True)
         place = Workplace(module, wide=not Workplace(module).by_name)

@@ -58,6 +58,9 @@ def test_a_workplace_has_the_settings_of_the_project_with_its_module_and_tests(
     assert 'pytest_add_cli_args_test_selection = ["tests/storeformat/queues"]' in made
     assert len(made.splitlines()) == len(settings.splitlines()) + 2
     assert (place.directory / "storeformat").readlink() == tmp_path / "storeformat"
+    place.prepare(few=True)
+    fewer = (place.directory / "pyproject.toml").read_text()
+    assert fewer.replace('"--hypothesis-profile", "few", ', "") == made != fewer
 
 
 SOURCE = """\
