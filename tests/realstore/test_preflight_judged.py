@@ -25,6 +25,7 @@ from support.store_to_start import as_fastjson, configure
 from jobs.safety.answer import safe_to_start
 from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer, Reason
+from storeformat.storage import local_status
 
 pytestmark = pytest.mark.realstore
 
@@ -442,7 +443,8 @@ def test_healthy_stores_are_safe(release: str, halt: bool, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
-def test_members_of_a_group_are_safe(release: str, tmp_path: Path) -> None:
+def test_members_of_a_group_are_safe(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_status, "space_of", lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39))
     for store in RealStore(release).write(tmp_path, 3, seed=78_500, features=["dledger"]):
         settings = {name: str(value).lower() for name, value in store.settings.items()}
         configure(store.root)

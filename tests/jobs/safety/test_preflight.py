@@ -25,6 +25,8 @@ def store(tmp_path: Path) -> StoreToStart:
 HEAVY = ("pyspark", "pandas", "numba", "py4j")
 SCRIPT = f"""
 import sys
+from storeformat.storage import local_status
+local_status.space_of = lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39)
 from jobs.cli import command_line
 from storeformat.storage import local_status
 local_status.space_of = lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39)

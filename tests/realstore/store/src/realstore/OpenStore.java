@@ -24,7 +24,8 @@ final class OpenStore implements AutoCloseable {
     private static final long DISPATCH_TIMEOUT_MS = 600_000;
     private static final String BATCH_TOPICS = "batch_topics";
 
-    /** Keep the machine out of it: no expiry by age or disk space, no fixed port, no services beside the store. */
+    /** Keep the machine out of it: no expiry by age or disk space, no refusal while it is busy, no fixed port, no
+     *  services beside the store. */
     private static final Map<String, Object> SURROUNDINGS = new LinkedHashMap<>();
 
     static {
@@ -32,6 +33,7 @@ final class OpenStore implements AutoCloseable {
         SURROUNDINGS.put("fileReservedTime", 24 * 365 * 100);
         SURROUNDINGS.put("diskMaxUsedSpaceRatio", 99);
         SURROUNDINGS.put("cleanFileForciblyEnable", false);
+        SURROUNDINGS.put("osPageCacheBusyTimeOutMills", 600_000);
         SURROUNDINGS.put("timerWheelEnable", false);
         SURROUNDINGS.put("enableCompaction", false);
         SURROUNDINGS.put("dLegerGroup", "group");
