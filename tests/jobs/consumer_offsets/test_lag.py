@@ -10,11 +10,13 @@ import pytest
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
+from jobs.consumer_offsets.lag import offsets_in_database, version_of_database
 from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, NotAStore
+from storeformat.store.config.consumer_offsets import DataVersion
 
 
 @pytest.fixture
@@ -83,6 +85,23 @@ def test_offsets_in_a_database(root: Path) -> None:
     found = lag(root)
     assert [(row["queue_id"], row["committed"]) for row in found["queues"]] == [(0, 8)]
     assert "of another storeType" in found["lag_notes"][-1]
+
+
+def test_a_database_without_offsets_and_one_with_a_version(tmp_path: Path) -> None:
+    rocksdict = pytest.importorskip("rocksdict")
+    path = str(tmp_path / "offsets")
+    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
+    database[b"T@g"] = b'{"offsetTable":{"x":7}}'
+    database.close()
+    with pytest.raises(NotAStore, match="these are not committed offsets") as caught:
+        offsets_in_database(path)
+    assert caught.value.path == path
+    assert version_of_database(path) is None
+    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
+    family = database.create_column_family("kvDataVersion", rocksdict.Options(raw_mode=True))
+    family[b"kvDataVersionKey"] = b'{"counter":41,"stateVersion":2,"timestamp":5}'
+    database.close()
+    assert version_of_database(path) == DataVersion(2, 41, 5)
 
 
 def test_with_light_queues_offsets_are_in_a_file_of_their_own(root: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from support.report_facts import ABOUT, TAGS, facts, pictures
 
 from jobs.report import page, plots
+from storeformat.errors import DependencyMissing
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,13 @@ from jobs.report import page, plots
 )
 def test_a_plot_has_few_enough_steps(span: int, step: int) -> None:
     assert page.step_of(timedelta(seconds=span)) == timedelta(seconds=step)
+
+
+def test_a_page_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    page.require_plots()
+    monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None if name == "matplotlib" else name)
+    with pytest.raises(DependencyMissing, match="matplotlib"):
+        page.require_plots()
 
 
 def test_a_clock_that_ran_wild_leaves_the_plot_drawable() -> None:

@@ -144,6 +144,12 @@ def timer(offset: int, key: str | None, due: object, topic: str = TIMER, **more:
              timer(75, "k", 0, "orders")],
             (2, 2, 0, 0), (15, 17.5, 20),
         ),
+        # Whatever the order of the rows in the table is.
+        (
+            [timer(75, "k", 0, "orders"), timer(70, "k", 0, "orders"), timer(1, "k", BEGIN_MS + 50),
+             timer(0, "k", BEGIN_MS + 60)],
+            (2, 2, 0, 0), (15, 17.5, 20),
+        ),
         # Put back into the timer because its time was far away: it counts once.
         ([timer(0, "k", BEGIN_MS), timer(9, "k", BEGIN_MS, TIMER_ROLL_TIMES="1")], (1, 0, 0, 1), (None,) * 3),
         ([timer(9, "k", BEGIN_MS, TIMER_ROLL_TIMES="1")], (1, 0, 0, 1), (None,) * 3),
@@ -281,3 +287,51 @@ def test_a_batch_under_one_key_is_no_duplicate(tmp_path: Path) -> None:
     assert surplus("one time", *copies(3), *copies(4, born_timestamp=None)) == [1]
     assert surplus("other topic", *copies(3), message(50, "pay", uniq_key="k")) == []
     assert surplus("once", *copies(3)) == []
+
+
+@pytest.mark.parametrize("named", [2, 100])
+def test_what_is_plotted(named: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes by interval and topic, the smaller topics together, and messages by size."""
+    monkeypatch.setattr(page, "MOST_NAMED", named)
+    rows = usual_messages(3, 300)
+    table = written(tmp_path / "t", pa.Table.from_pylist(rows, schema=schemas.MESSAGES_WITH_BODY), 2)
+    found = plain_pictures(table, measure_plain(table, "topic"))
+    hours = [row["store_timestamp"].replace(minute=0, second=0, microsecond=0) for row in rows]
+    step = page.step_of(max(hours) - min(hours))
+    sizes: dict[str, int] = {}
+    for row in rows:
+        sizes[row["topic"]] = sizes.get(row["topic"], 0) + row["size"]
+    largest = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:named]
+    by_time: dict[tuple[datetime, str | None], int] = {}
+    by_size: dict[int, int] = {}
+    for row in rows:
+        at = datetime.fromtimestamp(row["store_timestamp"].timestamp() // step.total_seconds() * step.total_seconds(),
+                                    timezone.utc)  # fmt: skip
+        key = (at, row["topic"] if row["topic"] in largest else None)
+        by_time[key] = by_time.get(key, 0) + row["size"]
+        power = row["size"].bit_length() - 1
+        by_size[power] = by_size.get(power, 0) + 1
+    assert found.step == step
+    assert [(row["at"], row["topic"], row["bytes"]) for row in found.bytes_by_time] == [
+        (*key, by_time[key]) for key in sorted(by_time, key=lambda key: (key[0], key[1] is not None, key[1] or ""))
+    ]
+    assert [(row["from_size"], row["to_size"], row["messages"]) for row in found.sizes] == [
+        (1 << power, 2 << power, by_size[power]) for power in sorted(by_size)
+    ]
+
+
+def test_an_interval_is_that_of_whole_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[timedelta] = []
+    step_of = page.step_of
+
+    def looked_at(span: timedelta) -> timedelta:
+        seen.append(span)
+        return step_of(span)
+
+    monkeypatch.setattr(page, "step_of", looked_at)
+    rows = [message(0, "T", at=1), message(1, "T", at=3_599_999), message(2, "T", at=3_600_001)]
+    for count in (2, 3):
+        name = tmp_path / f"t{count}"
+        table = written(name, pa.Table.from_pylist(rows[:count], schema=schemas.MESSAGES_WITH_BODY), 1)
+        plain_pictures(table, measure_plain(table, "topic"))
+    assert seen == [timedelta(), timedelta(hours=1)]
