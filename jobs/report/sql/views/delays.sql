@@ -12,36 +12,38 @@ CREATE OR REPLACE TEMPORARY VIEW delays (
   late_ms COMMENT 'From due to delivered',
   state COMMENT 'delivered; recalled; waiting: not due when the log ends; overdue: due, but not in the log'
 ) AS
-WITH scheduled AS (
+WITH asked AS (
+  -- What waits, and what asks to forget one: that names its key, from 5.3 on after its topic and a plus sign.
   SELECT *,
          CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN queue_id + 1 END AS level,
          properties['REAL_TOPIC'] AS real_topic,
          CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN tags_code
                     ELSE try_cast(properties['TIMER_OUT_MS'] AS BIGINT) END AS due_ms,
          -- As other times: NULL outside of years 1 to 9999.
-         CASE WHEN due_ms >= -62135510400000 AND due_ms < 253402214400000 THEN timestamp_millis(due_ms) END AS due
+         CASE WHEN due_ms >= -62135510400000 AND due_ms < 253402214400000 THEN timestamp_millis(due_ms) END AS due,
+         properties['TIMER_DEL_UNIQKEY'] AS forgets,
+         CASE WHEN forgets IS NULL THEN uniq_key
+              WHEN startswith(forgets, concat(real_topic, '+')) THEN substring(forgets, length(real_topic) + 2)
+              ELSE forgets END AS key
     FROM messages
-   WHERE topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer') AND properties['REAL_TOPIC'] <> topic
-     AND properties['TIMER_DEL_UNIQKEY'] IS NULL
+   WHERE topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer')
+),
+told AS (
+  SELECT *,
+         bool_or(forgets IS NOT NULL AND topic = 'rmq_sys_wheel_timer')
+           OVER (PARTITION BY cluster, broker, real_topic, key) AS recalled
+    FROM asked
 ),
 stored AS (
   SELECT *,
          properties['TIMER_ROLL_TIMES'] IS NOT NULL AND 1 < row_number() OVER (
-           PARTITION BY cluster, broker, topic, real_topic, uniq_key, reconsume_times, due_ms ORDER BY commit_log_offset
+           PARTITION BY cluster, broker, real_topic, key, topic, reconsume_times, due_ms ORDER BY commit_log_offset
          ) AS again
-    FROM scheduled
-),
-recalled AS (
-  -- The key of the message, from 5.3 on after its topic and a plus sign.
-  SELECT DISTINCT cluster, broker, properties['REAL_TOPIC'] AS real_topic,
-         CASE WHEN startswith(properties['TIMER_DEL_UNIQKEY'], concat(properties['REAL_TOPIC'], '+'))
-              THEN substring(properties['TIMER_DEL_UNIQKEY'], length(properties['REAL_TOPIC']) + 2)
-              ELSE properties['TIMER_DEL_UNIQKEY'] END AS uniq_key
-    FROM messages
-   WHERE topic = 'rmq_sys_wheel_timer' AND properties['TIMER_DEL_UNIQKEY'] IS NOT NULL
+    FROM told
+   WHERE forgets IS NULL AND real_topic <> topic
 ),
 waiting AS (
-  SELECT *, row_number() OVER (PARTITION BY cluster, broker, real_topic, uniq_key, reconsume_times
+  SELECT *, row_number() OVER (PARTITION BY cluster, broker, real_topic, key, reconsume_times
                                ORDER BY due_ms, commit_log_offset) AS turn
     FROM stored
    WHERE NOT again
@@ -57,11 +59,9 @@ log_end AS (SELECT cluster, broker, max(store_timestamp) AS stored FROM messages
 SELECT w.cluster, w.broker, w.level, w.real_topic, w.uniq_key, w.commit_log_offset, w.store_timestamp, w.due,
        d.store_timestamp,
        unix_millis(d.store_timestamp) - unix_millis(w.due),
-       CASE WHEN d.turn IS NOT NULL THEN 'delivered' WHEN r.uniq_key IS NOT NULL THEN 'recalled'
+       CASE WHEN d.turn IS NOT NULL THEN 'delivered' WHEN w.recalled AND w.level IS NULL THEN 'recalled'
             WHEN w.due_ms > unix_millis(e.stored) THEN 'waiting' ELSE 'overdue' END
   FROM waiting w
   JOIN log_end e ON e.cluster <=> w.cluster AND e.broker <=> w.broker
   LEFT JOIN delivered d ON d.cluster <=> w.cluster AND d.broker <=> w.broker AND d.topic = w.real_topic
-                       AND d.uniq_key <=> w.uniq_key AND d.reconsume_times = w.reconsume_times AND d.turn = w.turn
-  LEFT JOIN recalled r ON r.cluster <=> w.cluster AND r.broker <=> w.broker AND r.real_topic = w.real_topic
-                      AND r.uniq_key = w.uniq_key AND w.level IS NULL;
+                       AND d.uniq_key <=> w.uniq_key AND d.reconsume_times = w.reconsume_times AND d.turn = w.turn;
