@@ -118,9 +118,9 @@ def test_values_that_share_a_character_are_not_read_across_their_border() -> Non
 
 
 def test_a_character_may_be_shared_by_values_of_one_byte() -> None:
-    values = [b"a\xc3", b"\xa9", b"\xa9"]
-    expected = [model_hash(text) for text in ("a\ufffd", "\ufffd", "\ufffd")]
-    assert java_hashes(pa.array(values, pa.binary())).tolist() == expected
+    for values in ([b"a\xc3", b"\xa9"], [b"a\xc3", b"\xa9", b"\xa9"]):
+        expected = [model_hash(text) for text in ("a\ufffd", "\ufffd", "\ufffd")[: len(values)]]
+        assert java_hashes(pa.array(values, pa.binary())).tolist() == expected
 
 
 @pytest.mark.parametrize("size", [3, 4, 5, 7, 8, 9])
