@@ -116,3 +116,12 @@ def test_holes_are_not_read(tmp_path: Path, head_in_hole: int) -> None:
         assert reader.read < 2 << 20
         assert reader.next_data(begin + (1 << 20)) == size
         assert reader.next_data(size + 5) == size + 5
+
+
+def test_holes_are_told_by_offsets_of_the_log() -> None:
+    class Holes(Bytes):
+        def next_data(self, offset: int) -> int:
+            return max(offset, 40)
+
+    window = BlockWindow(Holes(bytes(100)), Segment("x", 1000, 100))  # type: ignore[arg-type]
+    assert [window.next_data(offset) for offset in (1000, 1039, 1041)] == [1040, 1040, 1041]
