@@ -71,6 +71,21 @@ def test_a_checkpoint_keeps_what_was_loaded(path: str) -> None:
     assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(30, 0))
 
 
+def test_a_checkpoint_of_parts_keeps_it_too(path: str) -> None:
+    """As Spark writes it where a table has many files."""
+    load(path, 0)
+    load(path, 10, broker="other")
+    DeltaTable(path).create_checkpoint()
+    log = Path(path, "_delta_log")
+    (log / f"{2:020d}.checkpoint.parquet").rename(log / f"{2:020d}.checkpoint.{1:010d}.{1:010d}.parquet")
+    told = json.loads((log / "_last_checkpoint").read_text())
+    (log / "_last_checkpoint").write_text(json.dumps({"version": 2, "size": told["size"], "parts": 1}))
+    for version in range(3):
+        (log / f"{version:020d}.json").unlink()
+    table = PlainTable(path)
+    assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(20, 0))
+
+
 def test_a_log_that_lacks_versions_is_deltas_own_affair(path: str) -> None:
     load(path, 0)
     load(path, 10, seen=BrokerState(10, 0))
