@@ -122,7 +122,8 @@ def test_partitions_by_the_times_of_their_segments(times: tuple[int, int], read:
 
 def test_partitions_share_the_records_of_a_segment(log: LogBuilder, tmp_path: Path) -> None:
     """Wherever they are cut; a record is of the partition in which it begins."""
-    for cut in range(BASE + 1, log.end_offset):
+    bounds = {placed.offset + step for placed in log.records[1:] for step in (-1, 0, 1)}
+    for cut in sorted({*bounds, *range(BASE + 1, log.end_offset, 17)}):
         left, right = partition(log, tmp_path, stop=cut), partition(log, tmp_path, start=cut)
         both = reader(left, right)
         assert offsets(both, left) == [placed.offset for placed in log.records if placed.offset < cut]
