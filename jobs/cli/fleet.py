@@ -93,7 +93,7 @@ class _Fleet:
         import_tasks()
         with warnings.catch_warnings():  # of a fork beside threads: none of ours holds what a job needs
             warnings.simplefilter("ignore", DeprecationWarning)
-            with ProcessPoolExecutor(processes, _FORKING, runner.become_worker, (os.getpid(), processes)) as pool:
+            with ProcessPoolExecutor(processes, _FORKING, _start_worker, (os.getpid(), processes)) as pool:
                 self._wait({pool.submit(_work, number): number for number in numbers})
 
     def _in_threads(self, numbers: Iterable[int]) -> None:
@@ -146,6 +146,13 @@ class _Fleet:
 
 _fleet: _Fleet | None = None
 """In a forked process: the run that it is part of."""
+
+
+def _start_worker(driver: int, processes: int) -> None:
+    runner.become_worker(driver, processes)
+    # One that waits for work must end by it: where a process was killed, the pool terminates the others, and from
+    # Python 3.12 on it then waits for them.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _work(number: int) -> Report:
