@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from pyspark.errors import PySparkException
+
 from jobs.contract.report import failure_report
 from jobs.spark import spark_errors
 from storeformat import errors
@@ -27,3 +30,10 @@ class TestErrorsOfTasks:
 
     def test_others_are_nobodys(self) -> None:
         assert spark_errors.raised_by_task([("ValueError", "bad"), ("SparkException", "Job aborted")]) is None
+
+
+def test_a_cluster_that_ends_spark_is_no_defect_of_ours() -> None:
+    said = "org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down"
+    with pytest.raises(errors.WriteFailed) as raised, spark_errors.plain_errors():
+        raise PySparkException(said)
+    assert failure_report("rebuild", raised.value).exit_code == 74
