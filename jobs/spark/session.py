@@ -104,10 +104,9 @@ class SparkOnDemand:
     ``stack``.
     """
 
-    def __init__(self, job: str, stack: ExitStack, session: SparkSession | None = None) -> None:
+    def __init__(self, job: str, stack: ExitStack) -> None:
         self._job = job
         self._stack = stack
-        self._given = session
 
     @cached_property
     def context(self) -> SparkContext:
@@ -115,13 +114,11 @@ class SparkOnDemand:
         return self._start()
 
     def _start(self) -> SparkContext:
-        return self._given.sparkContext if self._given else self._stack.enter_context(spark_context(self._job))
+        return self._stack.enter_context(spark_context(self._job))
 
     @cached_property
     def session(self) -> SparkSession:
         """The SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
-        if self._given:
-            return self._given
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder

@@ -3,7 +3,7 @@
 ================  ====================================================================================
 ``locations``     names of files and directories, local or not
 ``files``         opens, lists, writes and removes what they name; ``hdfs`` is a client of its own
-``extents``       how far a file holds data, and its content
+``extents``       how far a file holds data, and its content; ``holes`` tells data and holes apart
 ``outputs``       places for something new
 ----------------  ------------------------------------------------------------------------------------
 ``local_status``  what a local file system says of files; ``local_files`` writes one whole

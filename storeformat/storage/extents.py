@@ -8,22 +8,20 @@ the SHA-256 of just that. Whoever checks it looks at the rest as well: a file sy
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from storeformat.errors import TotalsDisagree
 from storeformat.storage import files, locations, outputs
+from storeformat.storage.holes import data_ranges
 
 CHUNK = 1 << 18
 """Bytes looked at together: what is zero throughout is left a hole where a file is copied."""
 
 _READ_CHUNK = 4 << 20
 _ZEROS = bytes(CHUNK)
-_NO_HOLES = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
-"""What file systems answer that cannot tell holes from data."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +44,6 @@ def content_of(data: bytes | memoryview) -> Content:
 def is_zero(data: bytes) -> bool:
     """Returns whether all bytes are zeros."""
     return data == (_ZEROS if len(data) == CHUNK else bytes(len(data)))
-
-
-def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yields the parts [low, high) of [begin, size) of an open file that are not holes; all of it where the file system
-    does not tell.
-    """
-    while begin < size:
-        try:
-            low = os.lseek(handle, begin, os.SEEK_DATA)
-            high = os.lseek(handle, low, os.SEEK_HOLE)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            if error.errno not in _NO_HOLES:
-                raise
-            low, high = begin, size
-        if low < size:
-            yield low, min(high, size)
-        begin = high
 
 
 def data_end(path: str, size: int) -> int:

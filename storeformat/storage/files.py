@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import hdfs, locations
+from storeformat.storage.holes import data_ranges
 
 MOST_BYTES = (1 << 31) - 1
 """No file that is read whole is larger: a broker maps its files with an int length."""
@@ -194,14 +195,9 @@ class RangeReader:
         """
         if not locations.is_local(self.path):
             return offset
-        with reading(self.path):
-            handle = os.open(locations.local_path(self.path), os.O_RDONLY)
-        try:
-            return os.lseek(handle, offset, os.SEEK_DATA)
-        except OSError as error:
-            return max(offset, os.fstat(handle).st_size) if error.errno == errno.ENXIO else offset
-        finally:
-            os.close(handle)
+        with reading(self.path), open(locations.local_path(self.path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            return next((low for low, _ in data_ranges(file.fileno(), offset, size)), max(offset, size))
 
     def close(self) -> None:
         self._file.close()

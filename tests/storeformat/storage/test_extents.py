@@ -115,18 +115,6 @@ def test_what_another_process_has_only_mapped_is_found(place: Path) -> None:
         assert found(path) == Content(SIZE, SIZE // 2 + 1, EXPECTED.sha256)
 
 
-def test_a_disk_that_fails_is_not_taken_for_one_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = sparse_file(tmp_path / "file")
-
-    def fail(handle: int, position: int, how: int) -> int:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with path.open("rb") as file:
-        monkeypatch.setattr(os, "lseek", fail)
-        with pytest.raises(OSError, match="Input/output"):
-            list(extents.data_ranges(file.fileno(), 0, SIZE))
-
-
 def test_an_object_is_what_it_should_be(hdfs: Any) -> None:
     """What follows its data is looked at in the same request, as far as a hole would be."""
     path = "hdfs://node:8020/object"
