@@ -6,6 +6,9 @@ Two groups read a topic: ``readers`` pulls, ``poppers`` pops. Copies of the stor
     backup   consumerOffset.json torn, its ``.bak`` as the broker had written it before the last messages were read
     time     both sound, and all groups set to the time of a message
     log      both full of zeros: only the log says what was handed out
+
+The broker writes each checkpoint of POP to its log at once (``enablePopBufferMerge=false``): those that it keeps in memory
+leave nothing to read when a fast client acknowledges them.
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ def places(took: list[list[int]]) -> list[Place]:
 
 @pytest.fixture(scope="module", params=JUDGED)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
-    with BrokerSite(request.param, tmp_path_factory.mktemp(f"offsets-{request.param}")) as site:
+    scratch = tmp_path_factory.mktemp(f"offsets-{request.param}")
+    with BrokerSite(request.param, scratch, settings={"enablePopBufferMerge": False}) as site:
         store = site.scratch / "store"
         site.start(store)
         sent, first = site.clients(
@@ -148,7 +152,6 @@ def test_from_the_log_alone_what_was_popped_is_known(night: Night) -> None:
         pytest.skip("the clients of this machine hear of their assignment too late, and pull")
     done = published(night, "log")
     found = rows(done, night.poppers)
-    # of what was acknowledged before it was written no checkpoint is in the log, and nothing is concluded past a hole
     assert "POP checkpoints" in {row["source"] for row in found.values()}, found
     assert "readers" in done.report["groups_without_offsets"]
     night.site.start(night.copies["log"])

@@ -5,12 +5,14 @@ record                                      proves
 ==========================================  ==========================================================================
 in ``%RETRY%GROUP`` or ``%DLQ%GROUP``, or   that the group reads the topic in RETRY_TOPIC or DLQ_ORIGIN_TOPIC. It had
 waiting for ``%RETRY%GROUP``                one message; nothing follows for those before it
-checkpoint in ``rmq_sys_REVIVE_LOG_*``      that POP handed out the messages from its first to its last in one piece,
-                                            and that the broker hands out again what of them is not acknowledged
+checkpoint in ``rmq_sys_REVIVE_LOG_*``, or  that POP handed out the messages from its first to its last in one piece,
+waiting for it in ``rmq_sys_wheel_timer``   and that the broker hands out again what of them is not acknowledged
 ==========================================  ==========================================================================
 
-Pieces are joined where they touch. A checkpoint that its broker kept in memory until all was acknowledged
-(``enablePopBufferMerge``) was never written, which leaves a hole between two pieces: nothing is concluded past it.
+A checkpoint waits as a timer until its messages are due again, and is stored a second time then: which is the newest is
+said by its own time. Pieces are joined where they touch. A checkpoint that its broker kept in memory until all was
+acknowledged (``enablePopBufferMerge``) was never written, which leaves a hole between two pieces: nothing is concluded
+past it.
 Mirrors PopMessageProcessor#appendCheckPoint and PopCheckPoint (5.0.0 to 5.5.0).
 """
 
@@ -25,7 +27,7 @@ import numpy as np
 from storeformat.arrays import Int64s
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock
-from storeformat.record.pending import DEAD_PREFIX, PREFIXES, RETRY_PREFIX
+from storeformat.record.pending import DEAD_PREFIX, PREFIXES, RETRY_PREFIX, TIMER_TOPIC
 from udfs.log.timers import texts_of
 
 CONSUMPTION_PROPERTIES = (b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"REAL_TOPIC")
@@ -41,10 +43,13 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """What POP handed out of a queue: ``pieces`` ascend and do not touch, ``last_end`` is the end of the newest."""
+    """What POP handed out of a queue: ``pieces`` ascend and do not touch, ``last_end`` is the end of the newest, which
+    was handed out at ``last_time`` (milliseconds since 1970).
+    """
 
     pieces: tuple[Interval, ...]
     last_end: int
+    last_time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,17 @@ NONE = Consumption()
 def joined(parts: Iterable[Consumption]) -> Consumption:
     """Returns what parts of the log, in its order, say together."""
     subscriptions: set[Subscription] = set()
-    handed_out: dict[PoppedQueue, HandedOut] = {}
+    handed_out: dict[PoppedQueue, list[HandedOut]] = {}
     for part in parts:
         subscriptions |= part.subscriptions
         for queue, found in part.handed_out.items():
-            before = handed_out[queue].pieces if queue in handed_out else ()
-            handed_out[queue] = HandedOut(_merged([*before, *found.pieces]), found.last_end)
-    return Consumption(frozenset(subscriptions), handed_out)
+            handed_out.setdefault(queue, []).append(found)
+    return Consumption(frozenset(subscriptions), {queue: _together(found) for queue, found in handed_out.items()})
+
+
+def _together(found: list[HandedOut]) -> HandedOut:
+    newest = max(reversed(found), key=lambda one: one.last_time)
+    return HandedOut(_merged(piece for one in found for piece in one.pieces), newest.last_end, newest.last_time)
 
 
 def _merged(pieces: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -84,20 +93,29 @@ def consumption_in(block: RecordBlock) -> Consumption:
     """Returns what the records of a block say that was decoded with ``CONSUMPTION_PROPERTIES``."""
     names = [topic.decode("utf-8", "replace") for topic in block.topics]
     revive = [code for code, name in enumerate(names) if name.startswith(REVIVE_TOPIC)]
+    waiting = [code for code, name in enumerate(names) if name == TIMER_TOPIC]
     retried = [code for code, name in enumerate(names) if name.startswith(PREFIXES) or name == SCHEDULE_TOPIC]
     found: set[Subscription] = set()
     if retried:
         found = set(_retried(block, names, _rows(block, retried)))
-    pieces: dict[PoppedQueue, list[Interval]] = {}
-    if revive:
-        for queue, piece in _checkpoints(block, _rows(block, revive)):
-            pieces.setdefault(queue, []).append(piece)
-    handed_out = {queue: HandedOut(_merged(own), own[-1][1]) for queue, own in pieces.items()}
-    return Consumption(frozenset(found), handed_out) if found or handed_out else NONE
+    rows = _rows(block, revive)
+    if waiting:
+        rows = np.concatenate([rows, _waiting_for_revival(block, _rows(block, waiting))])
+    handed_out: dict[PoppedQueue, list[HandedOut]] = {}
+    for queue, piece in _checkpoints(block, rows):
+        handed_out.setdefault(queue, []).append(piece)
+    if not found and not handed_out:
+        return NONE
+    return Consumption(frozenset(found), {queue: _together(pieces) for queue, pieces in handed_out.items()})
 
 
 def _rows(block: RecordBlock, codes: list[int]) -> Int64s:
     return np.flatnonzero(~block.foreign & np.isin(block.topic_codes, codes))
+
+
+def _waiting_for_revival(block: RecordBlock, rows: Int64s) -> Int64s:
+    real = texts_of(block, b"REAL_TOPIC", rows)
+    return rows[[topic.startswith(REVIVE_TOPIC) for topic in real]]
 
 
 def _retried(block: RecordBlock, names: list[str], rows: Int64s) -> Iterable[Subscription]:
@@ -116,7 +134,7 @@ def _retried(block: RecordBlock, names: list[str], rows: Int64s) -> Iterable[Sub
             yield holder, group
 
 
-def _checkpoints(block: RecordBlock, rows: Int64s) -> Iterable[tuple[PoppedQueue, Interval]]:
+def _checkpoints(block: RecordBlock, rows: Int64s) -> Iterable[tuple[PoppedQueue, HandedOut]]:
     heads, view = block.heads, memoryview(block.buffer.data)
     for row in rows.tolist():
         start = int(heads.body_start[row])
@@ -129,16 +147,19 @@ def _checkpoints(block: RecordBlock, rows: Int64s) -> Iterable[tuple[PoppedQueue
             yield checkpoint
 
 
-def _checkpoint(document: Mapping[str, object]) -> tuple[PoppedQueue, Interval] | None:
+def _checkpoint(document: Mapping[str, object]) -> tuple[PoppedQueue, HandedOut] | None:
     """Returns queue and piece of a checkpoint; None for an acknowledgement, which has no ``n``."""
     topic, group = document.get("t"), document.get("c")
-    queue_id, begin, count = document.get("q"), document.get("so"), document.get("n")
+    queue_id, begin, count, time = (document.get(name) for name in ("q", "so", "n", "pt"))
     if not (isinstance(topic, str) and isinstance(group, str)):
         return None
-    if not (type(queue_id) is int and type(begin) is int and type(count) is int and begin >= 0 and count > 0):
+    if not (type(queue_id) is int and type(begin) is int and type(count) is int and type(time) is int):
+        return None
+    if begin < 0 or count <= 0:
         return None
     steps = document.get("d")
     last = count - 1
     if isinstance(steps, list) and steps:
         last = max(step for step in steps if type(step) is int) if all(type(step) is int for step in steps) else -1
-    return ((topic, group, queue_id), (begin, begin + last + 1)) if last >= 0 else None
+    end = begin + last + 1
+    return ((topic, group, queue_id), HandedOut(((begin, end),), end, time)) if last >= 0 else None

@@ -26,7 +26,9 @@ def copy(
 
 
 def handed_out(*pieces: tuple[int, int]) -> Consumption:
-    return joined(Consumption(handed_out={(*KEY, 0): HandedOut((piece,), piece[1])}) for piece in pieces)
+    return joined(
+        Consumption(handed_out={(*KEY, 0): HandedOut((piece,), piece[1], time)}) for time, piece in enumerate(pieces)
+    )
 
 
 def only(chosen: list[ChosenOffset]) -> ChosenOffset:

@@ -13,6 +13,7 @@ from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from udfs.log.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, HandedOut, joined
 
 RULES = DecodeRules(properties=(*DISPATCH_PROPERTIES, *CONSUMPTION_PROPERTIES))
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 CHECKPOINT = {"so": 4, "n": 3, "q": 1, "t": "T", "c": "g", "bm": 0, "pt": 1, "it": 60000, "d": [0, 1, 2]}
 
@@ -58,13 +59,14 @@ def test_a_retried_message_names_group_and_topic(topic: str, properties: dict[st
         ({"so": -1}, None),
         ({"q": "1"}, None),
         ({"t": 5}, None),
+        ({"pt": None}, None),
     ],
 )
 def test_a_checkpoint_tells_what_was_handed_out(changes: dict[str, Any], end: int | None) -> None:
     log = LogBuilder(4096)
     log.message(topic=REVIVE, body=json.dumps({**CHECKPOINT, **changes}).encode())
     log.message(topic="Other", body=json.dumps(CHECKPOINT).encode())
-    assert found_in(log).handed_out == ({} if end is None else {("T", "g", 1): HandedOut(((4, end),), end)})
+    assert found_in(log).handed_out == ({} if end is None else {("T", "g", 1): HandedOut(((4, end),), end, 1)})
 
 
 def test_bodies_that_are_no_checkpoint() -> None:
@@ -77,6 +79,18 @@ def test_bodies_that_are_no_checkpoint() -> None:
 @pytest.mark.parametrize("split_size", [50, 300, 1 << 30])
 def test_pieces_are_joined_where_they_touch(split_size: int) -> None:
     log = LogBuilder(4096)
-    for begin, count in ((0, 2), (2, 3), (8, 2), (5, 1), (3, 2)):
-        log.message(topic=REVIVE, body=json.dumps({**CHECKPOINT, "so": begin, "n": count, "d": None}).encode())
-    assert found_in(log, split_size).handed_out == {("T", "g", 1): HandedOut(((0, 6), (8, 10)), 5)}
+    for time, (begin, count) in enumerate(((0, 2), (2, 3), (8, 2), (5, 1), (3, 2))):
+        body = {**CHECKPOINT, "so": begin, "n": count, "pt": time, "d": None}
+        log.message(topic=REVIVE, body=json.dumps(body).encode())
+    assert found_in(log, split_size).handed_out == {("T", "g", 1): HandedOut(((0, 6), (8, 10)), 5, 4)}
+
+
+@pytest.mark.parametrize("split_size", [50, 1 << 30])
+def test_a_checkpoint_that_waits_as_a_timer_counts_and_the_newest_is_the_one_handed_out_last(split_size: int) -> None:
+    """The third is stored as a timer, and its topic gets the first meanwhile; other timers hand out nothing."""
+    log = LogBuilder(4096)
+    for time, begin, topic in ((1, 0, TIMER_TOPIC), (2, 3, TIMER_TOPIC), (1, 0, REVIVE)):
+        body = json.dumps({**CHECKPOINT, "so": begin, "pt": time}).encode()
+        log.message(topic=topic, body=body, properties={"REAL_TOPIC": REVIVE} if topic == TIMER_TOPIC else {})
+    log.message(topic=TIMER_TOPIC, body=json.dumps({**CHECKPOINT, "so": 6}).encode(), properties={"REAL_TOPIC": "T"})
+    assert found_in(log, split_size).handed_out == {("T", "g", 1): HandedOut(((0, 6),), 6, 2)}
