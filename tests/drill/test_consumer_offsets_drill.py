@@ -7,8 +7,8 @@ Two groups read a topic: ``readers`` pulls, ``poppers`` pops. Copies of the stor
     time     both sound, and all groups set to the time of a message
     log      both full of zeros: only the log says what was handed out
 
-The broker writes each checkpoint of POP to its log at once (``enablePopBufferMerge=false``): those that it keeps in memory
-leave nothing to read when a fast client acknowledges them.
+The broker writes each checkpoint of POP to its log at once (``enablePopBufferMerge=false``): those kept in memory leave
+nothing to read when a fast client acknowledges them.
 """
 
 from __future__ import annotations
