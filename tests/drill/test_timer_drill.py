@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from support.drilling import copy_store, run_job
-from support.real_broker import RELEASES, BrokerSite
+from support.real_broker import JUDGED_SINCE_5, BrokerSite
 
 pytestmark = [pytest.mark.broker, pytest.mark.judge]  # some minutes: it waits until messages are due
 
@@ -56,7 +56,7 @@ def units_to_come(store: Path) -> int:
     return count
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="module", params=JUDGED_SINCE_5)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     with BrokerSite(request.param, tmp_path_factory.mktemp(f"timers-{request.param}")) as site:
         store = site.scratch / "store"

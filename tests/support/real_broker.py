@@ -33,6 +33,8 @@ NEWEST = ("5.5.0", pytest.param("5.3.3", marks=pytest.mark.slow))
 """The same for drills that take minutes: the newest by default, the other where slow tests run."""
 JUDGED = ("5.5.0", pytest.param("5.3.3", marks=pytest.mark.judge))
 """The same for what both releases have to take before a change is in: the other in the run of the judges."""
+JUDGED_SINCE_5 = (*JUDGED, pytest.param("5.1.4", marks=pytest.mark.judge))
+"""The same for what is older than queues in RocksDB: POP, timers."""
 
 SETTINGS: Mapping[str, Any] = {
     "mappedFileSizeCommitLog": 65_536,

@@ -1,7 +1,10 @@
 package realbroker;
 
 import com.alibaba.fastjson.JSONObject;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -139,10 +142,27 @@ final class Asking {
             }
         }
         String unique = message.getMsgId();
-        uniqueKeys.put(topic + "#" + unique, query(
-            () -> clients.admin.queryMessageByUniqKey(null, topic, unique, BATCH, 0, Long.MAX_VALUE)));
+        uniqueKeys.put(topic + "#" + unique, query(() -> byUniqueKey(topic, unique)));
         String id = ((MessageClientExt) message).getOffsetMsgId();
         ids.put(id, clients.admin.viewMessage(topic, id).getCommitLogOffset());
+    }
+
+    /** Calls {@code queryMessageByUniqKey}, which asks for the cluster first from 5.2 on. */
+    private QueryResult byUniqueKey(String topic, String unique) throws Exception {
+        for (Method method : clients.admin.getClass().getMethods()) {
+            if (method.getName().equals("queryMessageByUniqKey")) {
+                List<Object> arguments = new ArrayList<>(Arrays.asList(topic, unique, BATCH, 0L, Long.MAX_VALUE));
+                if (method.getParameterCount() > arguments.size()) {
+                    arguments.add(0, null);
+                }
+                try {
+                    return (QueryResult) method.invoke(clients.admin, arguments.toArray());
+                } catch (InvocationTargetException failed) {
+                    throw (Exception) failed.getCause();
+                }
+            }
+        }
+        throw new NoSuchMethodException("queryMessageByUniqKey");
     }
 
     private interface Query {
