@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,15 @@ import pytest
 from jobs.cli.command_line import JOBS
 from jobs.spark import isolation, launch
 from storeformat import errors
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """Puts the environment back, which ``prepare`` sets for the whole process."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 class TestSplittingOffSparksOptions:
@@ -38,7 +50,7 @@ class TestSplittingOffSparksOptions:
 
 class TestLaunch:
     @pytest.fixture(autouse=True)
-    def environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing_of_spark_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in (
             "PYSPARK_GATEWAY_PORT",
             "PYSPARK_PYTHON",
@@ -46,26 +58,15 @@ class TestLaunch:
             "SPARK_LOCAL_IP",
             "MASTER",
             "SPARK_SUBMIT_OPTS",
+            "PYSPARK_SUBMIT_ARGS",
         ):
             monkeypatch.delenv(name, raising=False)
-        for name in (
-            "PYSPARK_SUBMIT_ARGS",
-            "SPARK_SUBMIT_OPTS",
-            "SPARK_HOME",
-            "PYTHONPATH",
-            "PYTHONSAFEPATH",
-            launch.DEBUG,
-        ):
-            monkeypatch.setenv(name, "")
         for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_LAUNCHER_OPTS"):
             monkeypatch.setenv(name, "set by a test")
         monkeypatch.setattr(launch, "require_yarn", lambda *unused: None)
 
     @staticmethod
     def submitted(*options: str, **settings: Any) -> list[str]:
-        import os
-        import shlex
-
         launch.prepare(options, **settings)
         words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
         assert words[-1] == "pyspark-shell"
