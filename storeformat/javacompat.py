@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +32,9 @@ from storeformat.arrays import Bytes, Int32s
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+"""Where ``System#currentTimeMillis`` starts to count."""
 
 _BLOCK_UNITS = 1 << 16
 """Code units hashed at a time: the products of one block stay in the processor's cache."""

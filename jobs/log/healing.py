@@ -18,7 +18,7 @@ from storeformat.errors import Refused
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment, segment_at, segment_with
-from storeformat.record.decode import DecodeRules
+from storeformat.record.decode import HEADS_ONLY
 from storeformat.storage import files, locations
 from udfs.log.log_copies import CompareCopies, MadeSegment, SharedRange, ranges_by_segment
 
@@ -158,8 +158,5 @@ def _whole_record(own: LogCopy, replica: LogCopy, begin: int, end: int) -> int:
     segment = segment_with(replica.segments, end - 1)
     with files.RangeReader(segment.path) as reader:
         window = BlockWindow(reader, segment)
-        walk = chain_from(window, max(begin, segment.base), _UNCHECKED, stop=end).finish()
+        walk = chain_from(window, max(begin, segment.base), HEADS_ONLY, stop=end).finish()
     return max(end, walk.position)
-
-
-_UNCHECKED = DecodeRules(check_crc=False, properties=())

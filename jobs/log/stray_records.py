@@ -79,7 +79,7 @@ def place_strays(table: QueueRuns, damaged: DamagedBytes, *, whole: bool) -> Pla
     begins, ends = blocks.queues()
     if len(begins) == len(blocks.keys):
         return PlacedRuns(table, np.arange(len(table.keys)))  # no queue has a gap that a stray record could have left
-    search = _Search(table, blocks, damaged, whole)
+    search = _StraySearch(table, blocks, damaged, whole)
     for queue in np.flatnonzero(ends - begins > 1).tolist():
         search.walk(int(begins[queue]), int(ends[queue]))
     search.lonely(begins[(ends - begins == 1)])
@@ -87,7 +87,7 @@ def place_strays(table: QueueRuns, damaged: DamagedBytes, *, whole: bool) -> Pla
 
 
 @dataclass(frozen=True)
-class _Gap:
+class _FreePlaces:
     """Queue offsets [first, end) of a queue are missing between two places of the log."""
 
     key: int
@@ -114,13 +114,13 @@ class _Suspect:
     """Its queue offset where that alone is damaged."""
 
 
-class _Search:
+class _StraySearch:
     """Looks through the queues for records that do not belong there, and for places that are free."""
 
     def __init__(self, table: QueueRuns, blocks: DenseBlocks, damaged: DamagedBytes, whole: bool) -> None:
         self._table, self._blocks, self._damaged, self._whole = table, blocks, damaged, whole
         self._in_topic = np.bincount(table.keys >> 32, weights=table.runs.counts)
-        self._gaps: list[_Gap] = []
+        self._gaps: list[_FreePlaces] = []
         self._suspects: list[_Suspect] = []
 
     def walk(self, begin: int, end: int) -> None:
@@ -157,7 +157,7 @@ class _Search:
                 self._suspect(block)
             if first > expected:
                 before = int(blocks.first_offsets[block])
-                self._gaps.append(_Gap(int(blocks.keys[block]), expected, first, after, before))
+                self._gaps.append(_FreePlaces(int(blocks.keys[block]), expected, first, after, before))
             expected = first + count if first == 0 else max(expected, first + count)
             after, last = int(blocks.last_offsets[block]), block
 
@@ -218,21 +218,21 @@ class _Search:
         moved, order = table.moved(keys, firsts, kept)
         return PlacedRuns(moved, origin[order], sorted(strays, key=lambda stray: stray.offset))
 
-    def _homes(self) -> dict[_Suspect, _Gap]:
+    def _homes(self) -> dict[_Suspect, _FreePlaces]:
         """Returns the suspects that exactly one gap has a place for, where no other claims that place."""
-        places: dict[int, list[_Gap]] = defaultdict(list)
+        places: dict[int, list[_FreePlaces]] = defaultdict(list)
         for gap in self._gaps:
             if gap.end - gap.first <= _MOST_PLACES:
                 for number in range(gap.first, gap.end):
                     places[number].append(gap)
-        claims: dict[tuple[int, int], list[tuple[_Suspect, _Gap]]] = defaultdict(list)
+        claims: dict[tuple[int, int], list[tuple[_Suspect, _FreePlaces]]] = defaultdict(list)
         for one in self._suspects:
             fitting = [gap for gap in places.get(one.number, ()) if self._fits(one, gap)]
             if len(fitting) == 1 and one.right_number is None:
                 claims[fitting[0].key, one.number].append((one, fitting[0]))
         return dict(claimants[0] for claimants in claims.values() if len(claimants) == 1)
 
-    def _fits(self, one: _Suspect, gap: _Gap) -> bool:
+    def _fits(self, one: _Suspect, gap: _FreePlaces) -> bool:
         """Returns whether one damaged field explains a record in the place of another queue."""
         if one.key == gap.key or not gap.after < one.place < gap.before:
             return False

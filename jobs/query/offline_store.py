@@ -22,14 +22,13 @@ from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
+from storeformat.store.queue_ends import RECOVERED_FILES
 from storeformat.store.queue_places import queue_directories
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch
 
 _UNITS_AT_A_TIME = 8192
 _BYTES_AT_A_TIME = 32 << 20
-_RECOVERED_FILES = 3
-"""So many files a broker's recovery looks at, from the last on (ConsumeQueue#recover)."""
 
 SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("cluster", "broker"))
 
@@ -187,7 +186,7 @@ class OfflineStore:
                 continue
             units = (batch_consume_queue if batch else consume_queue).parse_units(files.read_bytes(entry.path))
             valid = batch_consume_queue.is_valid(units) if batch else consume_queue.is_valid(units)
-            ends = number >= len(entries) - _RECOVERED_FILES and not valid.all()
+            ends = number >= len(entries) - RECOVERED_FILES and not valid.all()
             stop = int((~valid).argmax()) if ends else len(units)
             own = valid & (units["phy_offset"] >= self.min_phy_offset)
             if batch:

@@ -13,7 +13,7 @@ from jobs.report import plain_outcomes
 from jobs.report.facts import CHECKS, Row
 from jobs.report.grouping import in_order, milliseconds, summed
 from jobs.report.plain_facts import host_of
-from jobs.report.plain_rows import NO_NUMBER, NO_TIME, AskSpark, BrokerRows, Part, Rows, read_rows, side_by_side
+from jobs.report.plain_rows import NO_NUMBER, NO_TIME, AskSpark, Part, RowsOfBroker, TableRows, read_rows, side_by_side
 from jobs.table.plain_table import PlainTable
 from storeformat.arrays import Int64s, stable_order
 from udfs.table.schemas import TIMESTAMP
@@ -42,7 +42,7 @@ def check_plain(table: PlainTable) -> dict[str, list[Row]]:
     return {name: answer.to_pylist() for name, answer in found.items()}
 
 
-def clocks_ahead(rows: Rows) -> pa.Table:
+def clocks_ahead(rows: TableRows) -> pa.Table:
     """Returns the hosts that made messages after they were stored (``clock_skew_by_host``)."""
     hosts = pa.concat_tables([part.hosts for part in rows.parts])
     hosts = hosts.set_column(0, "host", host_of(hosts["host"]))
@@ -57,7 +57,7 @@ def clocks_ahead(rows: Rows) -> pa.Table:
     return in_order(found, "min_ms", "host")
 
 
-def _in_the_log(rows: Rows) -> tuple[pa.Table, pa.Table, Int64s]:
+def _in_the_log(rows: TableRows) -> tuple[pa.Table, pa.Table, Int64s]:
     """Returns the answers that follow each broker's log in its order, ``clock_steps`` and ``queue_gaps``, and when each
     broker's last message was stored.
     """
@@ -94,7 +94,7 @@ def _steps_in_order(steps: list[Row]) -> pa.Table:
     return in_order(pa.Table.from_pylist(steps, schema), "cluster", "broker")
 
 
-def _gaps(rows: BrokerRows, order: Int64s, count: int) -> pa.Table:
+def _gaps(rows: RowsOfBroker, order: Int64s, count: int) -> pa.Table:
     """Returns the places where the numbers of one of ``count`` queues do not go on by one; ``order`` is the log's."""
     dispatched, queues = rows.all_of("dispatched"), rows.all_of("queues")
     if not dispatched.all():
@@ -117,7 +117,7 @@ def _gaps(rows: BrokerRows, order: Int64s, count: int) -> pa.Table:
     })  # fmt: skip
 
 
-def _gaps_in_order(rows: Rows, gaps: list[pa.Table]) -> pa.Table:
+def _gaps_in_order(rows: TableRows, gaps: list[pa.Table]) -> pa.Table:
     places = pa.concat_tables([table.cast(_GAPS) for table in gaps])
     found = summed(
         places,
@@ -148,7 +148,7 @@ def _gaps_in_order(rows: Rows, gaps: list[pa.Table]) -> pa.Table:
 _GAPS = pa.schema([("queue", pa.int32()), ("kind", pa.string()), ("missing", _WIDE), ("stored", TIMESTAMP)])
 
 
-def duplicates(rows: Rows) -> pa.Table:
+def duplicates(rows: TableRows) -> pa.Table:
     """Returns topics with messages that are there more than once (``duplicates_by_topic``)."""
     topic_of, topics = _topics(rows)
     keys = _repeated(rows, topic_of)
@@ -186,14 +186,14 @@ def duplicates(rows: Rows) -> pa.Table:
     return in_order(answer, "-surplus", "topic")
 
 
-def _topics(rows: Rows) -> tuple[Int64s, list[tuple[str | None, str]]]:
+def _topics(rows: TableRows) -> tuple[Int64s, list[tuple[str | None, str]]]:
     """Returns for each queue the number of its cluster's topic, and what these are."""
     topics = list(dict.fromkeys((cluster, topic) for cluster, _, topic, _ in rows.queues))
     numbers = {topic: number for number, topic in enumerate(topics)}
     return np.array([numbers[queue[0], queue[2]] for queue in rows.queues], np.int64), topics
 
 
-def _repeated(rows: Rows, topic_of: Int64s) -> pa.Table:
+def _repeated(rows: TableRows, topic_of: Int64s) -> pa.Table:
     """Returns the rows whose hash another row has, too: nearly all keys occur once, and only the others are looked at
     closely.
     """

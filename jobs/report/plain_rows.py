@@ -149,7 +149,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class BrokerRows:
+class RowsOfBroker:
     """The rows of one broker: parts, and which rows of each."""
 
     parts: Sequence[tuple[Part, Any]]
@@ -160,7 +160,7 @@ class BrokerRows:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """What was read of a table: ``queues`` has (cluster, broker, topic, queue) at each queue's number."""
 
     parts: Sequence[Part]
@@ -184,15 +184,15 @@ class Rows:
         queues = np.asarray(rows["queue"])
         return rows.set_column(rows.column_names.index("queue"), "broker", [pa.array(self.broker_of[queues])])
 
-    def of_broker(self, number: int) -> BrokerRows:
+    def of_broker(self, number: int) -> RowsOfBroker:
         """Returns the rows of one broker."""
         if len(self.brokers) == 1:
-            return BrokerRows([(part, slice(None)) for part in self.parts])
+            return RowsOfBroker([(part, slice(None)) for part in self.parts])
         mine = ((part, np.flatnonzero(self.broker_of[part.queues] == number)) for part in self.parts)
-        return BrokerRows([(part, which) for part, which in mine if len(which)])
+        return RowsOfBroker([(part, which) for part, which in mine if len(which)])
 
 
-def read_rows(table: PlainTable) -> Rows:
+def read_rows(table: PlainTable) -> TableRows:
     """Returns the rows of a table, None of its own files being open afterwards; raises AskSpark."""
     groups = []
     for _, files in table.dates():
@@ -214,7 +214,7 @@ def read_rows(table: PlainTable) -> Rows:
         return part
 
     parts = side_by_side(read, groups)
-    return Rows(parts, queues.values())
+    return TableRows(parts, queues.values())
 
 
 def side_by_side(work: Callable[[Any], Result], items: Iterable[Any]) -> list[Result]:

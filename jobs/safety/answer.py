@@ -62,7 +62,7 @@ def start_facts(
 ) -> dict[str, Any]:
     """Returns the answer as fields for the report of another job; where it cannot be had, it says why."""
     try:
-        return judge(gather(root, read_settings(broker_conf, tuple(settings)), version)).facts()
+        return safe_to_start(root, read_settings(broker_conf, tuple(settings)), version).facts()
     except StoreFormatError as error:
         return {"answer": f"not known: {error}", "reasons": []}
 

@@ -8,6 +8,7 @@ from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason, first_of
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
+from storeformat.store.config.topic_config import MADE_BY_BROKER
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
 _WITHOUT = {
@@ -125,13 +126,7 @@ def topics_not_configured(evidence: Evidence) -> Iterator[Reason]:
 
 
 def _is_the_brokers(topic: str) -> bool:
-    return topic in _MADE_BY_BROKER or topic.startswith(("rmq_sys_", "RMQ_SYS_", "%LMQ%"))
-
-
-_MADE_BY_BROKER = frozenset(
-    ("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
-     "TRANS_CHECK_MAX_TIME_TOPIC")
-)  # fmt: skip
+    return topic in MADE_BY_BROKER or topic.startswith(("rmq_sys_", "RMQ_SYS_", "%LMQ%"))
 
 
 def queues_fewer_than_configured(evidence: Evidence) -> Iterator[Reason]:

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from jobs.safety.evidence.evidence import Evidence
+from jobs.safety.evidence.recovery import recovered_from
 from jobs.safety.reason import Reason
 
-_MOST_SEGMENTS = 10
 _REBUILD = "rebuild --queue-store rocksdb, then publish"
 
 
@@ -53,9 +53,7 @@ def not_dispatched(evidence: Evidence) -> Iterator[Reason]:
     dispatched, segments = evidence.rocksdb.dispatched, evidence.log.segments
     if dispatched is None or not segments:
         return
-    most = evidence.settings.number("commitLogRecoverMaxNum", _MOST_SEGMENTS)
-    most = most if most > 0 else _MOST_SEGMENTS
-    first = segments[max(len(segments) - most, 0)].base if evidence.rules.bounded_recovery else segments[0].base
+    first = recovered_from(segments, evidence.rules, evidence.settings)
     if max(dispatched, segments[0].base) < first:
         yield Reason(
             "messages_not_served",

@@ -12,13 +12,13 @@ from storeformat.errors import NotAStore
 from storeformat.record.pending import TIMER_TOPIC
 from storeformat.storage import files
 from storeformat.store.config.timer_files import LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
+from storeformat.store.config.timer_log import DEFAULT_FILE_SIZE
 
 _EPOCHS = "epochFileCheckpoint"
 _IDENTITY = "brokerIdentity"
 """What a member keeps of its registration with the controller (5.1.0 and later)."""
 _NUMBER = re.compile("[+-]?[0-9]+")
 _LARGEST_EPOCHS = 16 << 20
-_DEFAULT_LOG_SIZE = 100 << 20
 _FILES_REVISED = 2
 """Files of the timer log, from its end, whose entries recovery puts back into the wheel."""
 
@@ -44,7 +44,7 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
             "are queued again",
         )
         return
-    log_size = evidence.settings.number("mappedFileSizeTimerLog", _DEFAULT_LOG_SIZE)
+    log_size = evidence.settings.number("mappedFileSizeTimerLog", DEFAULT_FILE_SIZE)
     wrong = [size for size in timers.log_sizes if size != log_size]
     if wrong and evidence.settings.told:
         yield Reason(

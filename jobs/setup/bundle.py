@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.setup import delta_jars
-from jobs.setup.setup_steps import Progress, SetupError
+from jobs.setup.setup_steps import SetupError, StepProgress
 from storeformat.storage import local_files
 
 ABOUT = "bundle.json"
@@ -48,7 +48,7 @@ class NotPublished(SetupError):
     """pip met a file whose hash is not one of the published ones."""
 
 
-def check_hashes(progress: Progress) -> None:
+def check_hashes(progress: StepProgress) -> None:
     """Raises NotPublished where the last pip that failed said so."""
     said = progress.log.read_text(encoding="utf-8").partition("DO NOT MATCH THE HASHES")[2]
     if found := re.search(r"^ +(\S.*):\n(?:.*\n)*? +Got +(\w+)", said, re.MULTILINE):
@@ -76,7 +76,7 @@ def write(file: Path, venv: Path, requirements: str) -> None:
 
 
 def _wheels(venv: Path, work: Path, requirements: str) -> None:
-    progress = Progress(venv / "setup-bundle.log")
+    progress = StepProgress(venv / "setup-bundle.log")
     progress.log.unlink(missing_ok=True)
     (work / "requirements.txt").write_text(requirements, encoding="utf-8")
     pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from jobs.setup.setup_steps import LeftOut, Progress, SetupError
+from jobs.setup.setup_steps import LeftOut, SetupError, StepProgress
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = ROOT / "conf" / "delta-pom.xml"
@@ -70,7 +70,7 @@ def need_spark() -> bool:
     return not os.environ.get(JARS) and shutil.which("mvn") is None
 
 
-def fetch(venv: Path, versions: dict[str, str], progress: Progress) -> str:
+def fetch(venv: Path, versions: dict[str, str], progress: StepProgress) -> str:
     """Fills ``jars/`` of the environment from a directory, by Maven or by Spark, whole or not at all; returns what was
     done. Without them jobs on tables are refused.
     """
@@ -102,7 +102,7 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source / name, target / name)
 
 
-def _ivy(target: Path, venv: Path, versions: dict[str, str], progress: Progress) -> bool:
+def _ivy(target: Path, venv: Path, versions: dict[str, str], progress: StepProgress) -> bool:
     """Returns whether the resolver inside Spark brought them; nothing of them is run."""
     progress.text = "with Spark"
     spark = ".".join(versions["pyspark"].split(".")[:2])
@@ -116,7 +116,7 @@ def _ivy(target: Path, venv: Path, versions: dict[str, str], progress: Progress)
     return True
 
 
-def _maven(maven: str, target: Path, venv: Path, versions: dict[str, str], progress: Progress) -> bool:
+def _maven(maven: str, target: Path, venv: Path, versions: dict[str, str], progress: StepProgress) -> bool:
     """Returns whether Maven brought them; it ends at a checksum that the repository itself contradicts."""
     progress.text = "with Maven"
     command = [

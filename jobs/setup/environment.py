@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROOT), str(ROOT / "jobs" / "spark")))]
 
 from jobs.setup import bundle, delta_jars, packing, s3_jars  # noqa: E402  (only now the path is right)
-from jobs.setup.setup_steps import LeftOut, Progress, SetupError, Step, Steps, say  # noqa: E402
+from jobs.setup.setup_steps import LeftOut, SetupError, Step, StepProgress, Steps, say  # noqa: E402
 from storeformat.errors import WriteFailed  # noqa: E402
 
 PROJECT = ROOT / "pyproject.toml"
@@ -129,7 +129,7 @@ def pinned_versions() -> dict[str, str]:
     return dict(re.findall(r'"([a-z-]+)==([\d.]+)"', PROJECT.read_text(encoding="utf-8")))
 
 
-def pip_install(venv: Path, wanted: str, progress: Progress, *more: str) -> str:
+def pip_install(venv: Path, wanted: str, progress: StepProgress, *more: str) -> str:
     """Install what a text of requirements names, each file with one of its hashes; return what and how much that is,
     raise SetupError if pip fails.
     """
@@ -195,7 +195,7 @@ def forget_half_installed(venv: Path) -> None:
             shutil.rmtree(about)
 
 
-def install_with_numba(venv: Path, left_out: tuple[str, ...], progress: Progress, *more: str) -> str:
+def install_with_numba(venv: Path, left_out: tuple[str, ...], progress: StepProgress, *more: str) -> str:
     """Install what ``setup.txt`` names, less what is left out; with numba where it has a wheel."""
     try:
         return pip_install(venv, locked(SETUP, left_out), progress, *more)
@@ -206,14 +206,14 @@ def install_with_numba(venv: Path, left_out: tuple[str, ...], progress: Progress
     return f"{told}; numba has no wheel for this machine: numpy alone is slower"
 
 
-def install_spark(venv: Path, progress: Progress) -> str:
+def install_spark(venv: Path, progress: StepProgress) -> str:
     """Install Spark; its source is built by the setuptools of the environment, which are locked, too."""
     others = set(re.findall(r"^[\w-]+(?===)", locked(SETUP), re.MULTILINE)) - set(SPARK)
     return pip_install(venv, locked(SETUP, others), progress, "--no-build-isolation", "--use-pep517")
 
 
 # ------------------------------------------------------------------------------------------------------------ the steps
-def create_venv(venv: Path, progress: Progress) -> str:
+def create_venv(venv: Path, progress: StepProgress) -> str:
     """Make the virtual environment unless a working one is there."""
     python = venv / "bin" / "python"
     about = f"Python {platform.python_version()}, {venv}"
@@ -226,7 +226,7 @@ def create_venv(venv: Path, progress: Progress) -> str:
     return about
 
 
-def compile_kernels(venv: Path, progress: Progress) -> str:
+def compile_kernels(venv: Path, progress: StepProgress) -> str:
     """Compile the kernels into the environment; without that the first job does it."""
     code = [str(venv / "bin" / "python"), "-m", "storeformat.kernels.compile"]
     if not progress.run(code, environment={"PYTHONPATH": str(ROOT)}):
@@ -234,7 +234,7 @@ def compile_kernels(venv: Path, progress: Progress) -> str:
     return "compiled" if "numba" in progress.log.read_text(encoding="utf-8") else "numpy alone, nothing to compile"
 
 
-def archive_classes(venv: Path, java: str, progress: Progress) -> str:
+def archive_classes(venv: Path, java: str, progress: StepProgress) -> str:
     """Make the class archive by a short run of Spark; where the path has blanks, the JVM ignores most of it."""
     target, draft = venv / "spark.jsa", venv / "spark.jsa.draft"
     target.unlink(missing_ok=True)
@@ -369,7 +369,7 @@ def main() -> NoReturn:
         else:
             set_up(arguments.venv, arguments.java, arguments.archive)
             if arguments.connector:
-                say(s3_jars.fetch(arguments.venv, Progress(arguments.venv / "setup-s3.log")))
+                say(s3_jars.fetch(arguments.venv, StepProgress(arguments.venv / "setup-s3.log")))
     except KeyboardInterrupt:
         say("interrupted; the next start goes on with the set-up")
         sys.exit(130)

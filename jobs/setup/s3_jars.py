@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobs.setup import delta_jars
-from jobs.setup.setup_steps import Progress, SetupError
+from jobs.setup.setup_steps import SetupError, StepProgress
 
 POM = delta_jars.ROOT / "conf" / "s3-pom.xml"
 SUMS = delta_jars.ROOT / "conf" / "s3-jars.sha256"
@@ -21,7 +21,7 @@ DIRECTORY = "jars-s3"
 _ARTIFACTS = "hadoop-aws,bundle,analyticsaccelerator-s3"
 
 
-def fetch(venv: Path, progress: Progress) -> str:
+def fetch(venv: Path, progress: StepProgress) -> str:
     """Fills ``jars-s3/`` of the environment, whole or not at all; returns what was done."""
     if (venv / DIRECTORY).is_dir():
         return "up to date"

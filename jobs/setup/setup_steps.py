@@ -44,19 +44,19 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """``work`` gets the step's ``Progress`` and returns what the line says; it runs when those of ``after`` are done.
+    """``work`` gets a ``StepProgress`` and returns what the line says; it runs when those of ``after`` are done.
 
     ``key`` is asked then, too.
     """
 
     name: str
-    work: Callable[[Progress], str]
+    work: Callable[[StepProgress], str]
     key: Callable[[], str]
     after: tuple[str, ...] = ()
 
 
 @dataclass
-class Progress:
+class StepProgress:
     """What one running step tells: a text for people who watch, and the log that its commands write."""
 
     log: Path
@@ -111,7 +111,7 @@ class Steps:
         self._terminal = self._stream.isatty()
         self._lock = threading.Lock()
         self._drawn = 0
-        self._running: dict[str, Progress] = {}
+        self._running: dict[str, StepProgress] = {}
         self._ended = threading.Event()
 
     def run(self, steps: Sequence[Step]) -> None:
@@ -147,7 +147,7 @@ class Steps:
         if stamp.is_file() and stamp.read_text(encoding="utf-8") == key:
             self._line(f"  {step.name:<{width}}  done before")
             return
-        progress = Progress(self._stamps.parent / f"setup-{stamp.name}.log", ended=self._ended)
+        progress = StepProgress(self._stamps.parent / f"setup-{stamp.name}.log", ended=self._ended)
         progress.log.unlink(missing_ok=True)
         self._running[step.name] = progress
         try:

@@ -14,10 +14,9 @@ from jobs.log.queue_runs import DenseBlocks, QueueRuns
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_with
-from storeformat.record.decode import DecodeRules, store_timestamp_at
+from storeformat.record.decode import HEADS_ONLY, store_timestamp_at
 from storeformat.storage import files
 
-_UNCHECKED = DecodeRules(check_crc=False, properties=())
 _FEWEST = 2
 """One record may have a damaged queue offset."""
 
@@ -48,7 +47,7 @@ def earlier_life_note(reading: LogReading) -> str | None:
     segment = segment_with(reading.segments, offset)
     with files.RangeReader(segment.path) as reader:
         time = store_timestamp_at(reader, offset - segment.base)
-        walk = chain_from(BlockWindow(reader, segment), segment.base, _UNCHECKED, stop=offset)
+        walk = chain_from(BlockWindow(reader, segment), segment.base, HEADS_ONLY, stop=offset)
         inside = [int(block.heads.store_timestamp.max()) for block in walk]
     before = [scan.times.latest for scan in reading.scans if scan.report.end <= segment.base]
     latest = max([*inside, *before], default=time)

@@ -23,12 +23,10 @@ from storeformat.arrays import Int64s
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.broker_lock import is_live
+from storeformat.store.broker_rules import MOST_RECOVERED_SEGMENTS
 from storeformat.store.config.topic_config import topic_configuration
 from storeformat.store.layout import LOCK
 from udfs.log.find_records import FindRecords, RecordsAsked
-
-MOST_RECOVERED_SEGMENTS = 10
-"""``commitLogRecoverMaxNum`` of 5.4.0 and later: so many segments a recovery goes back."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
             (end.topic.encode(), end.queue_id): end
             for end in queue_ends(run.reading, live_runs(run.reading), slices)[0]
         }
-        _judge_ends(run, name, _Ends(expected, ends, limit, topics), queues)
+        _judge_ends(run, name, _ExpectedEnds(expected, ends, limit, topics), queues)
     unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
     compare = ComparePairs(directory, run.reading.begin, limit, unread)
     found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
@@ -102,7 +102,7 @@ def _judge_checkpoint(run: Verification, name: str, dispatched: int | None, unit
 
 
 @dataclass(frozen=True)
-class _Ends:
+class _ExpectedEnds:
     """The ends of queues as the log makes them, and as the database has them."""
 
     expected: Mapping[Queue, QueueEnds]
@@ -111,7 +111,7 @@ class _Ends:
     topics: Sequence[TopicFilter]
 
 
-def _judge_ends(run: Verification, name: str, ends: _Ends, queues: RocksDbQueues) -> None:
+def _judge_ends(run: Verification, name: str, ends: _ExpectedEnds, queues: RocksDbQueues) -> None:
     for queue, end in ends.expected.items():
         stored, subject = ends.stored.get(queue, StoredEnds()), Subject(name, name, *_named(queue))
         last = (end.last[1], end.last[0])

@@ -37,7 +37,7 @@ import numpy as np
 
 from storeformat.arrays import Int32s, Int64s, Structs
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
-from storeformat.javacompat import index_key_hashes, java_hash
+from storeformat.javacompat import EPOCH, index_key_hashes, java_hash
 from storeformat.kernels import active
 
 HEADER = np.dtype(
@@ -227,9 +227,8 @@ def _pieces(
             yield key_hashes[part], phy_offsets[part], store_timestamps[part]
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LAST_NAME_MS = int(
-    (datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc) - _EPOCH) / timedelta(milliseconds=1)
+    (datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc) - EPOCH) / timedelta(milliseconds=1)
 )
 _WESTMOST_ZONE_MS = 12 * 3600 * 1000
 
@@ -247,7 +246,7 @@ def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
     for number, timestamp in enumerate(begin_timestamps):
         latest = _LAST_NAME_MS - (len(begin_timestamps) - 1 - number)
         previous = min(max(timestamp - _WESTMOST_ZONE_MS, previous + 1), latest)
-        moment = _EPOCH + timedelta(milliseconds=previous)
+        moment = EPOCH + timedelta(milliseconds=previous)
         names.append(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}")
     return names
 

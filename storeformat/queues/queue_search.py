@@ -96,7 +96,7 @@ def offset_by_time(
         units = file.units[: served.end - file.first_queue_offset] if number == len(files) - 1 else file.units
         low = max(served.begin - file.first_queue_offset, 0)
         if low < len(units):
-            search = _Search(units, store_time, served.min_phy_offset)
+            search = _TimeSearch(units, store_time, served.min_phy_offset)
             found = _in_file(search, low, timestamp, boundary, file.first_queue_offset)
     return min(max(found, served.begin), served.end)
 
@@ -120,7 +120,7 @@ def offset_by_modified_time(
     number = later[0] if later else len(files) - 1
     file = files[number]
     units = file.units[: served.end - file.first_queue_offset] if number == len(files) - 1 else file.units
-    search = _Search(units, store_time, served.min_phy_offset)
+    search = _TimeSearch(units, store_time, served.min_phy_offset)
     if not search.bisect(max(served.begin - file.first_queue_offset, 0), timestamp):
         return 0
     if search.target >= 0:
@@ -135,7 +135,7 @@ def offset_by_modified_time(
     return _queue_offset(file.first_queue_offset, place)
 
 
-class _Search:
+class _TimeSearch:
     """The bisection by store time that all versions share, and what it saw: places in the file, -1 for never."""
 
     def __init__(self, units: Structs, store_time: StoreTime, min_phy_offset: int) -> None:
@@ -170,7 +170,7 @@ class _Search:
         return True
 
 
-def _in_file(search: _Search, low: int, timestamp: int, boundary: Boundary, first_queue_offset: int) -> int:
+def _in_file(search: _TimeSearch, low: int, timestamp: int, boundary: Boundary, first_queue_offset: int) -> int:
     """ConsumeQueue#binarySearchInQueueByTime in one file, from place ``low`` on."""
     ceiling = len(search.units) - 1
     lower = boundary is Boundary.LOWER

@@ -41,6 +41,10 @@ class DecodeRules:
     properties: tuple[bytes, ...] = DISPATCH_PROPERTIES
 
 
+HEADS_ONLY = DecodeRules(check_crc=False, properties=())
+"""For whoever needs neither properties nor the CRC of bodies."""
+
+
 @dataclass(frozen=True)
 class RecordBlock:
     """Consecutive records of the chain, decoded from one buffer.

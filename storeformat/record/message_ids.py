@@ -28,13 +28,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storeformat.javacompat import binary_buffers
+from storeformat.javacompat import EPOCH, binary_buffers
 
 _HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().upper().encode(), dtype=np.uint16)
 _HEX_CHARACTERS = frozenset("0123456789abcdefABCDEF")
 _GRPC_EPOCH_MS = 1_609_459_200_000
 _GRPC_VERSION = 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -112,12 +111,12 @@ class UniqueKey:
         if self.is_grpc:
             return _GRPC_EPOCH_MS + self.span * 1000
         try:
-            local = _EPOCH + timedelta(milliseconds=near + utc_offset_ms)
+            local = EPOCH + timedelta(milliseconds=near + utc_offset_ms)
             months = [local.year * 12 + local.month - 1 + step for step in (-1, 0, 1)]
             begins = [datetime(month // 12, month % 12 + 1, 1, tzinfo=timezone.utc) for month in months]
         except (OverflowError, ValueError):  # no date of this calendar
             return None
-        candidates = [(begin - _EPOCH) // timedelta(milliseconds=1) - utc_offset_ms + self.span for begin in begins]
+        candidates = [(begin - EPOCH) // timedelta(milliseconds=1) - utc_offset_ms + self.span for begin in begins]
         return min(candidates, key=lambda candidate: abs(candidate - near))
 
 

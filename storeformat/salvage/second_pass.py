@@ -31,7 +31,7 @@ from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, foreign_bytes
 from storeformat.salvage.queue_offsets import Queue, claims_of
 
 OffsetRange = tuple[int, int]
-Rows = list[tuple[RecordRef, int]]
+Chain = list[tuple[RecordRef, int]]
 """Records, and where each ends."""
 Reader = Callable[[int, int], Iterable[RecordBlock]]
 """Reads the chain from an offset up to another one."""
@@ -99,7 +99,7 @@ def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     return joined
 
 
-def _chains(read: Reader, pieces: Sequence[OffsetRange], rejected: Sequence[OffsetRange]) -> Iterator[Rows]:
+def _chains(read: Reader, pieces: Sequence[OffsetRange], rejected: Sequence[OffsetRange]) -> Iterator[Chain]:
     """Yields the records of each rejected chain and where they end; not of one that reaches into what survived."""
     starts = [begin for begin, _ in pieces]
     room = MOST_ROWS

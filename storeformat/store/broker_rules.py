@@ -29,6 +29,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 DEFAULT = "5.3"
+MOST_RECOVERED_SEGMENTS = 10
+"""``commitLogRecoverMaxNum`` of 5.4.0 and later: so many segments a recovery goes back (``bounded_recovery``)."""
 NOTHING_SHOWN = "nothing in the store shows the release"
 
 

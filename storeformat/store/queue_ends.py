@@ -25,7 +25,8 @@ READ_WHOLE = 1 << 16
 """Bytes; more than that is bisected."""
 PRE_BLANK_SIZE = 0x7FFFFFFF
 
-_RECOVERED_FILES = 3
+RECOVERED_FILES = 3
+"""So many files a broker's recovery looks at, from the last on (ConsumeQueue#recover)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
     if not batch:
         queue = replace(queue, begin=_first_written(own[0]))
     last: Structs | None = None
-    recovered = own[max(len(own) - _RECOVERED_FILES, 0) :]
+    recovered = own[max(len(own) - RECOVERED_FILES, 0) :]
     for number, file in enumerate(recovered):
         written, last_unit = _written(file, batch=batch)
         if last_unit is not None:

@@ -11,11 +11,10 @@ from storeformat.arrays import Bytes
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
-from storeformat.record.decode import DecodeRules, decode, rows_with_property_crc
+from storeformat.record.decode import HEADS_ONLY, DecodeRules, decode, rows_with_property_crc
 from storeformat.storage import files
 
 CHUNK = 8 << 20
-_UNCHECKED = DecodeRules(check_crc=False, properties=())
 _FIRST = np.zeros(1, np.int64)
 
 
@@ -64,7 +63,7 @@ def difference(shared: SharedRange) -> Difference:
 
 def _records(reader: files.RangeReader, shared: SharedRange) -> Iterator[tuple[int, int]]:
     """Yields the records of a range, which begins with one."""
-    for block in chain_from(BlockWindow(reader, shared.one), shared.begin, _UNCHECKED, stop=shared.end):
+    for block in chain_from(BlockWindow(reader, shared.one), shared.begin, HEADS_ONLY, stop=shared.end):
         yield from zip(block.offsets.tolist(), (block.offsets + block.heads.total_size).tolist(), strict=True)
 
 
@@ -74,7 +73,7 @@ def _wrong_copy(offset: int, size: int, one: Bytes, other: Bytes) -> int | None:
     Damage of the last bytes of a record takes away the property CRC that would show it. Two masters after a split write
     other heads, too: so where heads and bodies are the same and one copy alone has that CRC, it is right.
     """
-    head = decode(one, offset, _FIRST, _UNCHECKED)[0]
+    head = decode(one, offset, _FIRST, HEADS_ONLY)[0]
     if not len(head) or head.heads.total_size[0] != size:
         return None
     reach = int(head.heads.body_start[0] + head.heads.body_length[0])

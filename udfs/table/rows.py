@@ -12,7 +12,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +50,6 @@ HEAD_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in PROP
 _FEW_NAMES = 31
 """So few powers of two may be added up 2**32 times."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _CODED = pa.dictionary(pa.int32(), pa.string())
 ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host")
 _ENCODED_TYPES = {**dict.fromkeys(ENCODED, _CODED), "properties": pa.map_(_CODED, pa.string())}
@@ -248,7 +247,7 @@ def _utc_offsets(milliseconds: Int64s, time_zone: str) -> Int64s:
     zone = zoneinfo.ZoneInfo(time_zone)
 
     def offset_at(time: int) -> int:
-        offset = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone).utcoffset()
+        offset = (javacompat.EPOCH + timedelta(milliseconds=time)).astimezone(zone).utcoffset()
         return 0 if offset is None else offset // timedelta(milliseconds=1)
 
     quarters, places = np.unique(milliseconds // QUARTER, return_inverse=True)

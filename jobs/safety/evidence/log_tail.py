@@ -60,7 +60,7 @@ class LogTail:
         return self.defect not in (RecordDefect.OK, RecordDefect.UNWRITTEN) and self.goes_on_at is None
 
 
-class _Rows:
+class _TailRows:
     """Gathers the rows of a tail, block by block."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRule
     if not written:
         return LogTail(end=segments[0].base if segments else 0)
     at, start = _start(segments, written[-1], furthest_unit)
-    begin, rows, position, defect, passed = start, _Rows(), start, RecordDefect.OK, []
+    begin, rows, position, defect, passed = start, _TailRows(), start, RecordDefect.OK, []
     while at < len(segments):
         segment = segments[at]
         with RangeReader(segment.path) as reader:

@@ -25,12 +25,11 @@ from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage.files import RangeReader
-from storeformat.store.broker_rules import BrokerRules
+from storeformat.store.broker_rules import MOST_RECOVERED_SEGMENTS, BrokerRules
 from storeformat.store.checkpoint import StoreCheckpoint
 
 NEVER = (1 << 63) - 1
 _MARGIN_MS = 3000
-_MOST_SEGMENTS = 10
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,14 @@ class Redispatch:
 
     def covers(self, offset: int) -> bool:
         return offset >= self.begin and offset != self.skipped
+
+
+def recovered_from(segments: Sequence[Segment], rules: BrokerRules, settings: StartSettings) -> int:
+    """Returns the offset to which recovery goes back at most."""
+    if not rules.bounded_recovery:
+        return segments[0].base
+    most = settings.number("commitLogRecoverMaxNum", MOST_RECOVERED_SEGMENTS)
+    return segments[-(most if most > 0 else MOST_RECOVERED_SEGMENTS) :][0].base
 
 
 def redispatch(
@@ -56,10 +63,7 @@ def redispatch(
     """Returns what the next start dispatches again; ``furthest_unit`` is where the furthest queue ends, -1 for none."""
     if not segments:
         return Redispatch()
-    first = segments[0].base
-    if rules.bounded_recovery:
-        most = settings.number("commitLogRecoverMaxNum", _MOST_SEGMENTS)
-        first = segments[max(len(segments) - (most if most > 0 else _MOST_SEGMENTS), 0)].base
+    first = recovered_from(segments, rules, settings)
     if after_crash:
         return Redispatch(_matched(segments, page, rules, settings, first))
     if not rules.search_min_offset or settings.flag("recheckReputOffsetFromCq", default=False):
@@ -91,8 +95,7 @@ def looks_from(
     reached = max((segment.base for segment in segments if segment.base <= furthest_unit), default=segments[0].base)
     if not rules.bounded_recovery:
         return min(third_last, reached)
-    most = settings.number("commitLogRecoverMaxNum", _MOST_SEGMENTS)
-    last_ten = segments[max(len(segments) - (most if most > 0 else _MOST_SEGMENTS), 0)].base
+    last_ten = recovered_from(segments, rules, settings)
     more = any(settings.flag(name, default=False) for name in _LOOKS_AT_MORE)
     return last_ten if more else max(reached, last_ten)
 

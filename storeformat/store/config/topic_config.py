@@ -38,7 +38,7 @@ MOST_BYTES = 256 << 20
 
 _BATCH = "BatchCQ"
 READ_AND_WRITE = 6
-_MADE_BY_BROKER = frozenset(
+MADE_BY_BROKER = frozenset(
     (
         "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
         "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -109,7 +109,7 @@ def lost_topics(queues: Mapping[str, int], known: Collection[str]) -> list[str]:
     return sorted(
         topic
         for topic in queues
-        if topic not in known and topic not in _MADE_BY_BROKER and not topic.startswith((_SYSTEM_PREFIX, LIGHT_PREFIX))
+        if topic not in known and topic not in MADE_BY_BROKER and not topic.startswith((_SYSTEM_PREFIX, LIGHT_PREFIX))
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.fake_java import executable
 
 from jobs.setup import delta_jars, environment
-from jobs.setup.setup_steps import LeftOut, Progress, SetupError
+from jobs.setup.setup_steps import LeftOut, SetupError, StepProgress
 
 VERSIONS = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
 
@@ -36,7 +36,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fetch(tmp_path: Path) -> str:
     (tmp_path / "venv").mkdir(exist_ok=True)
-    return delta_jars.fetch(tmp_path / "venv", VERSIONS, Progress(tmp_path / "log"))
+    return delta_jars.fetch(tmp_path / "venv", VERSIONS, StepProgress(tmp_path / "log"))
 
 
 def there(tmp_path: Path) -> list[str]:
@@ -132,7 +132,7 @@ def test_spark_finds_the_jars_without_maven(tmp_path: Path, monkeypatch: pytest.
     which = shutil.which
     monkeypatch.setattr("shutil.which", lambda name: None if name == "mvn" else which(name))
     versions = environment.pinned_versions()
-    assert delta_jars.fetch(tmp_path / "venv", versions, Progress(tmp_path / "log")).startswith("7 of Delta")
+    assert delta_jars.fetch(tmp_path / "venv", versions, StepProgress(tmp_path / "log")).startswith("7 of Delta")
 
 
 def test_the_sums_are_those_of_the_jars_in_use() -> None:

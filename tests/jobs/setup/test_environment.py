@@ -13,7 +13,7 @@ from support.fake_java import java_that_says
 from support.processes import processes_of
 
 from jobs.setup import environment
-from jobs.setup.setup_steps import Progress, SetupError
+from jobs.setup.setup_steps import SetupError, StepProgress
 
 ROOT = Path(__file__).resolve().parents[3]
 JAVA = shutil.which("java")
@@ -68,7 +68,7 @@ class TestEnvironment:
             return "9 packages"
 
         monkeypatch.setattr(environment, "pip_install", install)
-        told = environment.install_with_numba(tmp_path, environment.SPARK, Progress(tmp_path / "log"))
+        told = environment.install_with_numba(tmp_path, environment.SPARK, StepProgress(tmp_path / "log"))
         assert told.startswith("9 packages; numba has no wheel")
         assert asked[1] == [name for name in asked[0] if name not in environment.NUMBA]
         assert {"numpy", "pyarrow", "pandas"} <= set(asked[1])
@@ -77,7 +77,7 @@ class TestEnvironment:
     def test_spark_comes_after_all_that_it_needs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[str] = []
         monkeypatch.setattr(environment, "pip_install", lambda venv, wanted, *more: asked.append(wanted))
-        environment.install_spark(tmp_path, Progress(tmp_path / "log"))
+        environment.install_spark(tmp_path, StepProgress(tmp_path / "log"))
         assert re.findall(r"^[\w-]+(?===)", asked[0], re.MULTILINE) == ["delta-spark", "pyspark"]
 
     @pytest.mark.parametrize("version", [(3, 9, 18), (3, 15, 0)])

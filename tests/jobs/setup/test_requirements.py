@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from support.fake_java import executable
 
 from jobs.setup import bundle, environment
-from jobs.setup.setup_steps import Progress
+from jobs.setup.setup_steps import StepProgress
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,12 +63,12 @@ def locked_to(path: Path) -> str:
 @pytest.mark.thorough
 def test_a_tampered_wheel_is_refused(tmp_path: Path, venv: Path) -> None:
     lock = locked_to(wheel(tmp_path / "wheels", "PUBLISHED = 1"))
-    environment.pip_install(venv, lock, Progress(venv / "log"))
+    environment.pip_install(venv, lock, StepProgress(venv / "log"))
     assert (venv / "target" / "tiny.py").read_text() == "PUBLISHED = 1"
     other = wheel(tmp_path / "wheels", "PUBLISHED = 0")
     found = hashlib.sha256(other.read_bytes()).hexdigest()
     with pytest.raises(bundle.NotPublished, match=rf"a package is not the published one: tiny==1\.0.* SHA-256 {found}"):
-        environment.pip_install(venv, lock, Progress(venv / "log"), "--upgrade")
+        environment.pip_install(venv, lock, StepProgress(venv / "log"), "--upgrade")
     assert (venv / "target" / "tiny.py").read_text() == "PUBLISHED = 1"
 
 
@@ -81,13 +81,13 @@ def test_a_tampered_wheel_is_not_taken_for_one_that_is_missing(
     monkeypatch.setattr(environment, "NUMBA", ("tiny",))
     wheel(tmp_path / "wheels", "PUBLISHED = 0")
     with pytest.raises(bundle.NotPublished):
-        environment.install_with_numba(venv, (), Progress(venv / "log"))
+        environment.install_with_numba(venv, (), StepProgress(venv / "log"))
 
 
 def test_what_has_no_hash_is_refused(tmp_path: Path, venv: Path) -> None:
     wheel(tmp_path / "wheels", "")
     with pytest.raises(environment.SetupError, match="Hashes are required"):
-        environment.pip_install(venv, "tiny==1.0\n", Progress(venv / "log"))
+        environment.pip_install(venv, "tiny==1.0\n", StepProgress(venv / "log"))
     assert not (venv / "target").exists()
 
 

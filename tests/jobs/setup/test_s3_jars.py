@@ -15,7 +15,7 @@ from support.object_store import Bucket, serving
 from support.store_builder import LogBuilder
 
 from jobs.setup import delta_jars, s3_jars
-from jobs.setup.setup_steps import Progress, SetupError
+from jobs.setup.setup_steps import SetupError, StepProgress
 from jobs.spark import launch
 from storeformat.errors import DependencyMissing, UsageError
 
@@ -33,7 +33,7 @@ def maven_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> No
 def test_the_jars_are_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = delta_jars.known_sums(s3_jars.SUMS)
     assert "hadoop-aws-3.5.0.jar" in names
-    progress = Progress(tmp_path / "log")
+    progress = StepProgress(tmp_path / "log")
     maven_that(tmp_path, monkeypatch, f"touch {' '.join(names)}")
     with pytest.raises(SetupError, match=r"analyticsaccelerator-s3-1.3.1.jar is not the published one"):
         s3_jars.fetch(tmp_path, progress)

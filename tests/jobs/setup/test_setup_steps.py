@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.setup.setup_steps import LeftOut, Progress, SetupError, Step, Steps
+from jobs.setup.setup_steps import LeftOut, SetupError, Step, StepProgress, Steps
 
 
-def step(name: str, work: Callable[[Progress], str], *after: str, key: str = "k") -> Step:
+def step(name: str, work: Callable[[StepProgress], str], *after: str, key: str = "k") -> Step:
     return Step(name, work, lambda: key, after)
 
 
@@ -25,11 +25,11 @@ def test_a_step_runs_after_those_it_needs_and_beside_the_others(tmp_path: Path) 
     meet = threading.Barrier(2, timeout=20)
     order: list[str] = []
 
-    def together(progress: Progress) -> str:
+    def together(progress: StepProgress) -> str:
         meet.wait()
         return "met"
 
-    def last(progress: Progress) -> str:
+    def last(progress: StepProgress) -> str:
         order.append("last")
         return "done"
 
@@ -42,10 +42,10 @@ def test_a_step_runs_after_those_it_needs_and_beside_the_others(tmp_path: Path) 
 def test_what_was_done_is_gone_past_until_its_key_changes(tmp_path: Path) -> None:
     runs: list[str] = []
 
-    def work(name: str) -> Callable[[Progress], str]:
+    def work(name: str) -> Callable[[StepProgress], str]:
         return lambda progress: runs.append(name) or "done"  # type: ignore[func-returns-value]
 
-    def failing(progress: Progress) -> str:
+    def failing(progress: StepProgress) -> str:
         raise SetupError("no network")
 
     with pytest.raises(SetupError, match="no network"):
@@ -62,7 +62,7 @@ def test_what_was_done_is_gone_past_until_its_key_changes(tmp_path: Path) -> Non
 
 
 def test_what_is_left_out_is_told_and_tried_again(tmp_path: Path) -> None:
-    def without(progress: Progress) -> str:
+    def without(progress: StepProgress) -> str:
         raise LeftOut("no Maven here")
 
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_a_terminal_shows_what_runs_and_keeps_the_lines(tmp_path: Path) -> None:
 
     shown = threading.Event()
 
-    def work(progress: Progress) -> str:
+    def work(progress: StepProgress) -> str:
         progress.text = "pyspark (450 MB)"
         shown.wait(0.6)
         return "done"
@@ -90,7 +90,7 @@ def test_a_terminal_shows_what_runs_and_keeps_the_lines(tmp_path: Path) -> None:
 
 
 def test_a_command_is_heard_and_logged(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "log")
+    progress = StepProgress(tmp_path / "log")
     heard: list[str] = []
     assert progress.run(["sh", "-c", "echo one; echo ERROR: two >&2; echo $X"], heard.append, {"X": "three"})
     assert sorted(heard) == ["ERROR: two\n", "one\n", "three\n"]
