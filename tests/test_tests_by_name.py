@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
     # What a part proves shows only in the whole: in a log that is damaged, a store that is compared, a page.
-    "storeformat/salvage/findings.py": "tests/storeformat/salvage/test_survey.py",
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
     "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
     "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",

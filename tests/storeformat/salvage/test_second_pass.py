@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from support.in_memory import Bytes
 from support.store_builder import Embedded, LogBuilder, Message
+from support.surveying import RULES, a_log_of, walk
 
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import ChainWalk, chain_from
@@ -16,7 +17,7 @@ from storeformat.record.decode import DecodeRules
 from storeformat.salvage import second_pass
 from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.queue_offsets import Queue
-from storeformat.salvage.second_pass import find_survivors
+from storeformat.salvage.second_pass import _surviving_piece, find_survivors
 
 SIZE = 8192
 HOUR = 3600 * 1000
@@ -244,3 +245,19 @@ def test_a_chain_that_reaches_into_what_survived_stays_out() -> None:
         assert find_survivors(reader(log), near, 0, end, [], [chain]) == [chain]
         assert find_survivors(reader(log), near, 0, end, [(inner, inner + RECORD)], [chain]) == []
     assert find_survivors(reader(log), near, 0, end, [], [(1, end)]) == [], "no record begins there"
+
+
+@pytest.mark.parametrize("block_size", [64, 300, 1 << 20])
+def test_what_a_stretch_holds_of_a_queue_does_not_depend_on_blocks(block_size: int) -> None:
+    data, records = a_log_of(0, 1, 0, 2, 0, 3, 3, 0, 1, 1, 1)
+    window, *_ = walk(data)
+    piece = records[0].offset, records[-1].end
+
+    def read(begin: int, end: int) -> ChainWalk:
+        return chain_from(window, begin, RULES, stop=end, block_size=block_size)
+
+    found = _surviving_piece(read, piece, {(b"T", queue) for queue in (0, 1, 2, 4)})
+    assert found.firsts == {(b"T", 0): [0, 1], (b"T", 1): [0, 1], (b"T", 2): [0]}
+    assert found.lasts == {(b"T", 0): [2, 3], (b"T", 1): [2, 3], (b"T", 2): [0]}
+    times = [placed.message.store_timestamp for placed in records]
+    assert (found.first_times, found.last_times) == (times[:3], times[-3:])
