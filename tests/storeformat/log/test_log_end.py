@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 from support.store_builder import LogBuilder
 
 from storeformat.errors import NotAStore
@@ -114,26 +115,24 @@ def test_what_lies_after_the_end_of_a_growing_log_does_not_matter(tmp_path: Path
     assert growing_log_end(segments, DecodeRules()) == end
 
 
-def refusal(segments: list[Segment], end: int) -> tuple[str, str | None, int | None]:
-    with pytest.raises(NotAStore) as caught:
-        check_log_end(segments, end, DecodeRules())
-    return caught.value.what, caught.value.path, caught.value.offset
+def refused(segments: list[Segment], end: int) -> tuple[object, ...]:
+    return tuple(refusal(NotAStore, lambda: check_log_end(segments, end, DecodeRules())).values())
 
 
 def test_a_refusal_says_what_and_where(tmp_path: Path) -> None:
     segments = written(log := log_of(3), tmp_path)
     path, last = segments[0].path, log.records[2]
-    assert refusal(segments, SIZE + 1) == ("the log does not reach its recorded end", path, SIZE + 1)
-    assert refusal(segments, 0) == ("the log has grown past its recorded end", path, 0)
-    assert refusal(segments, last.end - 1) == ("a record spans the recorded end of the log", path, last.end - 1)
-    assert refusal(segments, SIZE) == ("the log ends before its recorded end", path, last.end)
+    assert refused(segments, SIZE + 1) == ("the log does not reach its recorded end", path, SIZE + 1)
+    assert refused(segments, 0) == ("the log has grown past its recorded end", path, 0)
+    assert refused(segments, last.end - 1) == ("a record spans the recorded end of the log", path, last.end - 1)
+    assert refused(segments, SIZE) == ("the log ends before its recorded end", path, last.end)
 
 
 def test_a_log_that_ends_with_its_last_segment(tmp_path: Path) -> None:
     first, second = written(log_of(3, 0), tmp_path)
     check_log_end([first], SIZE, DecodeRules())
     Path(first.path).write_bytes(b"\xff" * SIZE)
-    assert refusal([first, second], SIZE) == ("the log ends before its recorded end", first.path, 0)
+    assert refused([first, second], SIZE) == ("the log ends before its recorded end", first.path, 0)
 
 
 def test_damage_up_to_the_end_is_passed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from support.refusals import refusal
 
 from storeformat.errors import MissingInput, NotAStore, StoreFormatError
 from storeformat.log.dledger import ENTRIES
@@ -44,15 +45,10 @@ def test_segments_of_several_directories_are_one_log(log: Path, tmp_path_factory
     assert found(log, other) == found(other, log) == THREE
 
 
-Refusal = tuple[str, str | None, object, object, str | None]
-"""What an error says: what, where, found, expected, advice."""
-
-
-def refusal(kind: type[StoreFormatError], *directories: Path | str, size: int | None = None) -> Refusal:
-    with pytest.raises(kind) as refused:
-        find_segments([str(path) for path in directories], size)
-    error = refused.value
-    return error.what, error.path, error.found, error.expected, error.advice
+def refused(kind: type[StoreFormatError], *directories: Path | str, size: int | None = None) -> tuple[object, ...]:
+    """What the error says: what, where, found, expected, advice."""
+    said = refusal(kind, lambda: find_segments([str(path) for path in directories], size))
+    return tuple(said.get(part) for part in ("what", "path", "found", "expected", "advice"))
 
 
 LENGTHS = (
@@ -69,23 +65,23 @@ PUT_BACK = (
 def test_segments_of_another_length_are_refused(log: Path, size: int) -> None:
     path = log / file_name(3 * SIZE)
     path.write_bytes(bytes(size))
-    assert refusal(NotAStore, log) == ("a segment has the wrong length", str(path), size, SIZE, LENGTHS)
+    assert refused(NotAStore, log) == ("a segment has the wrong length", str(path), size, SIZE, LENGTHS)
     path.write_bytes(bytes(SIZE))
     first = str(log / file_name(2 * SIZE))
-    assert refusal(NotAStore, log, size=size) == ("a segment has the wrong length", first, SIZE, size, LENGTHS)
+    assert refused(NotAStore, log, size=size) == ("a segment has the wrong length", first, SIZE, size, LENGTHS)
 
 
 def test_names_must_be_multiples_of_the_length(log: Path) -> None:
     path = (log / file_name(3 * SIZE)).rename(log / file_name(3 * SIZE + 1))
     what = "a segment's name is not a multiple of the segment size"
-    assert refusal(NotAStore, log) == (what, str(path), 3 * SIZE + 1, SIZE, None)
+    assert refused(NotAStore, log) == (what, str(path), 3 * SIZE + 1, SIZE, None)
 
 
 def test_a_gap_is_refused_with_the_name_that_should_be_there(log: Path) -> None:
     (log / file_name(3 * SIZE)).unlink()
     advice = PUT_BACK.format(name="00000000000000012288")
     what = "a segment is missing in the commit log"
-    assert refusal(NotAStore, log) == (what, str(log / file_name(4 * SIZE)), 4 * SIZE, 3 * SIZE, advice)
+    assert refused(NotAStore, log) == (what, str(log / file_name(4 * SIZE)), 4 * SIZE, 3 * SIZE, advice)
 
 
 def test_a_log_without_bytes_or_without_segments_is_none(log: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -94,18 +90,18 @@ def test_a_log_without_bytes_or_without_segments_is_none(log: Path, tmp_path_fac
     for path in log.iterdir():
         path.write_bytes(b"")
     empty = "the commit log is empty"
-    assert refusal(NotAStore, log, other) == (empty, f"{log}, {other}", None, None, None)
-    assert refusal(NotAStore, other) == (empty, str(other), None, None, None)
+    assert refused(NotAStore, log, other) == (empty, f"{log}, {other}", None, None, None)
+    assert refused(NotAStore, other) == (empty, str(other), None, None, None)
     (other / "notes.txt").touch()
     what = "this is not a commit log: it has no segments"
-    assert refusal(NotAStore, other) == (what, str(other), "notes.txt", None, None)
+    assert refused(NotAStore, other) == (what, str(other), "notes.txt", None, None)
 
 
 def test_stray_files_are_all_named_up_to_twenty(log: Path) -> None:
     one = log / "a01.txt"
     one.touch()
     advice = "no broker starts with it; move it away"
-    assert refusal(NotAStore, log) == ("there is a stray file in the commit log", str(one), None, None, advice)
+    assert refused(NotAStore, log) == ("there is a stray file in the commit log", str(one), None, None, advice)
     advice = "no broker starts with them; move them away"
     names = ["a01.txt"]
     for count in (2, 20, 21, 22):
@@ -114,13 +110,13 @@ def test_stray_files_are_all_named_up_to_twenty(log: Path) -> None:
             (log / name).touch()
         rest = {21: " and 1 more", 22: " and 2 more"}.get(count, "")
         what = f"there are {count} stray files in the commit log"
-        assert refusal(NotAStore, log) == (what, str(log), ", ".join(names[:20]) + rest, None, advice)
+        assert refused(NotAStore, log) == (what, str(log), ", ".join(names[:20]) + rest, None, advice)
 
 
 def test_what_is_no_file_is_refused(log: Path) -> None:
     path = log / file_name(5 * SIZE)
     os.mkfifo(path)
-    assert refusal(NotAStore, log) == ("this is not a regular file", str(path), None, None, None)
+    assert refused(NotAStore, log) == ("this is not a regular file", str(path), None, None, None)
 
 
 def test_a_segment_in_two_directories_is_refused(log: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -128,16 +124,16 @@ def test_a_segment_in_two_directories_is_refused(log: Path, tmp_path_factory: py
     (other / file_name(3 * SIZE)).write_bytes(bytes(SIZE))
     both = f"{log / file_name(3 * SIZE)} and {other / file_name(3 * SIZE)}"
     advice = "--commitlog PATH[,PATH] names the directories that hold the log"
-    assert refusal(NotAStore, log, other) == ("the commit log has a segment twice", both, None, None, advice)
+    assert refused(NotAStore, log, other) == ("the commit log has a segment twice", both, None, None, advice)
 
 
 def test_a_broken_link_or_no_directory_is_missing_input(log: Path) -> None:
     link = log / file_name(5 * SIZE)
     link.symlink_to("nowhere")
     what, advice = "a link in the commit log is broken", "mount its target"
-    assert refusal(MissingInput, log) == (what, str(link), None, None, advice)
+    assert refused(MissingInput, log) == (what, str(link), None, None, advice)
     what, advice = "there is no commit log", "--store must be the broker's storePathRootDir"
-    assert refusal(MissingInput, log / "nowhere") == (what, str(log / "nowhere"), None, None, advice)
+    assert refused(MissingInput, log / "nowhere") == (what, str(log / "nowhere"), None, None, advice)
 
 
 # ----------------------------------------------------------------------------------------------------- missing segments
