@@ -48,7 +48,7 @@ def members_of(options: Options) -> list[Member[Options]]:
     if options.stores is None:
         found = [_member(options, {**names, "store": store}) for store, names in _matching(options.store)]
         if not found:
-            raise MissingInput("no directory is there in place of the placeholders", path=options.store)
+            raise MissingInput("no directory matches the placeholders", path=options.store)
     else:
         found = [_member(options, row) for row in _lines(options)]
     for what, named in (
@@ -61,7 +61,7 @@ def members_of(options: Options) -> list[Member[Options]]:
             raise UsageError(f"{count} {what}: {shown}", advice="--broker '{broker}' takes the names of directories")
     shared = [path for path in (*options.commitlog, *options.replicas) if not _has_placeholder(path)]
     if shared and len(found) > 1:
-        raise UsageError(f"{shared[0]} would be that of {len(found)} brokers", advice="it needs {broker} in it")
+        raise UsageError(f"{len(found)} brokers would share {shared[0]}", advice="put {broker} into it")
     return found
 
 
@@ -76,7 +76,7 @@ def _refuse_offsets(options: FleetOptions) -> None:
         offsets |= {"--from": options.from_offset, "--limit": options.limit}
     given = [name for name, value in offsets.items() if value is not None]
     if given:
-        raise UsageError(f"{given[0]} means one log: name one store")
+        raise UsageError(f"{given[0]} applies to one log: name one store")
 
 
 def _has_placeholder(text: str) -> bool:
@@ -92,7 +92,7 @@ def _member(options: Options, named: Mapping[str, str]) -> Member[Options]:
         for name, given in (("cluster", options.cluster), ("broker", options.broker)):
             own[name] = known[name] if options.stores and known[name] else _filled(given, known) or known[name]
             if not own[name]:
-                raise UsageError(f"{named['store']} has no {name}", advice=f"its line may name one, or --{name}")
+                raise UsageError(f"{named['store']} has no {name}", advice=f"give it in its line, or as --{name}")
         known |= own
     conf = named.get("broker.conf") or options.broker_conf
     alone = replace(
@@ -117,7 +117,7 @@ def _filled(text: str, known: Mapping[str, str]) -> str:
         if placeholder in text:
             if not known[name]:
                 raise UsageError(
-                    f"{text}: {placeholder} has no value", advice=f"--store needs {placeholder}, or a line"
+                    f"{text}: {placeholder} has no value", advice=f"put {placeholder} into --store, or give a line"
                 )
             text = text.replace(placeholder, known[name])
     return text

@@ -59,7 +59,7 @@ def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[Offset
     without any file.
     """
     if not locations.is_local(store.root):
-        raise NotAStore("committed offsets are read from a local disk; this is none", path=store.root)
+        raise NotAStore("committed offsets can only be read from a local disk", path=store.root)
     light = with_light_groups(store)
     own = _copies_in(store.root, "", light)
     others = own[1:]

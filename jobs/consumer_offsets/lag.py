@@ -29,7 +29,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
         return offsets_in_database(database)
     if found.value is None:
         torn = FileState.TORN in (found.main.content, found.backup.content)
-        what = f"{found.name} is torn, and its backup is no help" if torn else "there are no committed offsets"
+        what = f"{found.name} is torn, and its backup cannot be used" if torn else "there are no committed offsets"
         raise MissingInput(what, path=found.main.path, advice="a replica, or a backup, may have them")
     return dict(found.value)
 
@@ -77,7 +77,7 @@ def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[st
     rows.sort(key=lambda row: (-(row["lag"] or 0), row["group"], row["topic"], row["queue_id"]))
     notes = []
     if beyond := sum(row["beyond_end"] for row in rows):
-        notes.append(f"{beyond} committed offsets lie beyond the end of their queue: the group gets nothing new there")
+        notes.append(f"{beyond} committed offsets are beyond the end of their queue: the group gets nothing new there")
     if deleted := sum(row["deleted"] for row in rows):
         notes.append(f"{deleted} messages were deleted before their group had read them")
     if holds_pairs(locations.join(root, DATABASE)) and store.queues_in.in_files:

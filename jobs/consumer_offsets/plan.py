@@ -80,14 +80,14 @@ class OffsetsPlan:
         if lowered := [
             one for one in self.chosen if one.found is not None and one.offset < one.found and one.source != TIME
         ]:
-            found.append(f"{len(lowered)} offsets lay beyond the ends of their queues, and are set to these ends")
+            found.append(f"{len(lowered)} offsets were beyond the ends of their queues, and are set to these ends")
         if skipped := sum(one.skipped for one in self.chosen):
-            found.append(f"groups pass over {skipped} messages that they had not committed: they lie before the time")
+            found.append(f"groups skip {skipped} messages that they had not committed: these are from before the time")
         if self.unknown_groups:
             shown = ", ".join(self.unknown_groups[:5]) + (" and others" if len(self.unknown_groups) > 5 else "")
             found.append(
-                f"nothing shows how far {shown} had read, nor which topics: they begin where ConsumeFromWhere of their "
-                "consumers says; mqadmin resetOffsetByTime sets them"
+                f"nothing shows how far {shown} had read, nor which topics: they start where their consumers' "
+                "ConsumeFromWhere says; mqadmin resetOffsetByTime sets them"
             )
         return found
 
@@ -134,6 +134,6 @@ def plan_offsets(
     if not chosen and not (copies and copies[0].content is FileState.SOUND):
         raise MissingInput(
             "nothing shows how far any group has read", path=locations.join(store.root, plan.path),
-            advice="--replica ROOT takes a slave's offsets; without any, groups begin as ConsumeFromWhere says",
+            advice="--replica ROOT takes a slave's offsets; without any, groups start where ConsumeFromWhere says",
         )  # fmt: skip
     return plan

@@ -91,7 +91,7 @@ def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact
     named = {part.strip() for part in text.split(",")}
     unknown = sorted(named - set(known))
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(known)}")
     return tuple(name for name in known if name in named)
 
 
@@ -100,7 +100,7 @@ def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
     if text.strip() == ROCKSDB[0]:
         return ROCKSDB
     if ROCKSDB[0] in {part.strip() for part in text.split(",")}:
-        raise argparse.ArgumentTypeError(f"{ROCKSDB[0]} is a table of its own: ask for it alone")
+        raise argparse.ArgumentTypeError(f"{ROCKSDB[0]} is a table of its own and cannot be combined")
     return artefacts(text, MADE)
 
 

@@ -220,7 +220,7 @@ def salvage(runner: Runner, known: ProvenLog, tail: Tail, task: ScanTask, survey
     scans = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
     again = {place.segment.base: place for place in _later_places(known, surveys, scans)}
     if again:
-        seen = runner.map("survey again what lies after survivors", survey, list(again.values()))
+        seen = runner.map("survey again after survivors", survey, list(again.values()))
         surveys = [item for item in surveys if item.broken.segment.base not in again] + seen
         surveys.sort(key=lambda item: item.broken.start)
         scans = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))

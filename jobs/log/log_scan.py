@@ -186,7 +186,7 @@ def scan_log(
     tail = damage.find_tail(runner, known, survey)
     starts = [item.start for item in known.older]
     breaks = [item for item in (*known.chain.breaks, *starts) if item.offset < tail.offset]
-    if on_damage.fails:  # a broker reads a file of an older log: whether it is none of this log, a person must say
+    if on_damage.fails:  # a broker reads a file of an older log: whether it belongs to this log, a person must say
         breaks += [start for start in starts if start not in breaks]
     if tail.damage is not None:
         breaks.append(tail.damage)

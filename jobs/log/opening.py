@@ -201,7 +201,7 @@ def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> 
         )  # fmt: skip
     if kept.kind == "both" and store.layout.enable_multi_dispatch:
         raise Refused(
-            "light queues that lie both in files and in RocksDB are neither rebuilt nor checked: if their offsets have "
+            "light queues that are both in files and in RocksDB are neither rebuilt nor checked: if their offsets have "
             "gaps, the two differ, and a broker starts one of them anew", path=store.root,
             found="enableMultiDispatch=true", advice="--queue-store file or rocksdb",
         )  # fmt: skip

@@ -68,5 +68,5 @@ def _reason_inside(
         linked = {entry.number for entry in index_file.chain(read, header, slots, hashed)}
         if linked.isdisjoint(numbers):
             return "its entry is there, but the chain of its slot does not lead to it (rebuild --only index)"
-        return "its entry is there and linked: more entries of this hash are newer than --max, or its second is outside"
+        return "its entry is there and linked: --max newer entries have its hash, or its second is outside of the range"
     return "the index covers its offset but has no entry for it (rebuild --only index)"

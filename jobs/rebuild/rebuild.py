@@ -46,7 +46,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
     if options.consumer_offsets_at is not None and CONSUMER_OFFSETS not in options.only:
-        raise UsageError("--consumer-offsets-at is about consumer-offsets, which --only must name")
+        raise UsageError("--consumer-offsets-at needs consumer-offsets in --only")
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
     store = _with_queue_store(options, store)
     settings = read_settings(options.broker_conf, options.settings)
@@ -87,7 +87,7 @@ def _with_queue_store(options: RebuildOptions, store: OpenedStore) -> OpenedStor
     """Returns the store with where its queues are to be kept; raises where a database cannot be made."""
     if "consumequeue" not in options.only:
         if options.queue_store is not None:
-            raise UsageError("--queue-store is about consume queues, which --only leaves out")
+            raise UsageError("--queue-store is for consume queues, which --only leaves out")
         return store
     store = with_queue_store(store, options.queue_store)
     if store.queues_in.in_rocksdb:

@@ -55,7 +55,9 @@ def claimed(output: str) -> Iterator[None]:
     others = sorted(files.tree_sizes(output).keys() - {locations.name_of(claim)})
     if others:
         files.remove_object(claim)
-        advice = f"a rebuild left {others[0]} that runs, or was killed: then remove all of it"
+        advice = (
+            f"{others[0]} belongs to a rebuild that is running or was killed: if none is running, remove the directory"
+        )
         raise Refused(
             "the output directory is not empty", path=output, found=others[0], expected="nothing",
             advice=advice if others[0].startswith(CLAIM) else None,

@@ -29,7 +29,15 @@ from jobs.log.log_scan import LogReading
 from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.record.pending import TIMER_TOPIC
-from storeformat.store.config.timer_log import DEFAULT, DELETE, ROLL, TimerUnit, timer_check, timer_log
+from storeformat.store.config.timer_log import (
+    DEFAULT,
+    DEFAULT_FILE_SIZE,
+    DELETE,
+    ROLL,
+    TimerUnit,
+    timer_check,
+    timer_log,
+)
 from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
 _WIDEST_WINDOW = 7 * 24 * 3600 - 60
@@ -45,7 +53,7 @@ class TimerSettings:
 
     precision_ms: int = 1_000
     roll_window_slots: int = 2 * 24 * 3600
-    file_size: int = 100 << 20
+    file_size: int = DEFAULT_FILE_SIZE
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> Timer
     events = [event for scan in reading.scans for event in scan.properties.timers]
     queued = [event.waiting for event in events if event.waiting is not None]
     if not queued:
-        raise MissingInput(f"the log has no messages in {TIMER_TOPIC}, which no timer state can be made of")
+        raise MissingInput(f"the log has no messages in {TIMER_TOPIC}: there is no timer state to make")
     return plan_units(events, settings, now)
 
 
@@ -138,7 +146,9 @@ def timer_settings(settings: StartSettings) -> TimerSettings:
     """Returns the settings of the timer; raises Refused for those with which a broker keeps its timers elsewhere."""
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         if settings.flag(name, default=False):
-            raise Refused(f"with {name}=true a broker keeps its timers in another form, which is not made", found=name)
+            raise Refused(
+                f"with {name}=true a broker keeps its timers in another form, which is not rebuilt", found=name
+            )
     window = settings.number("timerRollWindowSlot", TimerSettings.roll_window_slots)
     return TimerSettings(
         settings.number("timerPrecisionMs", TimerSettings.precision_ms),

@@ -25,7 +25,7 @@ _WIDE = pa.decimal128(38)
 
 
 def check_plain(table: PlainTable) -> dict[str, list[Row]]:
-    """Returns what each check finds; raises AskSpark where the table is none of which this can tell."""
+    """Returns what each check finds; raises AskSpark for a table that this cannot check."""
     rows = read_rows(table)
     if not rows.parts:
         return {name: [] for name in CHECKS}
@@ -209,7 +209,7 @@ def _repeated(rows: TableRows, topic_of: Int64s) -> pa.Table:
 
     which = side_by_side(same, rows.parts) if len(twice) else []
     if sum(map(len, which)) > MOST_REPEATED:
-        raise AskSpark(f"more than {MOST_REPEATED:,} messages may be there twice")
+        raise AskSpark(f"more than {MOST_REPEATED:,} messages may be duplicates")
 
     def look(place: int) -> pa.Table:
         part, chosen = rows.parts[place], which[place]

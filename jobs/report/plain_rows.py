@@ -72,7 +72,7 @@ Result = TypeVar("Result")
 
 
 class AskSpark(Exception):
-    """The table is none of which these checks can tell; the message says why."""
+    """The table is not one that these checks know; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def _numbered(numbers: Int64s, properties: Properties) -> tuple[Int64s, Int64s |
         if first is not None and many is not None:
             numbers[row], counts[row] = first, many
             if first + many <= NO_NUMBER:
-                raise AskSpark("numbers of a queue end 64 bits")
+                raise AskSpark("queue offsets reach the last of 64 bits")
     return numbers, counts
 
 

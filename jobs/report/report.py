@@ -55,7 +55,7 @@ def without_spark(options: ReportOptions, reporter: Reporter) -> Facts | None:
         try:
             checks = check_plain(table) if _with_checks(options) else {}
         except plain_rows.AskSpark as reason:
-            reporter.say(f"Spark is asked: {reason}")
+            reporter.say(f"by Spark: {reason}")
             return None
         facts = replace(measure_plain(table, options.by), checks=checks)
         if options.html is not None:

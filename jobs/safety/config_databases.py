@@ -27,7 +27,7 @@ _FILES = {
 }
 _WITHOUT = {
     "topics": "no client finds its topics",
-    "subscriptionGroups": "groups have to be made again",
+    "subscriptionGroups": "groups have to be created again",
     "consumerOffsets": "every group starts over",
 }
 _SINGLE, _V2 = "metadata", "rdb"

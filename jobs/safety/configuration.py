@@ -17,7 +17,7 @@ _WITHOUT = {
         (CONSUMER_OFFSETS, LMQ_OFFSETS),
         "every group starts over: it reads messages again, or skips those it has not read",
     ),
-    _GROUPS: "groups have to be made again; retries and switches of theirs are forgotten",
+    _GROUPS: "groups have to be created again; their retry limits and switches are lost",
     _DELAYS: "every delayed message that is still in the log is delivered again",
     "consumerFilter.json": "SQL92 filters are unknown until their consumers are back",
     "consumerOrderInfo.json": "what ordered POP consumers hold is delivered again",
@@ -91,7 +91,7 @@ def _nothing(evidence: Evidence, config: ConfigFile, found: str) -> Reason:
         cure += "; rebuild --only consumer-offsets makes one of what is left"
     return Reason(
         "config_lost",
-        f"{config.name} is {found}: the broker starts without; {_WITHOUT[config.name]}",
+        f"{config.name} is {found}: the broker starts without it; {_WITHOUT[config.name]}",
         found=found,
         expected="JSON",
         cure=cure,
@@ -174,7 +174,7 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
         if databases.queues_apart if not apart else databases.queues:
             yield Reason(
                 "store_type",
-                "queues lie in the database of the other path: with these settings the broker does not start",
+                "queues are in the database at the other path: with these settings the broker does not start",
                 found="consumequeue_rocksdb/" if not apart else "consumequeue/CURRENT",
                 expected=f"useSeparateStorePathForRocksdbCQ={str(not apart).lower()}",
                 cure=f"set useSeparateStorePathForRocksdbCQ={str(not apart).lower()} in broker.conf",

@@ -254,7 +254,7 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
         elif queue.ends_in_pre_blank:
             yield Reason(
                 "queue_files",
-                f"{name} holds fillers alone: it takes no new message, and up to 4.9.8 no queue does",
+                f"{name} holds only fillers: it takes no new message, and up to 4.9.8 no queue does",
                 found=queue.end,
                 cure=_VERIFY,
             )

@@ -73,7 +73,7 @@ def replicas_compared(evidence: Evidence, replica: Replica) -> Iterator[Reason]:
         yield Reason(
             "replica_differs",
             f"{replica.root} holds other messages from offset {at} on: {_after(other, at)}, and this store "
-            f"{_after(own, at)}; the one or the other are lost",
+            f"{_after(own, at)}; one of the two is lost",
             found=at,
             expected="the same bytes",
             cure="start the one that was master last; keep the other's commitlog/, query list --export reads it",
@@ -82,7 +82,7 @@ def replicas_compared(evidence: Evidence, replica: Replica) -> Iterator[Reason]:
         yield Reason(
             "replica_longer",
             f"{replica.root} goes on to offset {other.end}, this store ends at {own.end}: {_after(other, own.end)} are "
-            "lost with the start of this one",
+            "lost if this one is started",
             found=own.end,
             expected=other.end,
             cure=f"start {replica.root} instead, or copy its commitlog/ here, rebuild and publish",

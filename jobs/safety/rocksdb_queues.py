@@ -35,7 +35,7 @@ def database_not_read(evidence: Evidence) -> Iterator[Reason]:
     if evidence.rocksdb.unread is not None:
         yield Reason(
             "database_not_read",
-            f"whether the queues in RocksDB go with the log is not known: {evidence.rocksdb.unread}",
+            f"whether the queues in RocksDB fit the log is not known: {evidence.rocksdb.unread}",
             found="not read",
             expected="a database that can be opened",
             cure=_REBUILD if evidence.rocksdb.broken else "",

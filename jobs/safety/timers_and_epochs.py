@@ -122,8 +122,8 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
         was_member = files.exists(evidence.settings.text("storePathBrokerIdentity", evidence.place(_IDENTITY)))
         yield Reason(
             "epoch_file",
-            f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history: as slave it keeps "
-            "messages that its master may not have, as master it is followed by none",
+            f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history: as a slave it "
+            "keeps messages that its master may not have, as a master it has no followers",
             found=main,
             expected="epochs with the right CRC32",
             cure="put a sound copy in place; or empty this member and let it replicate again from another",

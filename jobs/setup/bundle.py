@@ -85,7 +85,7 @@ def _wheels(venv: Path, work: Path, requirements: str) -> None:
     if not progress.run([*pip, "-r", str(work / "requirements.txt")]):
         check_hashes(progress)
         reason = progress.errors("ERROR").removeprefix("ERROR:").strip() or "pip failed"
-        raise SetupError(f"the packages could not be fetched: {reason}", f"all that pip said: {progress.log}")
+        raise SetupError(f"the packages could not be fetched: {reason}", f"pip's output: {progress.log}")
 
 
 @contextlib.contextmanager

@@ -82,9 +82,9 @@ def fetch(venv: Path, versions: dict[str, str], progress: StepProgress) -> str:
         elif not (_maven(maven, draft, venv, versions, progress) if maven else _ivy(draft, venv, versions, progress)):
             reason = progress.errors("[ERROR] Failed", "[ERROR]").removeprefix("[ERROR]").strip()
             if "checksum" in reason.lower():
-                raise SetupError(f"a jar is not the published one: {reason}", f"all that Maven said: {progress.log}")
+                raise SetupError(f"a jar is not the published one: {reason}", f"Maven's output: {progress.log}")
             who = "Maven" if maven else "Spark"
-            raise LeftOut(f"{who} could not fetch them ({progress.log}): no load and no report before a --setup can")
+            raise LeftOut(f"{who} could not fetch them ({progress.log}): load and report need a --setup that can")
         check(draft)
         shutil.rmtree(venv / "jars", ignore_errors=True)
         draft.rename(venv / "jars")

@@ -156,7 +156,7 @@ def pip_install(venv: Path, wanted: str, progress: StepProgress, *more: str) -> 
     if not done:
         bundle.check_hashes(progress)
         reason = progress.errors("ERROR").removeprefix("ERROR:").strip() or "pip failed"
-        raise SetupError(f"the dependencies could not be installed: {reason}", f"all that pip said: {progress.log}")
+        raise SetupError(f"the dependencies could not be installed: {reason}", f"pip's output: {progress.log}")
     sizes = {name: size_of(venv, name) for name in installed}
     named = sorted((name for name in sizes if sizes[name] >= 10), key=lambda name: -sizes[name])
     shown = ", ".join(f"{name} {sizes[name]:.0f} MB" for name in named)
@@ -371,7 +371,7 @@ def main() -> NoReturn:
             if arguments.connector:
                 say(s3_jars.fetch(arguments.venv, StepProgress(arguments.venv / "setup-s3.log")))
     except KeyboardInterrupt:
-        say("interrupted; the next start goes on with the set-up")
+        say("interrupted; the next start continues the set-up")
         sys.exit(130)
     except SetupError as error:
         say(f"error: {error}" + (f"\n  {error.advice}" if error.advice else ""))

@@ -37,7 +37,7 @@ def fetch(venv: Path, progress: StepProgress) -> str:
         ]  # fmt: skip
         if not progress.run(command):
             reason = progress.errors("[ERROR] Failed", "[ERROR]").removeprefix("[ERROR]").strip()
-            raise SetupError(f"Maven could not fetch the S3 connector: {reason}", f"all that it said: {progress.log}")
+            raise SetupError(f"Maven could not fetch the S3 connector: {reason}", f"its output: {progress.log}")
         delta_jars.check(draft, SUMS)
         draft.rename(venv / DIRECTORY)
     finally:

@@ -371,8 +371,8 @@ def become_spark_submit(options: Sequence[str], job_arguments: Sequence[str]) ->
     """
     if any(without_secrets(argument) != argument for argument in job_arguments):
         raise UsageError(
-            "an argument of the job holds a secret, and in cluster mode command lines show it",
-            advice="let the cluster have it: spark.yarn.appMasterEnv.* and spark.executorEnv.* in a --properties-file",
+            "an argument of the job holds a secret, and in cluster mode it can be read in command lines",
+            advice="give it to the cluster in a --properties-file: spark.yarn.appMasterEnv.* and spark.executorEnv.*",
         )
     sys.stdout.flush()
     program = str(spark_home() / "bin" / "spark-submit")

@@ -49,7 +49,7 @@ def plain_errors() -> Iterator[None]:
         cause = raised_by_task(raised) if by_task else None
         reason = ": ".join(raised[-1 if by_task else 0]) if raised else text.strip().split("\n", 1)[0]
         if cause is None and "SparkContext was shut down" in reason:
-            advice = "whatever runs its executors has ended it, and says why: YARN and Kubernetes in their logs"
+            advice = "the cluster ended it: the logs of YARN or Kubernetes say why"
             raise errors.WriteFailed("Spark was ended while a job ran", advice=advice) from SparkError(text)
         raise cause or SparkError(reason) from SparkError(text)
 

@@ -237,7 +237,7 @@ def _choice(given: dict[str, str], name: str, values: Sequence[Chosen]) -> Chose
     for value in values:
         if value == text:
             return value
-    raise UsageError(f"option {name}: {text} is none of {', '.join(values)}")
+    raise UsageError(f"option {name}: {text} is not one of {', '.join(values)}")
 
 
 def _list_of(parse: Callable[[str], Value]) -> Callable[[str], tuple[Value, ...]]:

@@ -112,7 +112,7 @@ def _judge_offsets(stored: StoredOffsets, ranges: QueueRanges, verdicts: Verdict
                     expected={"at most": highest}, found={"group": group, "committed": committed},
                 )  # fmt: skip
     if below:
-        verdicts.note(f"{below} committed offsets lie before the first message of their queue: it begins there")
+        verdicts.note(f"{below} committed offsets are before the first message of their queue: groups read from there")
     if deleted:
-        verdicts.note(f"{deleted} committed offsets are of topics that are not configured, beyond what they hold")
+        verdicts.note(f"{deleted} committed offsets are of topics that are not configured, and beyond their queues")
     return count

@@ -160,9 +160,9 @@ def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart], di
                 count=compared.counts[first.cause],
             )  # fmt: skip
     if totals["before_log"]:
-        run.verdicts.note(f"{totals['before_log']} units lie before the log's start: the broker removes them in time")
+        run.verdicts.note(f"{totals['before_log']} units point before the log's start: the broker removes them in time")
     if totals["beyond"]:
-        run.verdicts.note(f"{totals['beyond']} units lie after the ends of their queues: the broker writes over them")
+        run.verdicts.note(f"{totals['beyond']} units are after the ends of their queues: the broker writes over them")
     if totals["lagging"]:
         run.verdicts.note(
             f"{totals['lagging']} units from offset {dispatched} on are not in the database: the broker had not flushed"

@@ -37,7 +37,7 @@ Reader = Callable[[int, int], Iterable[RecordBlock]]
 """Reads the chain from an offset up to another one."""
 
 MOST_ROWS = 20_000
-"""Records that are looked at twice in one segment: damage leaves few in doubt, a whole older log is none of this one.
+"""Records that are looked at twice in one segment: damage leaves few in doubt; a whole older log does not belong here.
 """
 _NEAREST = 2
 _TIMES = 3

@@ -40,7 +40,7 @@ from storeformat.store.layout import LOCK
 CONFIG = "config"
 BACKUP_SUFFIX = ".bak"
 LARGEST_FILE = 256 << 20
-"""Beyond this a file is none of a broker's: a hundred thousand topics take 30 MB."""
+"""A larger file is not a broker's: a hundred thousand topics take 30 MB."""
 
 CONSUMER_OFFSETS, LMQ_OFFSETS = "consumerOffset.json", "lmqConsumerOffset.json"
 

@@ -108,9 +108,9 @@ def test_stores_without_names_are_called_by_their_paths(tmp_path: Path) -> None:
     ("given", "text"),
     [
         ({"broker": "x"}, "2 brokers of this name: c/x"),
-        ({"repair_from": 5}, "--repair-from means one log"),
-        ({"until_offset": 5}, "--until-offset means one log"),
-        ({"commitlog": ("/log",)}, "/log would be that of 2 brokers"),
+        ({"repair_from": 5}, "--repair-from applies to one log"),
+        ({"until_offset": 5}, "--until-offset applies to one log"),
+        ({"commitlog": ("/log",)}, "2 brokers would share /log"),
         ({"cluster": "{cluster}"}, "{cluster} has no value"),
         ({"stores": "f"}, "--store and --stores"),
     ],
@@ -137,5 +137,5 @@ def test_files_that_say_nothing(tmp_path: Path, content: str, text: str) -> None
 
 
 def test_nothing_is_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingInput, match="no directory is there"):
+    with pytest.raises(MissingInput, match="no directory matches"):
         members_of(VerifyOptions(store=f"{tmp_path}/absent/{{broker}}"))

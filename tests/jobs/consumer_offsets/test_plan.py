@@ -57,7 +57,7 @@ def test_each_number_has_its_source(store: StoreToStart) -> None:
     }
     assert done.report["read_again_at_most"] == 9
     assert [copy["content"] for copy in done.report["consumer_offset_copies"]] == ["torn", "sound"]
-    assert "1 offsets lay beyond the ends of their queues" in " ".join(done.report["notes"])
+    assert "1 offsets were beyond the ends of their queues" in " ".join(done.report["notes"])
     assert committed(store.root.parent / "new") == {
         ("Orders", "readers"): {0: 9, 1: 8},
         ("Stock", "readers"): {0: 4, 1: 10},

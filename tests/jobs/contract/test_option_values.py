@@ -88,8 +88,8 @@ def test_values(read: Callable[[str], Any], text: str, value: object) -> None:
         (ov.topic_filter, "a/b", "'a/b' is not a topic"),
         (ov.topic_filter, "..:1", "'..:1' is not a topic"),
         (ov.topic_filter, "a\0", "is not a topic"),
-        (ov.artefacts, "index,b,a", "'a' is none of consumequeue, index"),
-        (ov.artefacts, "", "'' is none of"),
+        (ov.artefacts, "index,b,a", "'a' is not one of consumequeue, index"),
+        (ov.artefacts, "", "'' is not one of"),
         (ov.rebuilt_artefacts, "index, rocksdb", "rocksdb is a table of its own"),
     ],
 )

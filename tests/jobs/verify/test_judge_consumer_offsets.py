@@ -52,7 +52,7 @@ def test_what_healthy_brokers_leave_is_a_note(store: StoreToStart) -> None:
     found = verdicts(store)
     assert "beyond_end" not in found.counts
     notes = " ".join(found.notes)
-    assert "1 committed offsets lie before the first message" in notes
+    assert "1 committed offsets are before the first message" in notes
     assert "1 committed offsets are of topics that are not configured" in notes
 
 
