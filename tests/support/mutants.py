@@ -2,7 +2,8 @@
 
 Each module has a workplace ``target/mutants/MODULE``, where mutmut keeps what it knows: a call that is cut short, by
 Ctrl-C or ``--minutes``, goes on there, and a module that did not change costs nothing. A module is tested by the tests
-of its name first; what survives these is tried again with all quick tests of its folder.
+of its name first; what survives these is tried again with all quick tests of its folder. A sample is drawn from all
+modules of a folder, which share one workplace and its quick tests.
 
 =========  ===========================================================================================================
 killed     a test failed, or the mutant did not end
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
 import os
 import re
@@ -33,6 +35,9 @@ PACKAGES = ("storeformat", "udfs", "jobs")
 LINKED = (*PACKAGES, "tests", "conf", "notebooks", "README.md", "spark-submit.sh")
 SECTION = "[tool.mutmut]\n"
 PYTEST_OPTIONS = "pytest_add_cli_args = [\n    "
+MARKERS = '"-m", "not spark and '
+NO_MUTANT = "no mutant"
+"""A name that none has: mutmut makes all mutants before it looks for it."""
 SURVIVED = frozenset({0, 5, 33})
 """Exit codes that mutmut keeps for: all tests passed, pytest found none, no test reaches the function."""
 
@@ -66,11 +71,12 @@ class Score:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where mutmut works on one module: with the tests of its name, or with all of its folder. Each has a directory of
-    its own, since mutmut forgets what it knows when the tests change.
+    """Where mutmut works on one module: with the tests of its name, or with all of its folder; or on all modules of a
+    folder. Each has a directory of its own, since mutmut forgets what it knows when the tests change.
     """
 
     module: str
+    """A file or a folder."""
     wide: bool = False
 
     @property
@@ -80,8 +86,9 @@ class Workplace:
 
     @property
     def folder(self) -> str:
-        """The tests of the folder that the module is in."""
-        return f"tests/{Path(self.module).parent.as_posix()}"
+        """The tests of the folder, or of the folder that the module is in."""
+        path = Path(self.module)
+        return f"tests/{(path.parent if path.suffix else path).as_posix()}"
 
     @property
     def by_name(self) -> list[str]:
@@ -91,7 +98,9 @@ class Workplace:
         return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
     def prepare(self, *, few: bool = False) -> None:
-        """Makes the directory, and a pyproject.toml with this module and its tests in it."""
+        """Makes the directory, and a pyproject.toml with these modules and their tests in it; ``few`` as in the fast
+        tests: few examples, and nothing thorough.
+        """
         tests = [self.folder] if self.wide else self.by_name
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in LINKED:
@@ -99,13 +108,16 @@ class Workplace:
             if not link.is_symlink():
                 link.symlink_to(ROOT / name)
         settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-        chosen = f"source_paths = {json.dumps([self.module])}\n"
+        modules = [self.module] if Path(self.module).suffix else modules_of([self.module])
+        chosen = f"source_paths = {json.dumps(modules)}\n"
         chosen += f"pytest_add_cli_args_test_selection = {json.dumps(tests)}\n"
         assert SECTION in settings
         text = settings.replace(SECTION, SECTION + chosen)
         if few:
             assert PYTEST_OPTIONS in text
+            assert MARKERS in text
             text = text.replace(PYTEST_OPTIONS, PYTEST_OPTIONS + '"--hypothesis-profile", "few", ')
+            text = text.replace(MARKERS, MARKERS + "not thorough and ")
         (self.directory / "pyproject.toml").write_text(text, encoding="utf-8")
 
     def run(self, names: Iterable[str], deadline: float, children: int) -> bool:
@@ -130,17 +142,17 @@ class Workplace:
                 return False
         return True
 
-    @property
-    def results(self) -> Path:
-        return self.directory / "mutants" / f"{self.module}.meta"
+    def results(self, module: str) -> Path:
+        return self.directory / "mutants" / f"{module}.meta"
 
     @property
     def has_results(self) -> bool:
-        return self.results.is_file()
+        return self.results(self.module).is_file()
 
-    def codes(self) -> dict[str, int | None]:
-        """Returns mutmut's exit code of each mutant, None for those not tried."""
-        return json.loads(self.results.read_text())["exit_code_by_key"] if self.has_results else {}
+    def codes(self, module: str = "") -> dict[str, int | None]:
+        """Returns mutmut's exit code of each mutant (of one module of a folder), None for those not tried."""
+        found = self.results(module or self.module)
+        return json.loads(found.read_text())["exit_code_by_key"] if found.is_file() else {}
 
     def diff(self, name: str) -> str:
         """Returns a mutant as a diff."""
@@ -187,10 +199,38 @@ def try_module(module: str, deadline: float, children: int, only: Sequence[str] 
     return score_of(module, only)
 
 
-def refuse_failure(place: Workplace) -> None:
+def try_sample(
+    place: Workplace, count: int, seed: str, deadline: float, children: int, *, few: bool = False
+) -> list[Score]:
+    """Returns the scores of a folder's modules by so many mutants, drawn from all of them alike."""
+    modules = modules_of([place.module])
+    place.prepare(few=few)
+    if not any(place.codes(module) for module in modules):
+        place.run([NO_MUTANT], deadline, children)
+    known = {module: place.codes(module) for module in modules}
+    drawn = sample_of((name for codes in known.values() for name in codes), count, seed)
+    left = [name for codes in known.values() for name, code in codes.items() if name in drawn and code is None]
+    if left and place.run(left, deadline, children):
+        refuse_failure(place, modules)
+    scores = []
+    for module in modules:
+        codes = {name: code for name, code in place.codes(module).items() if name in drawn}
+        survivors = tuple(name for name, code in codes.items() if code in SURVIVED)
+        waiting = sum(code is None for code in codes.values())
+        left_out = len(known[module]) - len(codes)
+        scores.append(Score(module, len(codes) - len(survivors) - waiting, survivors, waiting, left_out=left_out))
+    return scores
+
+
+def sample_of(names: Iterable[str], count: int, seed: str) -> frozenset[str]:
+    """Returns so many names, drawn by a hash, so that a call with the same seed draws the same."""
+    return frozenset(sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count])
+
+
+def refuse_failure(place: Workplace, modules: Sequence[str] = ("",)) -> None:
     """Ends the program where mutmut tried no mutant because it, or a test without one, failed."""
-    codes = place.codes()
-    if codes and any(code is not None for code in codes.values()):
+    codes = [code for module in modules for code in place.codes(module).values()]
+    if any(code is not None for code in codes):
         return
     log = place.directory / "mutmut.log"
     said = log.read_bytes()
@@ -261,10 +301,12 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="a file or a folder, such as storeformat/queues")
     parser.add_argument("--since", metavar="COMMIT", help="the functions that differ from it")
     parser.add_argument("--only", metavar="PATTERN", help="mutants of such names: '*mutmut_*3' is one in ten")
+    parser.add_argument("--sample", type=int, metavar="N", help="N mutants of each folder named, drawn from all alike")
+    parser.add_argument("--seed", default="", metavar="TEXT", help="another text draws another sample (default: empty)")
     parser.add_argument("--all", action="store_true", help="all modules")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin nothing new after so long (default: 60)")
     parser.add_argument("--children", type=int, default=2, help="mutants at the same time (default: 2)")
-    parser.add_argument("--few", action="store_true", help="few examples of each property, as in the fast tests")
+    parser.add_argument("--few", action="store_true", help="the fast tests alone: few examples, nothing thorough")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--quiet", action="store_true", help="scores alone, no diffs")
     asked = parser.parse_args()
@@ -276,6 +318,16 @@ def main() -> int:
         return 0 if asked.since else 64
     deadline = time.monotonic() + 60 * asked.minutes
     scores = []
+    if asked.sample:
+        for folder in asked.modules:
+            place = Workplace(folder, wide=True)
+            if asked.fresh:
+                shutil.rmtree(place.directory, ignore_errors=True)
+            found = try_sample(place, asked.sample, asked.seed, deadline, asked.children, few=asked.few)
+            for score in found:
+                show(score, place, quiet=asked.quiet)
+            scores += found
+        chosen = {}
     for number, (module, only) in enumerate(chosen.items()):
         if asked.fresh:
             for wide in (False, True):
@@ -285,13 +337,17 @@ def main() -> int:
         mine = time.monotonic() + min(left, max(left / (len(chosen) - number), 40))
         score = try_module(module, mine, asked.children, only, few=asked.few) if left > 0 else score_of(module, only)
         scores.append(score)
-        print(score.text, flush=True)
-        place = Workplace(module, wide=not Workplace(module).by_name)
-        for name in () if asked.quiet else score.survivors:
-            shown = place.diff(name) if time.monotonic() < deadline or not asked.since else name
-            print(shown, end="\n\n", flush=True)
+        names_alone = asked.since and time.monotonic() >= deadline
+        show(score, Workplace(module, wide=not Workplace(module).by_name), quiet=asked.quiet, names_alone=names_alone)
     totals(scores)
     return 1 if any(score.survivors or score.unfinished for score in scores) else 0
+
+
+def show(score: Score, place: Workplace, *, quiet: bool, names_alone: bool = False) -> None:
+    """Prints the score of a module and, as diffs, the mutants that survived."""
+    print(score.text, flush=True)
+    for name in () if quiet else score.survivors:
+        print(name if names_alone else place.diff(name), end="\n\n", flush=True)
 
 
 def totals(scores: Sequence[Score]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import mutants
-from support.mutants import Workplace, changed_since, modules_of, mutants_at, score_of
+from support.mutants import NO_MUTANT, Workplace, changed_since, modules_of, mutants_at, sample_of, score_of, try_sample
 
 
 def test_a_folder_names_its_modules_and_other_files_name_none() -> None:
@@ -26,9 +26,9 @@ def test_the_tests_of_a_modules_name_come_first() -> None:
     assert place.directory != Workplace(place.module, wide=True).directory
 
 
-def know(place: Workplace, codes: dict[str, int | None]) -> None:
-    found = place.directory / "mutants" / f"{place.module}.meta"
-    found.parent.mkdir(parents=True)
+def know(place: Workplace, codes: dict[str, int | None], module: str = "") -> None:
+    found = place.directory / "mutants" / f"{module or place.module}.meta"
+    found.parent.mkdir(parents=True, exist_ok=True)
     found.write_text(json.dumps({"exit_code_by_key": codes}))
 
 
@@ -60,7 +60,9 @@ def test_a_workplace_has_the_settings_of_the_project_with_its_module_and_tests(
     assert (place.directory / "storeformat").readlink() == tmp_path / "storeformat"
     place.prepare(few=True)
     fewer = (place.directory / "pyproject.toml").read_text()
-    assert fewer.replace('"--hypothesis-profile", "few", ', "") == made != fewer
+    without = fewer.replace('"--hypothesis-profile", "few", ', "", 1)
+    assert made != without != fewer
+    assert without.replace("not thorough and ", "", 1) == made
 
 
 SOURCE = """\
@@ -124,3 +126,47 @@ def test_a_score_may_be_of_some_mutants_alone(monkeypatch: pytest.MonkeyPatch, t
         "storeformat/x.py", 1, ("x.x_a__mutmut_2",), 0, left_out=1
     )
     assert "1 of     2 killed   50.0%, 1 left out" in score_of("storeformat/x.py", ["*.x_a__mutmut_*"]).text
+
+
+def test_a_sample_is_drawn_from_all_names_alike_and_again_the_same() -> None:
+    names = [f"x.x_a__mutmut_{number}" for number in range(1000)]
+    drawn = sample_of(names, 100, "")
+    assert drawn == sample_of(reversed(names), 100, "") != sample_of(names, 100, "another")
+    assert len(drawn) == 100 == len(drawn & set(names))
+    assert drawn >= sample_of(names, 50, "")
+    assert 25 < len(drawn & set(names[:500])) < 75
+    assert sample_of(names[:3], 100, "") == set(names[:3])
+
+
+def test_a_sample_of_a_folder_has_a_score_for_each_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("a.py", "inner/b.py", "__init__.py"):
+        path = tmp_path / "jobs" / "room" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (tmp_path / "pyproject.toml").write_text((mutants.ROOT / "pyproject.toml").read_text())
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    place = Workplace("jobs/room", wide=True)
+    first, second = {f"a.{n}": None for n in range(3)}, {f"b.{n}": None for n in range(3)}
+    calls: list[list[str]] = []
+
+    def run(_: Workplace, names: list[str], deadline: float, children: int) -> bool:
+        """Kills the mutants that it is asked to try but for those of the second module."""
+        calls.append(names)
+        know(place, {name: 1 if name in names else None for name in first}, "jobs/room/a.py")
+        know(place, {name: 0 if name in names else None for name in second}, "jobs/room/inner/b.py")
+        return True
+
+    monkeypatch.setattr(Workplace, "run", run)
+    scores = try_sample(place, 4, "seed", 0.0, 1)
+    drawn = sample_of([*first, *second], 4, "seed")
+    assert [calls[0], set(calls[1])] == [[NO_MUTANT], drawn]
+    of_first, of_second = len(drawn & set(first)), tuple(name for name in second if name in drawn)
+    assert scores == [
+        mutants.Score("jobs/room/a.py", of_first, (), 0, left_out=3 - of_first),
+        mutants.Score("jobs/room/inner/b.py", 0, of_second, 0, left_out=3 - len(of_second)),
+    ]
+    assert try_sample(place, 4, "seed", 0.0, 1) == scores
+    assert len(calls) == 2
+    made = (place.directory / "pyproject.toml").read_text()
+    assert 'source_paths = ["jobs/room/a.py", "jobs/room/inner/b.py"]' in made
+    assert 'pytest_add_cli_args_test_selection = ["tests/jobs/room"]' in made
