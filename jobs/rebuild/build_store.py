@@ -154,7 +154,7 @@ def _timers(options: RebuildOptions, reading: LogReading) -> TimersPlan | None:
 def _write_timers(place: Workplace, plan: TimersPlan) -> FileRows:
     """Writes files of their full length: what follows the data is a hole."""
     rows = [
-        place.output.make_of(path, [data], size, lambda stored: Totals(len(stored)), what="timer file")
+        place.output.make_of(path, [data], size, lambda stored: Totals(), what="timer file")
         for path, data, size in plan.files()
     ]
     return FileRows.of([batch_of(rows)])

@@ -73,7 +73,7 @@ def _chain_to(segment: Segment, last: int, rules: DecodeRules) -> Iterator[Recor
 
 def _records_at(store: OpenedStore, blocks: Iterable[RecordBlock], offsets: Sequence[int]) -> list[Row]:
     """Returns the ``IDENTITY`` of those records that begin at some ascending offsets."""
-    rules = RowRules(store.dispatch_rules(), store.rules.split_parser, columns=messages_table.IDENTITY)
+    rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
     found: list[Row] = []
     for block in blocks:
         here = np.flatnonzero(np.isin(block.offsets, offsets))

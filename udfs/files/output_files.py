@@ -22,7 +22,7 @@ class Totals:
     of last change (milliseconds) that the file is to have, None where that does not matter.
     """
 
-    count: int
+    count: int = 0
     offset_sum: int = 0
     modified: int | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from jobs.consumer_offsets.ranges import QueueRanges, offsets_at, queue_ranges
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
 from storeformat.record.decode import DecodeRules
+from storeformat.store.queue_places import QueueStore
 from udfs.log.scan import ScanTask
 
 
@@ -86,3 +88,15 @@ def test_the_first_message_at_or_after_a_time(seed: int, tmp_path: Path) -> None
             own = [record.message for record in log.records if record.message.queue == queue]
             later = [one.queue_offset for one in own if (one.store_timestamp or 0) >= time]
             assert at[str(queue[0]), queue[1]] == min((one for one in later if one is not None), default=end)
+
+
+def test_where_queues_lie_in_rocksdb_files_that_were_left_tell_nothing(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    for number in range(60):
+        log.message(topic="Quiet" if number < 5 else "Busy", body=bytes(200))
+    store = finished(tmp_path / "store", log)
+    store.segment(0).unlink()
+    in_rocksdb = replace(opened(store.root, needs_index_sizes=False), queues_in=QueueStore("rocksdb"))
+    found = queue_ranges(in_rocksdb, read(store.root, tmp_path / "runs"), files_stay=True)
+    assert set(found.known) == {("Busy", 0)}
+    assert found.unknown == frozenset()

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.publishing import Case, Snapshot, snapshot
+from support.publishing import QUIET, Case, Snapshot, snapshot
 
+from jobs.contract.reporter import Reporter
+from jobs.publish import publish
+from jobs.rebuild.manifest import Manifest, read_manifest
 from storeformat.errors import NotAStore, Refused
 
 LOG = {"begin": 0, "end": 1, "directories": ["/nowhere"], "broker_version": "5.3"}
@@ -179,3 +182,59 @@ def test_who_takes_back_what_somebody_else_swapped(first: int, case: Case, tmp_p
     with pytest.raises(Refused, match="another user"):
         run_as(BROKER - first, case.restore)
     run_as(first, case.restore)
+
+
+def fetch(case: Case) -> Path:
+    """Fetches the rebuild as if it came from an object store; returns where it should be."""
+    target = case.root / "backup" / "fetched"
+    publish._fetch(str(case.root), str(case.out), str(target), read_manifest(str(case.out)), QUIET)
+    return target
+
+
+def test_a_rebuild_is_fetched_into_a_directory_of_ones_own(case: Case, new: Snapshot) -> None:
+    if os.geteuid() == 0:
+        os.chown(case.root, BROKER, BROKER + 1)
+    target = fetch(case)
+    assert snapshot(target) == snapshot(case.out)
+    owners = [(path.stat().st_uid, path.stat().st_gid) for path in (target.parent, target)]
+    own = (os.geteuid(), os.getegid())
+    assert owners == [(BROKER, BROKER + 1) if os.geteuid() == 0 else own, own]
+    fetch(case)  # what is there already is taken
+
+
+@pytest.mark.parametrize("name", ["backup", "backup/fetched"])
+def test_a_rebuild_is_not_fetched_through_a_link(name: str, case: Case, victim: Path) -> None:
+    link = case.root / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(victim)
+    with pytest.raises(Refused, match="a link"):
+        fetch(case)
+    assert [path.name for path in victim.iterdir()] == ["paper"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
+def test_a_rebuild_is_not_fetched_into_a_directory_of_another_user(case: Case) -> None:
+    target = case.root / "backup" / "fetched"
+    target.mkdir(parents=True)
+    os.chown(target, BROKER, BROKER)
+    with pytest.raises(Refused, match="another user made this directory"):
+        fetch(case)
+    assert not list(target.iterdir())
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no names of open directories here")
+def test_a_link_that_comes_while_a_rebuild_is_fetched_leads_nowhere(
+    case: Case, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = case.root / "moved"
+
+    def attacked(remote: str, here: str, manifest: Manifest, reporter: Reporter) -> None:
+        (case.root / "backup" / "fetched").rename(moved)
+        (case.root / "backup" / "fetched").symlink_to(victim)
+        whole(remote, here, manifest, reporter)
+
+    whole = publish.fetch
+    monkeypatch.setattr(publish, "fetch", attacked)
+    fetch(case)
+    assert [path.name for path in victim.iterdir()] == ["paper"]
+    assert snapshot(moved) == snapshot(case.out)

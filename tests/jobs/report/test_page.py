@@ -9,9 +9,10 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.report_facts import ABOUT, TAGS, facts, pictures
@@ -131,6 +132,32 @@ def test_plots_hold_their_numbers() -> None:
     assert 'aria-label="d"' in svg
     assert "currentColor" in svg
     assert "#010203" not in svg
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, ("\u2013", False)),
+        (datetime(2024, 5, 3, 7, 8, 9), ("2024-05-03 07:08:09", False)),
+        (1234567, ("1,234,567", True)),
+        (12345.678, ("1.235e+04", True)),
+        (1234.5678, ("1,235", True)),
+        (page.Amount("1 < 2"), ("1 &lt; 2", True)),
+        ("1 < 2", ("1 &lt; 2", False)),
+    ],
+)
+def test_a_cell_is_text_and_stands_right_if_it_is_a_number(value: Any, shown: tuple[str, bool]) -> None:
+    assert page._cell(value) == shown
+
+
+def test_a_column_stands_right_if_any_of_its_cells_is_a_number() -> None:
+    text = page._table("a & b", [{"first_name": "x", "n": None}, {"first_name": None, "n": 5}])
+    assert text == (
+        '<div class="wide" tabindex="0" role="region" aria-label="a &amp; b"><table><caption>a &amp; b</caption>\n'
+        '<thead><tr><th scope="col">first name</th><th scope="col" class="n">n</th></tr></thead>\n'
+        '<tbody><tr><td>x</td><td class="n">\u2013</td></tr>\n'
+        '<tr><td>\u2013</td><td class="n">5</td></tr></tbody></table></div>'
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- in a browser

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 from support import random_messages
 from support.report_facts import without_spark
@@ -41,3 +44,15 @@ def test_more_than_the_memory_is_for(limit: str, tmp_path: Path, monkeypatch: py
     assert not asked(tmp_path / "t", rows, monkeypatch)
     monkeypatch.setattr(plain_rows, limit, 19 if limit == "MOST_ROWS" else 1)
     assert asked(tmp_path / "u", rows, monkeypatch)
+
+
+def test_times_of_96_bits_are_read_to_the_end_of_time(tmp_path: Path) -> None:
+    """Spark may write such; as nanoseconds of 64 bits they would end in 2262."""
+    late = datetime(3000, 1, 2, 3, 4, 5, 6, timezone.utc)
+    rows = [{**row, "store_timestamp": late} for row in random_messages.messages(1, 3)]
+    table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES).drop_columns(["store_date"])
+    pq.write_table(table, tmp_path / "part.parquet", use_deprecated_int96_timestamps=True)
+    (fragment,) = pads.dataset(tmp_path / "part.parquet").get_fragments()
+    read = plain_rows.RowGroup(fragment, 0).read(["store_timestamp", "topic"])
+    assert plain_rows._micros(read["store_timestamp"]).tolist() == [int(late.timestamp()) * 10**6 + 6] * 3
+    assert pa.types.is_dictionary(read["topic"].type)

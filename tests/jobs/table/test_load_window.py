@@ -19,7 +19,7 @@ from jobs.spark.runner import LocalRunner
 from jobs.spark.session import SparkOnDemand
 from jobs.table.commits import BrokerState
 from jobs.table.load import Load
-from jobs.table.load_window import Window, plan_window, split_size_for
+from jobs.table.load_window import Window, nothing_follows, plan_window, split_size_for
 from storeformat.errors import Refused, UsageError
 from storeformat.log.segments import Segment
 
@@ -80,3 +80,50 @@ def test_the_history_holds_no_secret_of_the_stores_location(tmp_path: Path) -> N
     said = json.dumps(one._metadata(Window(0, 0), reading))
     assert "s3://***@bucket/store" in said
     assert "SECRET" not in said
+
+
+@pytest.mark.parametrize(
+    ("size", "rows_from", "byte_at", "follows"),
+    [
+        (1000, 1500, None, False),
+        (1000, 1500, 1499, False),  # the end of what was loaded
+        (1000, 1500, 1500, True),
+        (1000, 1500, 1507, True),  # the last byte of a head
+        (1000, 1500, 1508, False),
+        (1000, 1995, None, False),  # less than a head is left
+        (1000, 1995, 1999, True),
+        (1000, 2000, None, False),  # the end of the log
+        (1000, 2001, None, True),  # and beyond it
+        (1000, 1000, 1000, True),
+    ],
+)
+def test_a_log_seems_to_end_where_no_byte_of_a_head_is(
+    tmp_path: Path, size: int, rows_from: int, byte_at: int | None, *, follows: bool
+) -> None:
+    content = bytearray(size)
+    if byte_at is not None:
+        content[byte_at - 1000] = 1
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    segments = [Segment(str(path), 1000, size)]
+    assert nothing_follows(segments, Window(0, rows_from, last=LAST)) is not follows
+
+
+def test_of_several_segments_that_one_is_looked_at_which_the_last_load_ended_in(tmp_path: Path) -> None:
+    for name, content in (("a", bytes(1000)), ("b", bytes(500) + b"x" + bytes(499)), ("c", bytes(1000))):
+        (tmp_path / name).write_bytes(content)
+    segments = [replace(segment, path=str(tmp_path / segment.path)) for segment in SEGMENTS]
+    ends = (1500, 2000, 2500, 2501, 3000, 4000, 4001)
+    assert [nothing_follows(segments, Window(0, end, last=LAST)) for end in ends] == [
+        True, True, False, True, True, True, False,
+    ]  # fmt: skip
+
+
+def test_a_repair_a_log_elsewhere_and_a_first_load_are_read_in_any_case(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(1000))
+    segments = [Segment(str(tmp_path / "a"), 1000, 1000)]
+    assert nothing_follows(segments, Window(0, 1500, last=LAST))
+    assert not nothing_follows(segments, Window(0, 1500))
+    assert not nothing_follows(segments, Window(0, 1500, last=LAST, repair=True))
+    elsewhere = [*segments, Segment("s3://bucket/b", 2000, 1000)]
+    assert not nothing_follows(elsewhere, Window(0, 1500, last=LAST))

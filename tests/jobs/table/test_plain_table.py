@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from jobs.table import plain_table
-from jobs.table.commits import BrokerRows, BrokerState, Overtaken
+from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from jobs.table.messages_table import IDENTITY
 from jobs.table.plain_table import NotPlain, PlainTable, open_plain
 from storeformat.errors import WriteFailed
@@ -167,3 +171,120 @@ def test_a_table_has_any_name(tmp_path: Path, name: str) -> None:
     assert [row["commit_log_offset"] for row in table.last_rows("c", "b", 1000, 9, IDENTITY)] == [20, 10, 0]
     assert [(str(day), rows.count_rows()) for day, rows in table.dates()] == [("2023-11-14", 3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+
+
+def actions_of(path: str, version: int) -> dict[str, list[dict[str, Any]]]:
+    """What a version of Delta's log holds, by kind."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in Path(path, "_delta_log", f"{version:020d}.json").read_text().splitlines():
+        ((kind, action),) = json.loads(line).items()
+        found.setdefault(kind, []).append(action)
+    return found
+
+
+def test_a_commit_as_deltas_protocol_has_it(path: str) -> None:
+    begun = int(time.time() * 1000)
+    one, two = written(path, 0, 10), written(path, 20)
+    made = PlainTable(path).append([one, replace(two, delayed=True)], rows_to(30), None, ("T",))
+    ended = int(time.time() * 1000)
+    assert made == Commit(1, 3, delayed=True)
+    found = actions_of(path, 1)
+    for file, action in zip((one, two), found["add"], strict=True):
+        assert begun <= action.pop("modificationTime") <= ended
+        kept = {name: value for name, value in action.items() if value is not None}
+        assert kept == {
+            "path": file.path, "size": file.size, "partitionValues": {"store_date": "2023-11-14"}, "dataChange": True,
+            "stats": file.statistics,
+        }  # fmt: skip
+    for action in found["txn"]:
+        assert begun <= action.pop("lastUpdated") <= ended
+    assert found["txn"] == [
+        {"appId": "rocketmq-store-spark/c/b/0", "version": 30},
+        {"appId": "rocketmq-store-spark/c/b/0/T", "version": 30},
+    ]
+    (information,) = found["commitInfo"]
+    assert information["operation"] == "WRITE"
+    assert information["userMetadata"] == '{"to": 30}'
+    size = str(one.size + two.size)
+    assert information["operationMetrics"] == {"numFiles": "2", "numOutputBytes": size, "numOutputRows": "3"}
+
+
+def test_a_commit_without_delayed_messages_says_so(path: str) -> None:
+    assert PlainTable(path).append([written(path, 0)], rows_to(10), None, ()) == Commit(1, 1, delayed=False)
+    assert PlainTable(path).append([], rows_to(0, broker="z"), None, ()) == Commit(2, 0, delayed=False)
+
+
+def test_who_is_slower_each_time_gives_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt is made on the version that is the newest then, later and later."""
+    slept: list[float] = []
+    monkeypatch.setattr(plain_table.time, "sleep", slept.append)
+    seen: list[int] = []
+
+    class Slow:
+        """A table whose version someone else has always just made."""
+
+        def __init__(self, real: DeltaTable) -> None:
+            self.real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+        def create_write_transaction(self, *_: Any, **more: Any) -> None:
+            assert more["commit_properties"] is not None
+            seen.append(self.real.version())
+            load(path, 5, broker=f"other{len(seen)}")
+            raise CommitFailedError("somebody was faster")
+
+    table = PlainTable(path)
+    opened: list[PlainTable] = [table]
+
+    def reopened(where: str) -> PlainTable:
+        assert where == path
+        opened.append(PlainTable(where))
+        opened[-1]._table = Slow(opened[-1]._table)
+        return opened[-1]
+
+    monkeypatch.setattr(plain_table, "_opened", reopened)
+    monkeypatch.setattr(plain_table, "_ATTEMPTS", 3)
+    table._table = Slow(table._table)
+    with pytest.raises(Overtaken, match="other commits were faster"):
+        table.append([written(path, 0)], rows_to(10), None, ())
+    assert seen == [0, 1, 2]
+    assert slept == pytest.approx([0, 0.01, 0.02])
+
+
+def test_a_log_that_takes_no_version_is_an_error_of_the_disk(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __init__(self, real: DeltaTable) -> None:
+            self.real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+        def create_write_transaction(self, *_: Any, **__: Any) -> None:
+            raise OSError("No space left on device (os error 28)")
+
+    table = PlainTable(path)
+    table._table = Full(table._table)
+    with pytest.raises(WriteFailed, match="the table cannot be written: No space left") as error:
+        table.append([written(path, 0)], rows_to(10), None, ())
+    assert error.value.path == path
+
+
+def test_files_with_times_of_96_bits_are_read_to_the_end_of_time(path: str) -> None:
+    """Spark may write such; as nanoseconds of 64 bits they would end in 2262."""
+    late = datetime(3000, 1, 2, 3, 4, 5, 6, timezone.utc)
+    file = written(path, 0)
+    whole = Path(path, file.path)
+    rows = pq.read_table(whole, partitioning=None)
+    column = rows.schema.get_field_index("store_timestamp")
+    rows = rows.set_column(column, rows.schema.field(column), pa.array([late], rows.schema.field(column).type))
+    pq.write_table(rows, whole, use_deprecated_int96_timestamps=True)
+    assert pq.read_schema(whole).field("store_timestamp").type.unit == "ns"
+    PlainTable(path).append([replace(file, size=whole.stat().st_size)], rows_to(10), None, ())
+    table = PlainTable(path)
+    assert [
+        row["store_timestamp"] for row in table.last_rows("c", "b", 10, 1, ("store_timestamp", "commit_log_offset"))
+    ] == [late]
+    ((_, dataset),) = table.dates()
+    assert dataset.to_table(columns=["store_timestamp"])["store_timestamp"].to_pylist() == [late]
