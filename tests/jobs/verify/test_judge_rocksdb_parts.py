@@ -12,7 +12,14 @@ import pytest
 
 from jobs.verify import judge_rocksdb
 from jobs.verify.differences import Verdicts
-from jobs.verify.judge_rocksdb import RocksDbCompared, _batches, _Ends, _judge_checkpoint, _judge_ends, _judge_units
+from jobs.verify.judge_rocksdb import (
+    RocksDbCompared,
+    _batches,
+    _ExpectedEnds,
+    _judge_checkpoint,
+    _judge_ends,
+    _judge_units,
+)
 from jobs.verify.verification import Verification
 from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
 from storeformat.queues.rocksdb_pairs import VALUE
@@ -58,7 +65,7 @@ def ends_said(
     run = verification(begin)
     given = {} if stored is None else {QUEUE: stored}
     database: Any = units or Units()
-    _judge_ends(run, NAME, _Ends({QUEUE: EXPECTED}, given, dispatched, ()), database)
+    _judge_ends(run, NAME, _ExpectedEnds({QUEUE: EXPECTED}, given, dispatched, ()), database)
     for row in run.verdicts.differences:
         assert (row["artefact"], row["file"], row["topic"], row["queue_id"]) == (NAME, NAME, "T", 3)
         assert row["cause"] == "wrong_end"
@@ -128,7 +135,7 @@ def test_the_end_of_a_queue_that_the_log_does_not_have(stored: StoredEnds, begin
         run = verification(begin, lost=((300, 400),))
         # The first is no fault, and does not keep the others from being looked at.
         there = {QUEUE: StoredEnds(LAST), (b"Silent", 0): StoredEnds(), (b"Gone", 2): stored}
-        _judge_ends(run, NAME, _Ends({QUEUE: EXPECTED}, there, None, topics), nothing)
+        _judge_ends(run, NAME, _ExpectedEnds({QUEUE: EXPECTED}, there, None, topics), nothing)
         assert bool(run.verdicts.differences) is (wrong and judged)
         for row in run.verdicts.differences:
             assert (row["file"], row["topic"], row["queue_id"]) == (NAME, "Gone", 2)
@@ -196,14 +203,11 @@ def test_of_each_queue_the_first_difference_is_shown_and_all_are_counted() -> No
         ("\\xff", 0, "wrong_size", 9, [900, 90, 0, 1], [900, 91, 0, 1]),
     ]
     assert {(row["artefact"], row["file"]) for row in run.verdicts.differences} == {(NAME, NAME)}
-    assert run.verdicts.notes == [
-        "11 units lie before the log's start: the broker removes them in time",
-        "22 units lie after the ends of their queues: the broker writes over them",
-        (
-            "44 units from offset 650 on are not in the database: the broker had not flushed them, and puts them there"
-            " when it starts"
-        ),
-    ]
+    before, beyond, lagging = run.verdicts.notes
+    assert (before.partition(" ")[0], beyond.partition(" ")[0]) == ("11", "22")
+    assert "log's start" in before
+    assert "ends of their queues" in beyond
+    assert lagging.startswith("44 units from offset 650 on are not in the database")
 
 
 def test_where_nothing_differs_nothing_is_said() -> None:
