@@ -254,6 +254,7 @@ def test_a_message_whose_body_alone_is_damaged_can_be_kept(tmp_path: Path) -> No
         task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
         reading = scan_log(LocalRunner(), store.segments, task, on_damage=OnDamage("salvage", True))
         assert (reading.records, reading.damaged) == (60, [])
+        assert ["BODY_CRC" in item.reason for item in reading.kept] == [True]
         assert [(item.begin, item.end) for item in reading.kept] == [
             (log.records[number].offset - HEAD.size, log.records[number].end)
         ]

@@ -13,6 +13,7 @@ from support.store_builder import LogBuilder
 from jobs.cli import command_line
 from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store, with_queue_store
+from storeformat.errors import NotAStore, UsageError
 
 
 @pytest.fixture
@@ -71,3 +72,28 @@ def test_a_setting_of_brokers_without_effect_is_a_note(root: Path) -> None:
     assert [note for note in store.notes if note.startswith("--set")] == [
         "--set flushDiskType: the files of a store do not depend on it"
     ]
+
+
+def test_records_with_damaged_bodies_are_kept_by_salvage_alone(root: Path) -> None:
+    assert open_store(LogOptions(store=str(root), keep_crc_failures=True, on_damage="salvage")).segments
+    for policy in ("fail", "stop"):
+        with pytest.raises(UsageError, match="--on-damage salvage"):
+            open_store(LogOptions(store=str(root), keep_crc_failures=True, on_damage=policy))
+
+
+def test_the_size_of_an_only_segment_is_doubted_unless_it_is_told(root: Path) -> None:
+    (segment,) = (root / "commitlog").iterdir()
+    size = segment.stat().st_size
+    said = f"the only segment has {size} bytes"
+    assert any(said in note for note in open_store(LogOptions(store=str(root))).notes)
+    told = (("mappedFileSizeCommitLog", str(size)),)
+    assert not any(said in note for note in open_store(LogOptions(store=str(root), settings=told)).notes)
+    with pytest.raises(NotAStore):
+        open_store(LogOptions(store=str(root), settings=(("mappedFileSizeCommitLog", str(size + 1)),)))
+
+
+def test_queues_in_rocksdb_are_plain_ones_of_every_topic(root: Path) -> None:
+    pytest.importorskip("rocksdict")
+    store = open_store(LogOptions(store=str(root), batch_topics=("B",)))
+    assert with_queue_store(store, "file").batch_topics == frozenset({"B"})
+    assert with_queue_store(store, "rocksdb").batch_topics == frozenset()

@@ -158,6 +158,7 @@ def test_fail_refuses_a_gap_and_a_stray_record_with_both_offsets(scan: dict[str,
     with pytest.raises(DamagedLog, match=f"{stray.offset} says .* before offset {following.offset}") as refused:
         read(log, "fail", queue_id(stray, 77), **scan)
     assert refused.value.offset == stray.offset
+    assert int(refused.value.path) == max(base for base in log.segments if base <= stray.offset)
     assert re.search("salvage", refused.value.advice)
 
 

@@ -68,6 +68,8 @@ def test_records_from_an_offset(store: GoldenStore) -> None:
     segment = (root / "commitlog" / f"{later[0]['commit_log_offset'] // 65_536 * 65_536:020d}").read_bytes()
     (size,) = struct.unpack_from(">i", segment, later[0]["commit_log_offset"] % 65_536)
     assert later[0]["size"] == size
+    assert "body" in later[0]
+    assert "body" not in rows[0]
     topic = rows[0]["topic"]
     one_queue = options_of(store, topics=(TopicFilter(topic, rows[0]["queue_id"]),))
     assert [row for row in rows if (row["topic"], row["queue_id"]) == (topic, rows[0]["queue_id"])] == list(
@@ -140,3 +142,19 @@ def test_topics_with_batch_queues(tmp_path: Path) -> None:
         {"topic": "Batched", "queues": 2, "queued_messages": 7},
         {"topic": "Plain", "queues": 1, "queued_messages": 1},
     ]
+
+
+def test_a_segment_without_a_record_has_no_times(tmp_path: Path) -> None:
+    """As a broker makes one ahead."""
+    log = LogBuilder(4096)
+    log.message(topic="T", store_timestamp=1000)
+    log.message(topic="T", store_timestamp=3000)
+    root = log.write(tmp_path)
+    (root / "commitlog" / f"{4096:020d}").write_bytes(bytes(4096))
+    options = InspectOptions(store=str(root))
+    opened = open_store(options)
+    first, empty = inspection.contents(opened, read_log(opened, options, LocalRunner()), options)["segments"]
+    assert (first["first_stored"], first["last_stored"]) == (
+        "1970-01-01T00:00:01.000+00:00", "1970-01-01T00:00:03.000+00:00",
+    )  # fmt: skip
+    assert empty == {"file": f"{4096:020d}", "messages": 0, "bytes": 0, "first_stored": None, "last_stored": None}

@@ -196,6 +196,29 @@ def test_what_is_not_found_comes_with_a_hint(capsys: pytest.CaptureFixture[str],
     assert hint in note
 
 
+@pytest.mark.parametrize(
+    ("more", "hint"),
+    [
+        ({"kind": "time", "boundary": "lower"}, "no message at or after this time"),
+        ({"kind": "time", "boundary": "upper"}, "no message at or before this time"),
+        ({"kind": "list"}, "--waiting"),
+        ({"kind": "list", "waiting": True}, None),
+        ({"kind": "lag"}, "no offset is committed"),
+        ({"kind": "offset"}, "--scan"),
+        ({"kind": "offset", "scan": True}, None),
+        ({"kind": "key"}, "--explain says why"),
+        ({"kind": "key", "explain": True}, None),
+        ({"kind": "id"}, "name its --topic"),
+        ({"kind": "id", "scan": True}, "name its --topic"),
+        ({"kind": "id", "topic": "T"}, "--explain says why"),
+    ],
+)
+def test_where_else_to_look(more: dict[str, Any], hint: str | None) -> None:
+    notes = query._where_else(QueryOptions(store="", **more))
+    assert len(notes) == (hint is not None)
+    assert all(hint in note for note in notes if hint)
+
+
 @pytest.mark.parametrize(("version", "begin"), [("4.9", 0), ("5.0", 13), ("5.3", 13)])
 def test_a_queue_whose_messages_are_gone(version: str, begin: int, tmp_path: Path) -> None:
     """From 5.0.0 on such a queue begins at its end (ConsumeQueue#correctMinOffset)."""

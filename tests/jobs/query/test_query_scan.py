@@ -43,3 +43,11 @@ def test_messages_without_a_place_in_a_queue_take_no_room(tmp_path: Path) -> Non
         log.message(topic="T", sys_flag=ROLLBACK)
     placed = log.message(topic="T")
     assert scan(log.write(tmp_path), "offset", queue_id=0, offset=0) == [placed.offset]
+
+
+def test_messages_of_other_topics_take_no_room(tmp_path: Path) -> None:
+    log = LogBuilder()
+    for _ in range(70):
+        log.message(topic="Other", keys="k")
+    placed = log.message(topic="T", keys="k")
+    assert scan(log.write(tmp_path), "key", key="k") == [placed.offset]

@@ -93,6 +93,7 @@ def test_a_group_goes_on_where_it_committed(tmp_path: Path, placed: tuple[LogBui
     (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"T@g": {"0": 38, "1": 19}}}))
     queues = [[one.offset for one in mine if one.message.queue_id == queue_id] for queue_id in (0, 1)]
     assert offsets(listed(root, group="g", not_consumed=True)) == queues[0][38:] + queues[1][19:]
+    assert offsets(listed(root, group="nobody", not_consumed=True)) == queues[0] + queues[1]
     with pytest.raises(UsageError, match="go together"):
         listed(root, group="g")
 

@@ -1,0 +1,250 @@
+"""Which options each job takes, what each of them sets, and what help says of it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import pytest
+
+from jobs.cli.command_line import JOBS, build_parser, parse
+from jobs.contract.options import JobOptions, TopicFilter
+from storeformat import errors
+
+LOG = (
+    "--store --commitlog --broker-conf --set --broker-version --batch-topic --on-damage --keep-crc-failures"
+    " --until-offset --split-size"
+)
+OUTPUT = "--json --report --metrics --quiet --debug"
+QUERY = f"{LOG} {OUTPUT} --topic --bodies"
+
+TAKES = {
+    "demo": f"{OUTPUT} --output",
+    "rebuild": f"{LOG} {OUTPUT} --replica --output --repair-log --topic --only --queue-store --topics-json"
+    " --consumer-offsets-at --compact --ignore-free-space --dry-run",
+    "publish": f"{OUTPUT} --store --from --commitlog --after-crash --dry-run",
+    "restore": f"{OUTPUT} --store --backup --dry-run",
+    "preflight": f"{OUTPUT} --store --broker-conf --set --broker-version --replica",
+    "verify": f"{LOG} {OUTPUT} --stores --replica --topic --only",
+    "query key": f"{QUERY} --begin --end --scan --key --max --explain",
+    "query id": f"{QUERY} --scan",
+    "query offset": f"{QUERY} --queue --scan --offset",
+    "query time": f"{QUERY} --queue --scan --time --boundary",
+    "query list": f"{QUERY} --queue --begin --end --max --export --waiting --not-consumed --group",
+    "query lag": f"{LOG} {OUTPUT} --group",
+    "inspect": f"{LOG} {OUTPUT} --stores --replica --topic --from --limit --bodies",
+    "load": f"{LOG} {OUTPUT} --stores --topic --table --cluster --broker --time-zone --with-bodies --allow-gap"
+    " --repair-from --dry-run",
+    "report": f"{OUTPUT} --table --by --checks --html --csv",
+}
+"""The options of each job, and of each question."""
+
+NEEDS = {
+    "demo": {},
+    "rebuild": {"--store": "S", "--output": "D"},
+    "publish": {"--store": "S", "--from": "D"},
+    "restore": {"--store": "S"},
+    "preflight": {"--store": "S"},
+    "verify": {"--store": "S"},
+    "query key": {"--store": "S", "--topic": "T", "--key": "K"},
+    "query id": {"--store": "S"},
+    "query offset": {"--store": "S", "--topic": "T", "--queue": "1", "--offset": "5"},
+    "query time": {"--store": "S", "--topic": "T", "--queue": "1", "--time": "5"},
+    "query list": {"--store": "S", "--topic": "T"},
+    "query lag": {"--store": "S"},
+    "inspect": {"--store": "S"},
+    "load": {"--store": "S", "--table": "M", "--cluster": "C", "--broker": "B"},
+    "report": {"--table": "M"},
+}
+"""Those without which a job does not start, each with a value."""
+
+SETS: dict[str, tuple[str | None, str, str, Any]] = {
+    "--after-crash": (None, "", "after_crash", True),
+    "--allow-gap": (None, "", "allow_gap", True),
+    "--backup": ("NAME", "20240101T000000Z", "backup", "20240101T000000Z"),
+    "--batch-topic": ("TOPIC", "A", "batch_topics", ("A",)),
+    "--begin": ("MS", "1970-01-01T00:00:01Z", "begin", 1000),
+    "--bodies": (None, "", "bodies", True),
+    "--boundary": (None, "upper", "boundary", "upper"),
+    "--broker": ("B", "b-0", "broker", "b-0"),
+    "--broker-conf": ("FILE", "broker.conf", "broker_conf", "broker.conf"),
+    "--broker-version": (None, "4.9", "broker_version", "4.9"),
+    "--by": (None, "host", "by", "host"),
+    "--checks": (None, "", "checks", True),
+    "--cluster": ("C", "east", "cluster", "east"),
+    "--commitlog": ("PATH[,PATH]", "/a,/b", "commitlog", ("/a", "/b")),
+    "--compact": (None, "", "compact", True),
+    "--consumer-offsets-at": ("TIME", "7000", "consumer_offsets_at", 7000),
+    "--csv": ("FILE", "f.csv", "csv", "f.csv"),
+    "--debug": (None, "", "debug", True),
+    "--dry-run": (None, "", "dry_run", True),
+    "--end": ("MS", "7000", "end", 7000),
+    "--explain": (None, "", "explain", True),
+    "--export": ("FILE", "f.jsonl", "export", "f.jsonl"),
+    "--from": ("N", "7", "from_offset", 7),
+    "--group": ("G", "g", "group", "g"),
+    "--html": ("FILE", "f.html", "html", "f.html"),
+    "--ignore-free-space": (None, "", "ignore_free_space", True),
+    "--json": (None, "", "json", True),
+    "--keep-crc-failures": (None, "", "keep_crc_failures", True),
+    "--key": ("K", "k", "key", "k"),
+    "--limit": ("N", "7", "limit", 7),
+    "--max": ("N", "7", "max_messages", 7),
+    "--metrics": ("FILE", "f.prom", "metrics", "f.prom"),
+    "--not-consumed": (None, "", "not_consumed", True),
+    "--offset": ("N", "7", "offset", 7),
+    "--on-damage": (None, "salvage", "on_damage", "salvage"),
+    "--only": ("LIST", "index", "only", ("index",)),
+    "--output": ("DIR", "out", "output", "out"),
+    "--queue": ("Q", "7", "queue_id", 7),
+    "--queue-store": (None, "both", "queue_store", "both"),
+    "--quiet": (None, "", "quiet", True),
+    "--repair-from": ("N", "7", "repair_from", 7),
+    "--repair-log": ("DIR2", "repaired", "repair_log", "repaired"),
+    "--replica": ("ROOT", "other", "replicas", ("other",)),
+    "--report": ("FILE", "f.json", "report_file", "f.json"),
+    "--scan": (None, "", "scan", True),
+    "--set": ("NAME=VALUE", "maxIndexNum=7", "settings", (("maxIndexNum", "7"),)),
+    "--split-size": ("BYTES", "4096", "split_size", 4096),
+    "--store": ("ROOT", "s3://b/store", "store", "s3://b/store"),
+    "--stores": ("FILE", "stores.csv", "stores", "stores.csv"),
+    "--table": ("TABLE", "messages", "table", "messages"),
+    "--time": ("MS", "7000", "time", 7000),
+    "--time-zone": ("ZONE", "Asia/Tokyo", "time_zone", "Asia/Tokyo"),
+    "--topic": ("TOPIC[:QUEUE]", "A:3", "topics", (TopicFilter("A", 3),)),
+    "--topics-json": (None, "", "topics_json", True),
+    "--until-offset": ("N", "0", "until_offset", 0),
+    "--waiting": (None, "", "waiting", True),
+    "--with-bodies": (None, "", "with_bodies", True),
+}
+"""Of each option: what stands for its value in the help, a value, the field that it sets, and to what."""
+
+OF_ITS_OWN: dict[tuple[str, str], tuple[str | None, str, str, Any]] = {
+    ("publish", "--from"): ("DIR", "made", "rebuilt", "made"),
+    ("query list", "--max"): ("N", "7", "most", 7),
+    **{(job, "--topic"): ("T", "A:3", "topic", "A:3") for job in TAKES if job.startswith("query")},
+}
+"""What an option means to one job alone."""
+
+
+def words_of(job: str, **given: str) -> list[str]:
+    """The least command line of a job, with one option in place of its own."""
+    needed = {**NEEDS[job], **given}
+    message = ["C0A8000900002A9F0000000000000064"] if job == "query id" else []
+    return [*job.split(), *(word for name, value in needed.items() for word in (name, value) if word), *message]
+
+
+@cache
+def parser_of(job: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = build_parser(JOBS)
+    for word in job.split():
+        (choice,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        parser = choice.choices[word]
+    return parser
+
+
+def options_of(job: str) -> dict[str, argparse.Action]:
+    actions = [action for action in parser_of(job)._actions if not isinstance(action, argparse._HelpAction)]
+    return {name: action for action in actions for name in action.option_strings}
+
+
+@pytest.mark.parametrize("job", TAKES)
+def test_a_job_takes_these_options_and_no_others(job: str) -> None:
+    assert sorted(options_of(job)) == sorted(TAKES[job].split())
+
+
+@cache
+def least_of(job: str) -> JobOptions:
+    return parse(words_of(job), JOBS)[1]
+
+
+SHARED = {*LOG.split(), *OUTPUT.split()}
+
+
+@pytest.mark.parametrize(
+    ("job", "option"),
+    [
+        (job, option)
+        for job in TAKES
+        for option in TAKES[job].split()
+        if job == "rebuild" or option not in SHARED or (job, option) in OF_ITS_OWN
+    ],
+)
+def test_an_option_sets_one_field(job: str, option: str) -> None:
+    metavar, value, field, expected = OF_ITS_OWN.get((job, option)) or SETS[option]
+    assert options_of(job)[option].metavar == metavar
+    least = least_of(job)
+    _, given = parse(words_of(job, **{option: value}), JOBS)
+    assert getattr(given, field) == expected
+    changed = {one.name for one in fields(given) if getattr(given, one.name) != getattr(least, one.name)}
+    assert changed == {field}
+
+
+@pytest.mark.parametrize("option", ["--batch-topic", "--set", "--replica", "--topic"])
+def test_an_option_that_may_be_repeated_gathers_values(option: str) -> None:
+    _, value, field, expected = SETS[option]
+    _, given = parse([*words_of("rebuild"), option, value, option, value], JOBS)
+    assert getattr(given, field) == expected * 2
+
+
+@pytest.mark.parametrize(("job", "option"), [(job, option) for job in NEEDS for option in NEEDS[job]])
+def test_a_job_does_not_start_without_what_it_needs(job: str, option: str) -> None:
+    words = words_of(job)
+    at = words.index(option)
+    with pytest.raises(errors.UsageError, match=f"arguments are required: .*{option}"):
+        parse(words[:at] + words[at + 2 :], JOBS)
+
+
+@pytest.mark.parametrize(
+    ("job", "option", "value"),
+    [
+        ("rebuild", "--broker-version", "4.7"),
+        ("rebuild", "--on-damage", "ignore"),
+        ("rebuild", "--queue-store", "database"),
+        ("rebuild", "--until-offset", "-1"),
+        ("rebuild", "--split-size", "0"),
+        ("rebuild", "--only", "queues"),
+        ("verify", "--only", "timers"),
+        ("query time", "--boundary", "middle"),
+        ("query key", "--max", "0"),
+        ("query list", "--max", "0"),
+        ("query list", "--queue", "-1"),
+        ("query offset", "--offset", "-1"),
+        ("inspect", "--limit", "0"),
+        ("inspect", "--from", "-1"),
+        ("load", "--repair-from", "-1"),
+        ("report", "--by", "key"),
+    ],
+)
+def test_values_that_mean_nothing(job: str, option: str, value: str) -> None:
+    with pytest.raises(errors.UsageError):
+        parse(words_of(job, **{option: value}), JOBS)
+
+
+@pytest.mark.parametrize("job", TAKES)
+def test_help_is_a_phrase_for_each_option(job: str) -> None:
+    """It begins small but for a name, ends without a full stop, and is no leftover."""
+    parser = parser_of(job)
+    for action in parser._actions:
+        assert re.match(r"[a-z]|Spark's log", action.help or "")
+        assert not (action.help or "").endswith((".", "X", " "))
+    assert re.match(r"[A-Z][a-z]", parser.description or "")
+
+
+def test_help_names_jobs_and_questions() -> None:
+    said = build_parser(JOBS).format_help()
+    assert re.search(r"^usage: spark-submit\.sh \[spark-submit options\] JOB \[options\]$", said, re.MULTILINE)
+    for name, job in JOBS.items():
+        assert re.search(rf"^    {name}\s+{job.summary[0]}", said, re.MULTILINE)
+    said = parser_of("query").format_help()
+    assert said.startswith("usage: spark-submit.sh query --store ROOT {key,id,offset,time,list,lag} ... [options]\n")
+    for question in ("key", "id", "offset", "time", "list", "lag"):
+        assert re.search(rf"^    {question} +[a-z]", said, re.MULTILINE)
+        assert f"spark-submit.sh query --store ROOT {question} " in parser_of(f"query {question}").format_help()
+    assert "questions:" in said
+    for title in ("store:", "reading the log:", "output:"):
+        assert f"\n{title}\n" in said
+    assert "MESSAGE_ID  " in parser_of("query id").format_help()
