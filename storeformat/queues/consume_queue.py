@@ -108,6 +108,7 @@ def place_runs(
     identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, each of
     another record. ``after_damage`` marks runs before which the log is damaged since the queue's last run
     (for its first run: since queue offset 0), ``begins_anew`` those of them before which the queue's new life began.
+    All are of one length. Raises ValueError for runs that are not sorted by queue.
     """
     owner = np.asarray(queue_of_run, dtype=np.int64)
     given_offsets = np.asarray(first_queue_offsets, dtype=np.int64)
@@ -216,7 +217,7 @@ class FilePlan:
 
 def plan_files(plan: RunPositions, file_size: int) -> FilePlan:
     """Returns the files of ``file_size`` bytes (a multiple of 20) that hold the plan's units: none beyond a queue's
-    last unit.
+    last unit. Raises WrongSettings for another size.
     """
     if file_size <= 0 or file_size % UNIT_SIZE:
         raise WrongSettings("no size for consume-queue files", found=file_size, expected=f"a multiple of {UNIT_SIZE}")

@@ -60,7 +60,9 @@ def units_per_file(file_size: int) -> int:
 
 
 def addresses(first: int, count: int, file_size: int) -> Int64s:
-    """Returns the addresses of the units ``first`` and following of a queue, as they stand in its consume queue."""
+    """Returns the addresses (int64) of ``count`` units of a queue from number ``first`` on, as stored in its units.
+    Raises TotalsDisagree where there are more units than addresses.
+    """
     numbers = np.arange(first, first + count, dtype=np.int64)
     per_file = units_per_file(file_size)
     offsets = numbers // per_file * file_size + numbers % per_file * UNIT_SIZE

@@ -26,7 +26,7 @@ def present(path: str) -> bool:
 def move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
     """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system.
 
-    Below ``bases`` no link is followed on the way to either name.
+    Below ``bases`` no link is followed on the way to either name. Raises WriteFailed where the name is taken.
     """
     with (
         files.writing(target),
@@ -62,7 +62,9 @@ def sync_all(paths: Iterable[str]) -> None:
 
 
 def tree(path: str) -> tuple[list[str], list[str]]:
-    """Returns (directories, others) of everything at and below a path, in no order; links are not followed."""
+    """Returns (directories, others) of everything at and below a path, in no order; links are not followed. Raises
+    MissingInput where one of them cannot be read.
+    """
     root = locations.local_path(path)
     if not os.path.isdir(root) or os.path.islink(root):
         return [], [root] if os.path.lexists(root) else []

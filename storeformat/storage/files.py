@@ -47,7 +47,7 @@ class Entry:
 
 
 def resolve(path: str) -> tuple[Any, str]:
-    """Returns the client of a path's storage, and what the path is called there."""
+    """Returns the client of a path's storage, and what the path is called there; raises DependencyMissing."""
     if locations.is_local(path):
         return pafs.LocalFileSystem(), locations.local_path(path)
     plain, settings = locations.split_settings(path)
@@ -108,7 +108,9 @@ def writing(path: str) -> Iterator[None]:
 
 
 def list_directory(path: str) -> list[Entry] | None:
-    """Returns the entries of a directory sorted by name, or None if there is no such directory."""
+    """Returns the entries of a directory sorted by name, or None if there is no such directory; raises MissingInput for
+    a file.
+    """
     filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)
@@ -172,8 +174,8 @@ class RangeReader:
             return int(self._file.size())
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """Fills ``target`` with the bytes at ``offset`` of the file; a file that ends before is an error, never a short
-        read.
+        """Fills ``target`` with the bytes at ``offset`` of the file; raises MissingInput where the file ends before,
+        never a short read.
         """
         if not len(target):
             return  # a server may refuse a request for no bytes at the end of a file

@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def client(uri: str) -> Any:
     """Returns a client of HDFS: hdfs-native, which needs no Java, else pyarrow's where Hadoop is installed; without
-    libhdfs or a class path that one ends the process.
+    libhdfs or a class path that one ends the process. Raises DependencyMissing where neither is there.
     """
     try:
         from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415  (an extra)

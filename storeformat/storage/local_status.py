@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from storeformat.errors import MissingInput
 from storeformat.storage import files, locations
 
 
@@ -58,25 +58,19 @@ class Space:
 
 
 def status_of(path: str) -> FileStatus | None:
-    """Returns the status of a name, None where there is none or it leads nowhere."""
-    try:
+    """Returns the status of a name, None where there is none or it leads nowhere; raises MissingInput."""
+    with files.reading(path), suppress(FileNotFoundError, NotADirectoryError):
         return _status(locations.name_of(path), path, os.stat(locations.local_path(path)))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise MissingInput(f"cannot be read: {files.first_line(error)}", path=path) from error
+    return None
 
 
 def statuses_in(directory: str) -> list[FileStatus]:
     """Returns the status of each name in a directory, sorted by name; none where there is no such directory. A link
-    that leads nowhere has size -1.
+    that leads nowhere has size -1. Raises MissingInput.
     """
-    try:
+    with files.reading(directory), suppress(FileNotFoundError, NotADirectoryError):
         return sorted(_scan(directory), key=lambda status: status.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise MissingInput(f"cannot be read: {files.first_line(error)}", path=directory) from error
+    return []
 
 
 def _scan(directory: str) -> Iterator[FileStatus]:

@@ -83,7 +83,7 @@ def _options(family: Family | None = None) -> Any:
 
 
 def write_sorted_file(path: str, family: Family, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-    """Writes a table of pairs, whose keys ascend; there must be one at least."""
+    """Writes a table of pairs, whose keys ascend; there must be one at least. Raises WriteFailed."""
     writer = _rocksdict().SstFileWriter(options=_options(family))
     try:
         writer.open(locations.local_path(path))
@@ -97,7 +97,7 @@ def write_sorted_file(path: str, family: Family, pairs: Iterable[tuple[bytes, by
 def make_database(directory: str, tables: Mapping[Family, Sequence[str]]) -> None:
     """Makes a database of sorted files, which it takes from where they are; ``directory`` must be absent or empty.
 
-    The tables of one family must not overlap.
+    The tables of one family must not overlap. Raises WriteFailed.
     """
     rocksdict, local = _rocksdict(), locations.local_path(directory)
     options = _options(next(family for family in tables if family.name == "default"))

@@ -105,8 +105,8 @@ def has_effect(name: str) -> bool:
 
 
 def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: bool) -> StoreLayout:
-    """Returns the layout with these settings (broker.conf names). Those that shape no file are left alone; names that
-    no broker knows are an error if ``strict``.
+    """Returns the layout with these settings (broker.conf names). Those that shape no file are left alone; raises
+    WrongSettings for a value that cannot be read and, if ``strict``, for a name that no broker knows.
 
     >>> apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "65536"}, strict=True).mapped_file_size_commit_log
     65536

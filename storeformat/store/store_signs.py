@@ -39,7 +39,9 @@ _UNITS = {CONSUME_QUEUE: consume_queue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batch_con
 def fit_to_store(
     root: str, layout: StoreLayout, given: Collection[str], *, needs_index_sizes: bool
 ) -> tuple[StoreLayout, list[str]]:
-    """Returns the layout with sizes that the store's own files show; a given size that they contradict is an error."""
+    """Returns the layout with sizes that the store's own files show, and notes that say so. Raises WrongSettings for a
+    given size that they contradict.
+    """
     notes: list[str] = []
     for kind, field in _SIZES_OF_QUEUES.items():
         shown = _shown_file_size(root, kind)

@@ -44,7 +44,9 @@ def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
 
 
 def stage(item: Swap, advance: local_copies.Advance = lambda count: None) -> Swap:
-    """Returns the swap with all new files below NAME/new: moved there, or copied from another file system."""
+    """Returns the swap with all new files below NAME/new: moved there, or copied from another file system; raises
+    WriteFailed where they are on several.
+    """
     pairs = _staged(item)
     if not all(durable.move(source, target, (item.root, item.source)) for source, target in pairs[:1]):
         item = item.saved(STAGING, copied=True)
