@@ -106,7 +106,7 @@ def refuse_where_unread(store: OpenedStore, settings: StartSettings) -> None:
             path=locations.join(store.root, CONFIG, "rdb"), found="configManagerVersion=v2",
             advice="mqadmin resetOffsetByTime sets groups when it runs",
         )  # fmt: skip
-    if kept.kind == "rocksdb" and not store.rules.dispatch_uncommitted:
+    if kept.kind == "rocksdb" and not store.rules.takes_offsets_file:
         raise Refused(
             "before 5.3 a broker with storeType=defaultRocksDB reads committed offsets from its database alone, which "
             "is not made here",

@@ -51,7 +51,7 @@ def config_databases_lost(evidence: Evidence) -> Iterator[Reason]:
     for name, file in _FILES.items():
         if name in there:
             continue
-        taken = evidence.rules.bounded_recovery and _sound(evidence, file)
+        taken = evidence.rules.restores_databases and _sound(evidence, file)
         if taken:
             yield Reason(
                 "config_from_json",

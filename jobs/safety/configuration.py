@@ -213,5 +213,5 @@ def _no_database(evidence: Evidence) -> Reason:
         found="no database",
         expected="consumequeue/CURRENT",
         cure="put the databases back (consumequeue/, config/), or set storeType=default and publish a rebuild",
-        unsafe=count > 10 or not evidence.rules.bounded_recovery,
+        unsafe=count > 10 or not evidence.rules.restores_databases,
     )

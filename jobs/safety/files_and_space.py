@@ -54,7 +54,7 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
             cure="set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
         )
     if (empty := log.empty_last) is not None:
-        kept = not evidence.rules.search_by_store_time
+        kept = not evidence.rules.deletes_empty_segment
         yield Reason(
             "segment_size",
             f"{empty.path} has no bytes: the broker "
@@ -64,7 +64,7 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
             cure=f"rm {empty.path}",
             unsafe=kept,
         )
-    if log.folders and not evidence.rules.search_by_store_time:  # 5.0.0 does not start, 5.1.0 does
+    if log.folders and not evidence.rules.passes_over_directories:
         for folder in log.folders:
             yield Reason(
                 "stray_file",

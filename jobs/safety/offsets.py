@@ -125,7 +125,7 @@ def delay_offsets_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
     """
     if evidence.rocksdb_queues:
         return
-    corrected = not evidence.rules.split_parser
+    corrected = evidence.rules.corrects_delay_offsets
     for level, offset in sorted((evidence.configs["delayOffset.json"].value or {}).items()):
         end = end_after_start(evidence, (SCHEDULE_TOPIC, level - 1))
         if offset > end:

@@ -63,13 +63,13 @@ def doomed(
     used = _used_percent(paths)
     reserved = settings.number("fileReservedTime", _RESERVED_HOURS) * _HOUR_MS
     least, most = _FORCED_PERCENT
-    ratio = settings.number("diskSpaceCleanForciblyRatio", most) if rules.search_min_offset else most
+    ratio = settings.number("diskSpaceCleanForciblyRatio", most) if rules.deletes_at_once else most
     too_full = used > min(max(ratio, least), most)
     forced = too_full and settings.flag("cleanFileForciblyEnable", default=True)
     low, high = _WRITABLE_PERCENT
     hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
     at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), low), high)
-    at_once = at_once or (too_full and rules.search_min_offset)
+    at_once = at_once or (too_full and rules.deletes_at_once)
     due_ms = now_ms + (0 if at_once else hours * _HOUR_MS)
     count = 0
     for file in segments[:-1]:

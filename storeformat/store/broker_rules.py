@@ -55,6 +55,24 @@ class BrokerRules:
     """TAGS are index keys too (from 5.4.0)."""
     checkpoint_queue_offset: bool = False
     """The checkpoint holds logicsPhysicalOffset (5.5.0; 5.4.0 leaves it as it is)."""
+    corrects_delay_offsets: bool = False
+    """A delay level beyond the end of its queue is set back to it at the start (from 4.9.2)."""
+    deletes_at_once: bool = False
+    """A disk that is too full has segments deleted at any hour: ``diskSpaceCleanForciblyRatio`` (from 5.0.0)."""
+    trusts_clean_stop: bool = False
+    """After a clean stop nothing is dispatched again (5.0.0 to 5.3.1; from 5.3.2 on what lies after all queues)."""
+    passes_over_directories: bool = False
+    """A directory in the log does not end the start (from 5.1.0)."""
+    deletes_empty_segment: bool = False
+    """An empty last segment is deleted at the start, which it ended before (from 5.1.3)."""
+    starts_at_furthest_queue: bool = False
+    """After a clean stop the log is read from the segment where the furthest queue ends, not from the third-last one
+    (from 5.3.2)."""
+    takes_offsets_file: bool = False
+    """A broker with RocksDB queues takes consumerOffset.json into its database (from 5.3.2)."""
+    restores_databases: bool = False
+    """Databases that are gone: JSON is taken in place of those of ``config/``, queues are read again from the log, as
+    far as ``bounded_recovery`` goes (from 5.4.0)."""
     no_light_topics: tuple[str, ...] = ()
     no_light_prefixes: tuple[str, ...] = ()
     """Topics whose records never go to light queues (from 5.1.2)."""
@@ -62,12 +80,14 @@ class BrokerRules:
 
 _UPTO_4_7_0 = BrokerRules("4.6", split_parser=True, count_every_put=True)
 _UPTO_4_9_0 = replace(_UPTO_4_7_0, version="4.8", count_every_put=False)
-_UPTO_4_9_8 = replace(_UPTO_4_9_0, version="4.9", split_parser=False)
-_UPTO_5_1_0 = replace(_UPTO_4_9_8, version="5.0", search_min_offset=True)
+_UPTO_4_9_8 = replace(_UPTO_4_9_0, version="4.9", split_parser=False, corrects_delay_offsets=True)
+_UPTO_5_1_0 = replace(_UPTO_4_9_8, version="5.0", search_min_offset=True, deletes_at_once=True, trusts_clean_stop=True)
 _UPTO_5_1_4 = replace(
     _UPTO_5_1_0,
     version="5.1",
     search_by_store_time=True,
+    passes_over_directories=True,
+    deletes_empty_segment=True,
     no_light_topics=("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"),
     no_light_prefixes=("%RETRY%",),
 )
@@ -75,10 +95,19 @@ _UPTO_5_3 = replace(
     _UPTO_5_1_4,
     version="5.3",
     dispatch_uncommitted=True,
+    starts_at_furthest_queue=True,
+    takes_offsets_file=True,
     no_light_topics=("SCHEDULE_TOPIC_XXXX",),
     no_light_prefixes=("%RETRY%", "rmq_sys_"),
 )
-_SINCE_5_4 = replace(_UPTO_5_3, version="5.5", bounded_recovery=True, index_tags=True, checkpoint_queue_offset=True)
+_SINCE_5_4 = replace(
+    _UPTO_5_3,
+    version="5.5",
+    bounded_recovery=True,
+    index_tags=True,
+    checkpoint_queue_offset=True,
+    restores_databases=True,
+)
 _RULES = {
     rules.version: rules
     for rules in (_UPTO_4_7_0, _UPTO_4_9_0, _UPTO_4_9_8, _UPTO_5_1_0, _UPTO_5_1_4, _UPTO_5_3, _SINCE_5_4)

@@ -66,7 +66,7 @@ def redispatch(
     first = recovered_from(segments, rules, settings)
     if after_crash:
         return Redispatch(_matched(segments, page, rules, settings, first))
-    if not rules.search_min_offset or settings.flag("recheckReputOffsetFromCq", default=False):
+    if not rules.trusts_clean_stop or settings.flag("recheckReputOffsetFromCq", default=False):
         return Redispatch(max(furthest_unit, segments[0].base))
     if rules.bounded_recovery:
         return Redispatch(max(furthest_unit, first), furthest_unit if furthest_unit >= 0 else None)
@@ -90,7 +90,7 @@ def looks_from(
     if not segments or after_crash or settings.text("storeType", "default").lower() == "defaultrocksdb":
         return segments[0].base if segments else 0
     third_last = segments[max(len(segments) - 3, 0)].base
-    if not rules.search_by_store_time:
+    if not rules.starts_at_furthest_queue:
         return third_last
     reached = max((segment.base for segment in segments if segment.base <= furthest_unit), default=segments[0].base)
     if not rules.bounded_recovery:

@@ -8,24 +8,23 @@ from support.rebuilding import rules_of_release
 
 from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
 
+_4_9 = {"corrects_delay_offsets"}
+_5_0 = _4_9 | {"search_min_offset", "deletes_at_once", "trusts_clean_stop"}
+_5_1 = _5_0 | {"search_by_store_time", "passes_over_directories", "deletes_empty_segment"}
+_5_3 = _5_1 | {"dispatch_uncommitted", "starts_at_furthest_queue", "takes_offsets_file"}
+
 
 @pytest.mark.parametrize(
     ("release", "flags"),
     [
         ("4.7.0", {"split_parser", "count_every_put"}),
         ("4.9.0", {"split_parser"}),
-        ("4.9.8", set()),
-        ("5.0.0", {"search_min_offset"}),
-        ("5.1.0", {"search_min_offset"}),
-        ("5.1.4", {"search_min_offset", "search_by_store_time"}),
-        ("5.3.3", {"search_min_offset", "search_by_store_time", "dispatch_uncommitted"}),
-        (
-            "5.5.0",
-            {
-                "search_min_offset", "search_by_store_time", "dispatch_uncommitted", "bounded_recovery", "index_tags",
-                "checkpoint_queue_offset",
-            },
-        ),
+        ("4.9.8", _4_9),
+        ("5.0.0", _5_0),
+        ("5.1.0", _5_0),
+        ("5.1.4", _5_1),
+        ("5.3.3", _5_3),
+        ("5.5.0", _5_3 | {"bounded_recovery", "index_tags", "checkpoint_queue_offset", "restores_databases"}),
     ],
 )  # fmt: skip
 def test_flags_of_a_release(release: str, flags: set[str]) -> None:

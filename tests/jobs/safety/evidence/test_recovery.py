@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.store_builder import LogBuilder
 
-from jobs.safety.evidence.recovery import NEVER, Redispatch, redispatch
+from jobs.safety.evidence.recovery import NEVER, Redispatch, looks_from, redispatch
 from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.log.segments import Segment
 from storeformat.store.broker_rules import rules_of
@@ -37,6 +37,15 @@ def segments(tmp_path: Path) -> list[Segment]:
 def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Redispatch) -> None:
     page, settings = StoreCheckpoint(), StartSettings()
     assert redispatch(segments, page, rules_of(version), settings, 7000, after_crash=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "number"), [("4.6", 12), ("4.9", 12), ("5.0", 12), ("5.1", 12), ("5.3", 7), ("5.5", 7)]
+)
+def test_where_a_start_after_a_clean_stop_begins_to_read(segments: list[Segment], version: str, number: int) -> None:
+    """The furthest queue ends in segment 7 of 15."""
+    read = looks_from(segments, rules_of(version), StartSettings(), 7 * SIZE + 9, after_crash=False)
+    assert read == number * SIZE
 
 
 def test_ten_segments_at_most(segments: list[Segment]) -> None:
