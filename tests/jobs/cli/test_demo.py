@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.report_facts import facts
 
 from jobs.cli import demo
+from jobs.contract.options import DemoOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
 
 
 def test_a_python_whose_archives_know_no_filter_unpacks_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -33,3 +38,34 @@ def test_files_are_compared_by_their_places_and_bytes(tmp_path: Path) -> None:
             path.parent.mkdir(parents=True)
             path.write_bytes(content)
     assert demo.compare_queue_files(tmp_path / "one", tmp_path / "other") == (3, 1)
+
+
+def said(records: int = 21, same: tuple[int, int] = (9, 2), output: str | None = None) -> Report:
+    """What a demo says of a log with 21 rows in the table, nine queue files and two index files."""
+    damaged = [SimpleNamespace(begin=10, end=14), SimpleNamespace(begin=20, end=23)]
+    reading = SimpleNamespace(
+        records=records, record_bytes=1234, blank_bytes=56, unwritten_bytes=78, segments=[1, 2, 3], begin=0, end=4096,
+        damaged=damaged, facts=lambda: {"log_end": 4096},
+    )  # fmt: skip
+    built: Any = SimpleNamespace(reading=reading)
+    compared = {"consumequeue": (9, same[0]), "index": (2, same[1])}
+    options, about = DemoOptions(output=output), {"rocketmq": "5.3.3"}
+    return demo._report(options, about, built, compared, facts(), Reporter(quiet=True))
+
+
+def test_what_a_demo_says() -> None:
+    report = said()
+    assert (report["status"], report["broker"], report["rows"], report["log_end"]) == ("ok", "5.3.3", 21, 4096)
+    assert [report[name] for name in report if name.startswith(("consume_queue", "index"))] == [9, 9, 2, 2]
+    text = report.to_text()
+    for part in ("9 of 9 files", "2 of 2 files", "1,234 in messages, 56 in blanks, 78 unwritten, 7 damaged"):
+        assert part in text
+    assert "rebuilt/" not in text
+    assert text.rstrip().endswith("Your own store:  ./spark-submit.sh rebuild --store ROOT --output DIR   "
+                                  "(it only reads ROOT)")  # fmt: skip
+    assert "In /out: rebuilt/" in said(output="/out").to_text()
+
+
+@pytest.mark.parametrize("wrong", [{"same": (8, 2)}, {"same": (9, 1)}, {"records": 20}])
+def test_a_demo_that_differs_says_so(wrong: dict[str, Any]) -> None:
+    assert said(**wrong)["status"] == "differences"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from support.processes import processes_of
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line, fleet
+from jobs.cli.fleet_stores import Member
 from jobs.contract.options import InspectOptions, LoadOptions, VerifyOptions
 from jobs.contract.report import Interrupted, Report
 from jobs.contract.reporter import Reporter
@@ -265,3 +267,27 @@ def test_in_spark(spark: Any, snapshots: Path, monkeypatch: pytest.MonkeyPatch) 
     verified = fleet.of("verify", verify.run)(VerifyOptions(store=options.store), Reporter(quiet=True))
     assert of_each(verified, "exit_code", "messages")["b"] == (1, 101)
     assert session._shared is None
+
+
+def test_who_waits_hears_each_half_minute_that_a_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, said = [0.0], []
+    reporter: Any = type("Listener", (), {"say": staticmethod(said.append)})
+    members = [Member(InspectOptions(store=name), None, name) for name in ("a", "b")]
+    run = fleet._Fleet("inspect", inspection.run, members, reporter)
+    futures: list[Future[Report]] = [Future(), Future()]
+    for future in futures:
+        future.set_result(Report("inspect", "ok"))
+    rounds = [(30.0, None), (31.0, None), (60.0, None), (62.0, None), (70.0, 1), (100.0, None), (101.0, None),
+              (102.0, 0)]  # fmt: skip
+
+    def wait(waiting: set[Any], **_: Any) -> tuple[set[Any], set[Any]]:
+        clock[0], number = rounds.pop(0)
+        done = set() if number is None else {futures[number]}
+        return done, waiting - done
+
+    monkeypatch.setattr(fleet, "wait", wait)
+    monkeypatch.setattr(fleet.time, "monotonic", lambda: clock[0])
+    run._wait({future: number for number, future in enumerate(futures)})
+    assert [text.partition(": ok")[0] for text in said] == [
+        "0 of 2 brokers are done", "0 of 2 brokers are done", "1 of 2: b", "1 of 2 brokers are done", "2 of 2: a",
+    ]  # fmt: skip

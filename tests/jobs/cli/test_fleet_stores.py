@@ -11,6 +11,7 @@ import pytest
 from jobs.cli.fleet_stores import members_of
 from jobs.contract.options import InspectOptions, LoadOptions, VerifyOptions
 from storeformat.errors import MissingInput, UsageError
+from storeformat.storage import files
 
 
 def load_options(**given: Any) -> LoadOptions:
@@ -139,3 +140,27 @@ def test_files_that_say_nothing(tmp_path: Path, content: str, text: str) -> None
 def test_nothing_is_there(tmp_path: Path) -> None:
     with pytest.raises(MissingInput, match="no directory matches"):
         members_of(VerifyOptions(store=f"{tmp_path}/absent/{{broker}}"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "listed", "found"),
+    [
+        ("s3://b/snap/{broker}/store?region=x", "s3://b/snap?region=x", "s3://b/snap/b-0/store?region=x"),
+        ("s3://b/snap/b-{broker}?region=x", "s3://b/snap?region=x", "s3://b/snap/b-0?region=x"),
+        ("/b-{broker}", "/", "/b-0"),
+        ("b-{broker}", ".", "./b-0"),
+        ("snap/{broker}", "snap", "snap/b-0"),
+    ],
+)
+def test_the_directory_before_the_first_placeholder_is_listed(
+    pattern: str, listed: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def list_directory(path: str) -> list[files.Entry]:
+        asked.append(path)
+        return [files.Entry("b-0", f"{path}/b-0", -1, is_directory=True)]
+
+    monkeypatch.setattr(files, "list_directory", list_directory)
+    assert [member.options.store for member in members_of(VerifyOptions(store=pattern))] == [found]
+    assert asked == [listed]
