@@ -84,3 +84,5 @@ def test_the_second_form_is_no_matter_of_the_store_type(tmp_path: Path) -> None:
     store = with_databases(tmp_path / "v2", "rdb")
     store.conf["configManagerVersion"] = "v2"
     assert lost(store) == []
+    store.config("consumerOffset.json").write_text("{")  # which nobody reads
+    assert store.reasons("config_torn") == []

@@ -58,6 +58,7 @@ def test_one_absent_file_beside_others_was_lost(store: StoreToStart) -> None:
 def test_no_configuration_at_all(store: StoreToStart) -> None:
     shutil.rmtree(store.root / "config")
     assert store.only_reason("config_absent").unsafe
+    assert store.only_reason("config_absent").what.startswith(f"{store.root}/config holds no ")
     assert [reason.rule for reason in store.answer().reasons] == ["config_absent"]
 
 

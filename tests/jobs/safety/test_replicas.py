@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.store_builder import LogBuilder
 from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
 
 from jobs.safety.answer import judge
+from jobs.safety.evidence.log_tail import LogTail
 from jobs.safety.reason import Reason
-from jobs.safety.replicas import read_replica
+from jobs.safety.replicas import _after, read_replica
 from storeformat.errors import MissingInput
 
 COMMON, OWN, OTHER = 30, 9, 4
@@ -86,3 +88,11 @@ def test_a_store_that_has_lost_its_log(tmp_path: Path) -> None:
 def test_what_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(MissingInput, match="no such replica"):
         read_replica(healthy_store(tmp_path / "store").evidence(), str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("offset", "said"),
+    [(99, "at least 3 messages"), (100, "3 messages"), (199, "3 messages"), (200, "2 messages"), (400, "0 messages")],
+)
+def test_what_was_not_read_may_hold_more(offset: int, said: str) -> None:
+    assert _after(LogTail(100, 400, ends=np.array([200, 300, 400])), offset) == said
