@@ -165,7 +165,7 @@ class _Gap:
     after: int
     ranges: slice
     begins_anew: bool = False
-    is_told: bool = True
+    is_confirmed: bool = True
     """Whether what follows in the queue speaks for the block's queue offsets."""
 
     @property
@@ -192,8 +192,8 @@ def _gaps(blocks: DenseBlocks, damaged: DamagedBytes, ends: _Ends, *, whole: boo
             if anew:
                 yield _Gap(block, 0, first, after, ranges, begins_anew=True)
             elif first > expected:
-                is_told = following is None or following >= first + count
-                yield _Gap(block, expected, first - expected, after, ranges, is_told=is_told)
+                is_confirmed = following is None or following >= first + count
+                yield _Gap(block, expected, first - expected, after, ranges, is_confirmed=is_confirmed)
             expected = first + count if anew or first == 0 else max(expected, first + count)
             after = int(blocks.last_offsets[block])
         ends.set(int(blocks.keys[begin]), expected)
@@ -212,7 +212,8 @@ def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, sa
             met.append(gap)
             continue
         between = (int(blocks.first_offsets[gap.block]) - gap.after) // m.MIN_RECORD_SIZE
-        if salvaging and gap.is_told and not (gap.is_head or gap.begins_anew) and gap.count <= min(between, budget):
+        is_inside = gap.is_confirmed and not (gap.is_head or gap.begins_anew)
+        if salvaging and is_inside and gap.count <= min(between, budget):
             budget -= gap.count
             met.append(replace(gap, ranges=slice(0)))
     return sorted(met, key=lambda gap: gap.block)

@@ -59,7 +59,7 @@ class OpenedStore:
     missing_from: int | None = None
     """From where on entries are lost that the group's checkpoint counts as committed."""
     queue_store: Mapping[str, str] = field(default_factory=dict)
-    """The settings that were told about where queues are kept, under their broker.conf names."""
+    """The settings that were given about where queues are kept, under their broker.conf names."""
     queues_in: QueueStore = field(default_factory=QueueStore)
 
     @property
@@ -180,10 +180,10 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
             offset=committed.missing_from,
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )  # fmt: skip
-    told = {name: given[name] for name in QUEUE_STORE_SETTINGS if name in given}
+    queue_store = {name: given[name] for name in QUEUE_STORE_SETTINGS if name in given}
     return OpenedStore(
         root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
-        missing_from=committed.missing_from, queue_store=told,
+        missing_from=committed.missing_from, queue_store=queue_store,
     )  # fmt: skip
 
 

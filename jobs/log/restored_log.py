@@ -66,7 +66,7 @@ def restored(
     store: OpenedStore, options: LogOptions, runner: Runner, directory: str, *, refuses: bool = True
 ) -> Restored:
     """Returns the store with a log that has no missing bytes and, where there are replicas, no damage that one of them
-    can heal. Unless it ``refuses``, a replica that differs is told and nothing is taken from it.
+    can heal. Unless it ``refuses``, a replica that differs is noted and nothing is taken from it.
 
     Raises Refused where two copies differ in sound records, and NotAStore where bytes of segments are missing that no
     replica has, unless the log is salvaged.
@@ -76,7 +76,7 @@ def restored(
         return Restored(store)
     filled, made = _filled(store, locations.join(directory, "filled"))
     if not options.replicas:
-        return Restored(filled, absent, made=made, notes=[_told(item) for item in absent])
+        return Restored(filled, absent, made=made, notes=[_note_of(item) for item in absent])
     own = LogCopy(store.root, _salvaged(filled, options, runner))
     own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
     replicas = [
@@ -90,7 +90,7 @@ def restored(
         if compared.first is None:
             own, replicas[number] = compared.one, compared.other
     rows = [_row(*pair) for pair in zip(replicas, differences, strict=True)]
-    notes = [_told(item) for item in absent]
+    notes = [_note_of(item) for item in absent]
     notes += [
         f"{replica.name} goes on to offset {replica.reading.end}, after the end of this log at {own.reading.end}"
         for replica in replicas
@@ -134,7 +134,7 @@ def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
             advice="rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more",
         )
     for item in absent:
-        reporter.note(_told(item))
+        reporter.note(_note_of(item))
     with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-log-") as directory:
         yield _filled(store, directory)[0]
 
@@ -147,7 +147,7 @@ def _absent(segments: Sequence[Segment]) -> list[LogRange]:
     ]
 
 
-def _told(absent: LogRange) -> str:
+def _note_of(absent: LogRange) -> str:
     return f"the log has no bytes from offset {absent.begin} to {absent.end}: a segment is missing, or short"
 
 

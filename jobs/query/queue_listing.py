@@ -133,7 +133,7 @@ class Listing:
             yield segment, np.array(numbers, np.int64)
 
     def _read(self, offsets: Int64s, sizes: Int64s) -> tuple[RecordBlock, Int64s]:
-        """Returns the records at these ascending offsets that are sound and of the size that is told, gathered into one
+        """Returns the records at these ascending offsets that are sound and of the size given, gathered into one
         buffer; and which of them those are.
         """
         windows = list(self._windows(offsets, sizes))
@@ -152,8 +152,8 @@ class Listing:
                 at += length
         buffer = np.frombuffer(data, np.uint8)
         left = np.flatnonzero(positions >= 0)
-        told = buffer[positions[left, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
-        left = left[told == sizes[left]]
+        stored = buffer[positions[left, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
+        left = left[stored == sizes[left]]
         rules, found = self.offline.store.decode_rules(), left[:0]
         while len(left):
             block, fault = decode(buffer, 0, positions[left], rules)

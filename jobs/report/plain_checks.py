@@ -31,10 +31,10 @@ def check_plain(table: PlainTable) -> dict[str, list[Row]]:
         return {name: [] for name in CHECKS}
     steps, gaps, ends = _in_the_log(rows)
     found = {
-        "retries": plain_outcomes.retries(rows.told),
+        "retries": plain_outcomes.retries(rows.tracked),
         "duplicates": duplicates(rows),
-        "transactions": plain_outcomes.transactions(rows.told),
-        "delays": plain_outcomes.delays(rows.told, ends),
+        "transactions": plain_outcomes.transactions(rows.tracked),
+        "delays": plain_outcomes.delays(rows.tracked, ends),
         "gaps": gaps,
         "clock_steps": steps,
         "clocks_ahead": clocks_ahead(rows),

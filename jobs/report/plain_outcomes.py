@@ -1,5 +1,5 @@
-"""What became of messages, without Spark: retries, delays and transactions of a plain table, from the rows ``told`` of
-``plain_rows``.
+"""What became of messages, without Spark: retries, delays and transactions of a plain table, from the rows ``tracked``
+of ``plain_rows``.
 
 Each function does what views do with the same names for the same things: ``retry_ageing``, ``delays`` and
 ``delay_accuracy``, ``transactions`` and ``transaction_outcomes``.
@@ -240,9 +240,9 @@ def _operations(rows: pa.Table) -> pa.Table:
     columns = (done[name].to_pylist() for name in ("broker", "topic", BODY, "TRANS_OFFSET"))
     stored = done["store_timestamp"].cast(pa.int64()).to_pylist()
     for broker, topic, body, offset, at in zip(*columns, stored, strict=True):
-        told = whole_number(offset)
+        given = whole_number(offset)
         for word in () if body is None else body.split(b","):
-            half = whole_number(word.decode("latin-1")) if told is None else told
+            half = whole_number(word.decode("latin-1")) if given is None else given
             for name, value in zip(named, (broker, topic.replace("_OP_", "_"), half, at), strict=True):
                 named[name].append(value)
     kinds = (pa.int64(), pa.string(), pa.int64(), pa.int64())

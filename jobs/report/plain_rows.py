@@ -6,7 +6,7 @@ of every row                   queue, commit-log offset, number in the queue, st
 of a producer's host           messages, and how many of them were made after they were stored
 of retries, dead letters,      all that is asked of them, as a table; with the properties in columns of their names
 delayed and transactional
-messages (``told``)
+messages (``tracked``)
 =============================  =======================================================================================
 
 Of properties only the names are read, unless a row group has one of interest. What a table of ours never has (NULL in
@@ -41,11 +41,11 @@ from udfs.table.schemas import BODY, TIMESTAMP
 
 MOST_ROWS = 20_000_000
 """Of a table, some 2 GB of memory; of more Spark tells."""
-MOST_TOLD = 2_000_000
+MOST_TRACKED = 2_000_000
 """Of rows that are kept in full; of more Spark tells."""
 
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-_TOLD_TOPICS = frozenset({*HOLDING_TOPICS, *OP_TOPICS, GIVEN_UP_TOPIC})
+_TRACKED_TOPICS = frozenset({*HOLDING_TOPICS, *OP_TOPICS, GIVEN_UP_TOPIC})
 _COPIED_TOPICS = frozenset({SCHEDULE_TOPIC, *HALF_TOPICS})
 """Topics in which the broker itself stores messages once more."""
 
@@ -54,12 +54,12 @@ _NEVER_NULL = (
     "born_host",
 )  # fmt: skip
 _OF_ALL = (*_NEVER_NULL, "cluster", "broker", "store_timestamp", "born_timestamp", "uniq_key")
-_OF_TOLD = ("size", "tags", "tags_code", "offset_msg_id", "prepared_transaction_offset")
+_OF_TRACKED = ("size", "tags", "tags_code", "offset_msg_id", "prepared_transaction_offset")
 _KEPT = (
     "topic", "queue_id", "queue_offset", "commit_log_offset", "transaction_type", "reconsume_times", "dispatched",
     "store_timestamp", "born_timestamp", "uniq_key",
 )  # fmt: skip
-READ = (*_OF_ALL, *_OF_TOLD, "properties")
+READ = (*_OF_ALL, *_OF_TRACKED, "properties")
 """All columns that are read."""
 NAMES, VALUES = "names of properties", "values of properties"
 _DICTIONARIES = ["topic", "cluster", "broker", "transaction_type", "born_host"]
@@ -136,7 +136,7 @@ class Part:
     hashed: npt.NDArray[np.int32]
     hashes: Hashes
     hosts: pa.Table
-    told: pa.Table
+    tracked: pa.Table
 
     @property
     def following(self) -> Int64s:
@@ -178,9 +178,9 @@ class TableRows:
         return np.array([numbers[queue[:2]] for queue in self.queues], np.int64)
 
     @cached_property
-    def told(self) -> pa.Table:
+    def tracked(self) -> pa.Table:
         """The rows of retries, dead letters, delayed and transactional messages, with ``broker`` as a number."""
-        rows = pa.concat_tables([part.told for part in self.parts]).combine_chunks()
+        rows = pa.concat_tables([part.tracked for part in self.parts]).combine_chunks()
         queues = np.asarray(rows["queue"])
         return rows.set_column(rows.column_names.index("queue"), "broker", [pa.array(self.broker_of[queues])])
 
@@ -204,13 +204,13 @@ def read_rows(table: PlainTable) -> TableRows:
     if sum(group.rows for group in groups) > MOST_ROWS:
         raise AskSpark(f"there are more than {MOST_ROWS:,} rows")
     queues, bodies = Numbers(), table.has([BODY])
-    left = [MOST_TOLD]
+    left = [MOST_TRACKED]
 
     def read(group: RowGroup) -> Part:
         part = _part(group, queues, bodies=bodies)
-        left[0] -= len(part.told)
+        left[0] -= len(part.tracked)
         if left[0] < 0:
-            raise AskSpark(f"more than {MOST_TOLD:,} messages are retries, delayed or transactional")
+            raise AskSpark(f"more than {MOST_TRACKED:,} messages are retries, delayed or transactional")
         return part
 
     parts = side_by_side(read, groups)
@@ -239,16 +239,16 @@ def _part(group: RowGroup, known: Numbers, *, bodies: bool) -> Part:
     dispatched = np.asarray(rows["dispatched"])
     plain = np.asarray(pc.equal(rows["transaction_type"], "none"))
     dead, retried = (np.char.startswith(named, start)[topic] for start in (DEAD_PREFIX, RETRY_PREFIX))
-    told = np.isin(named, list(_TOLD_TOPICS))[topic] | dead | retried | ~plain
-    if told.any() or properties.have(TELLING):
-        columns = (*_OF_TOLD, VALUES)
+    tracked = np.isin(named, list(_TRACKED_TOPICS))[topic] | dead | retried | ~plain
+    if tracked.any() or properties.have(TELLING):
+        columns = (*_OF_TRACKED, VALUES)
         operations = bodies and np.isin(named, OP_TOPICS)[topic].any()
         more = group.read((*columns, BODY) if operations else columns)
         properties.add_values(more["properties"])
     else:
         more = None
     delayed = properties.given("DELAY") | properties.given("TIMER_OUT_MS")
-    told |= delayed & dispatched
+    tracked |= delayed & dispatched
     numbers = np.asarray(rows["queue_offset"])
     numbers, counts = _numbered(numbers, properties)
     copied = np.char.startswith(named, "rmq_sys_")[topic] | np.isin(named, list(_COPIED_TOPICS))[topic] | retried
@@ -269,7 +269,7 @@ def _part(group: RowGroup, known: Numbers, *, bodies: bool) -> Part:
         hashed=hashed.astype(np.int32),
         hashes=text_hashes(keys.take(pa.array(hashed)), seeds[cluster[hashed], topic[hashed]]),
         hosts=_hosts(rows, first),
-        told=_told(rows, more, properties, queues, np.flatnonzero(told)),
+        tracked=_tracked(rows, more, properties, queues, np.flatnonzero(tracked)),
     )
 
 
@@ -335,7 +335,7 @@ def _hosts(rows: pa.Table, first: Bools) -> pa.Table:
     })  # fmt: skip
 
 
-def _told(rows: pa.Table, more: pa.Table | None, properties: Properties, queues: Int64s, which: Int64s) -> pa.Table:
+def _tracked(rows: pa.Table, more: pa.Table | None, properties: Properties, queues: Int64s, which: Int64s) -> pa.Table:
     at = pa.array(which)
     columns: dict[str, Any] = {"queue": pa.array(queues[which])}
     for name in _KEPT:
@@ -344,7 +344,7 @@ def _told(rows: pa.Table, more: pa.Table | None, properties: Properties, queues:
     for name in ("store_timestamp", "born_timestamp"):
         columns[name] = columns[name].cast(TIMESTAMP)
     types = {"size": pa.int32(), "tags_code": pa.int64(), "prepared_transaction_offset": pa.int64(), BODY: pa.binary()}
-    for name in (*_OF_TOLD, BODY):
+    for name in (*_OF_TRACKED, BODY):
         absent = more is None or name not in more.column_names
         columns[name] = pa.nulls(len(at), types.get(name, pa.string())) if absent else more[name].take(at)  # type: ignore[index]
     columns |= {name: properties.of(name, which) for name in PROPERTIES}

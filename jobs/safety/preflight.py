@@ -26,7 +26,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     """Returns the answer for one store."""
     os.environ.setdefault("ROCKETMQ_STORE_SPARK_KERNELS", "numpy")  # to load compiled ones takes longer than the work
     settings = read_settings(options.broker_conf, options.settings)
-    if not settings.told:
+    if not settings.from_broker_conf:
         reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
     evidence = gather(options.store, settings, options.broker_version)
     replicas = [read_replica(evidence, root) for root in options.replicas]

@@ -101,10 +101,10 @@ def retention_notes(root: str, segments: Sequence[Segment], settings: StartSetti
     hours = settings.number("fileReservedTime", _RESERVED_HOURS)
     why = "the disk is too full" if part.forced else f"they are older than fileReservedTime ({hours} h)"
     when = "at once" if part.hours == 0 else f"within {part.hours} h (deleteWhen {settings.text('deleteWhen', '04')})"
-    told = "" if settings.told else "; --broker-conf tells the broker's own settings"
+    hint = "" if settings.from_broker_conf else "; --broker-conf tells the broker's own settings"
     what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"
     cure = "raise fileReservedTime, or touch the segments, before the start"
-    return [f"retention: a broker that starts now deletes {what}: {why}; {cure}{told}"]
+    return [f"retention: a broker that starts now deletes {what}: {why}; {cure}{hint}"]
 
 
 def _hours_until(delete_when: str, now_ms: int) -> int:
@@ -126,15 +126,15 @@ def messages_deleted(evidence: Evidence) -> Iterator[Reason]:
     when = "at once" if doomed.hours == 0 else f"within {doomed.hours} h"
     why = "the disk is too full" if doomed.forced else "they are older than fileReservedTime"
     unread = dict(_unread(evidence, doomed.begin))
-    told = ""
+    unread_note = ""
     if unread:
         (group, topic), most = max(unread.items(), key=lambda item: item[1])
-        told = f"; {sum(unread.values()):,} messages of them some group has not read, most of all {group} in {topic}"
-        told += f" ({most:,})"
+        count = sum(unread.values())
+        unread_note = f"; {count:,} messages of them some group has not read, most of all {group} in {topic} ({most:,})"
     yield Reason(
         "messages_deleted",
         f"{doomed.count} of {len(evidence.log.files)} segments, up to offset {doomed.begin}, are deleted {when}: {why}"
-        + told,
+        + unread_note,
         found=doomed.begin,
         expected=evidence.log.begin,
         cure="free some space before the start"

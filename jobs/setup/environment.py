@@ -202,8 +202,8 @@ def install_with_numba(venv: Path, left_out: tuple[str, ...], progress: StepProg
     except bundle.NotPublished:
         raise
     except SetupError:
-        told = pip_install(venv, locked(SETUP, (*left_out, *NUMBA)), progress, *more)
-    return f"{told}; numba has no wheel for this machine: numpy alone is slower"
+        installed = pip_install(venv, locked(SETUP, (*left_out, *NUMBA)), progress, *more)
+    return f"{installed}; numba has no wheel for this machine: numpy alone is slower"
 
 
 def install_spark(venv: Path, progress: StepProgress) -> str:

@@ -151,7 +151,7 @@ class Steps:
         progress.log.unlink(missing_ok=True)
         self._running[step.name] = progress
         try:
-            told = step.work(progress)
+            outcome = step.work(progress)
         except LeftOut as reason:
             self._line(f"  {step.name:<{width}}  {reason}")
             return
@@ -166,18 +166,18 @@ class Steps:
         draft = stamp.with_name(f"{stamp.name}.draft")
         draft.write_text(key, encoding="utf-8")
         draft.replace(stamp)
-        self._line(f"  {step.name:<{width}}  {told}  ({time.monotonic() - progress.begun:.1f} s)")
+        self._line(f"  {step.name:<{width}}  {outcome}  ({time.monotonic() - progress.begun:.1f} s)")
 
     def _watch(self, running: Iterable[concurrent.futures.Future[None]]) -> None:
-        left, told = set(running), time.monotonic()
+        left, last_line = set(running), time.monotonic()
         while left:
             done, left = concurrent.futures.wait(left, 0.2, concurrent.futures.FIRST_EXCEPTION)
             for one in done:
                 one.result()
             if self._terminal:
                 self._show(self._now())
-            elif left and time.monotonic() - told >= INTERVAL:
-                told = time.monotonic()
+            elif left and time.monotonic() - last_line >= INTERVAL:
+                last_line = time.monotonic()
                 self._line(f"  ... {self._now()}")
 
     def _now(self) -> str:

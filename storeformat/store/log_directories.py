@@ -32,9 +32,9 @@ _SWITCH = "enableDLegerCommitLog"
 def commit_log_directories(
     root: str, layout: StoreLayout, given: Collection[str] = (), named: Sequence[str] = ()
 ) -> list[str]:
-    """Returns the directories that hold the log: as told, as the settings say, or as the store shows.
+    """Returns the directories that hold the log: as the command line says, as the settings say, or as the store shows.
 
-    ``given`` are the settings that were told; a group's folder in the store counts unless they say that there is none.
+    ``given`` are the settings that were given; a group's folder in the store counts unless they say that there is none.
     Paths from another machine's broker.conf often do not exist here; then the store's own folders are meant.
     """
     if named:

@@ -135,11 +135,11 @@ def _lies_apart(root: str) -> bool:
 def rocksdb_queues(root: str, settings: Mapping[str, str]) -> str | None:
     """Returns what shows that a store's consume queues are in RocksDB; None where they are in files.
 
-    ``settings`` are those that were told, under their broker.conf names; they count before what lies in the store.
+    ``settings`` are those that were given, under their broker.conf names; they count before what lies in the store.
     """
-    told = settings.get(STORE_TYPE, "").strip()
-    if told:
-        return f"{STORE_TYPE}={told}" if told.lower() == _ROCKSDB_TYPE else None
+    given = settings.get(STORE_TYPE, "").strip()
+    if given:
+        return f"{STORE_TYPE}={given}" if given.lower() == _ROCKSDB_TYPE else None
     if settings.get(DOUBLE_WRITE, "").strip().lower() == "true":
         return None
     if files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):

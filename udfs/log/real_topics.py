@@ -20,8 +20,8 @@ def real_queues(block: RecordBlock) -> set[tuple[str, int]]:
     """Returns topic and queue id of the messages that wait in a block decoded with ``REAL_PROPERTIES``."""
     codes = [code for code, topic in enumerate(block.topics) if topic.decode(errors="replace") in HOLDING_TOPICS]
     topics, queues = (block.properties[name] for name in REAL_PROPERTIES)
-    told = (topics.lengths > 0) & (queues.lengths > 0)
-    rows = np.flatnonzero(~block.foreign & told & np.isin(block.topic_codes, codes))
+    named = (topics.lengths > 0) & (queues.lengths > 0)
+    rows = np.flatnonzero(~block.foreign & named & np.isin(block.topic_codes, codes))
     names, ids = span_texts(block.buffer, topics, rows), span_texts(block.buffer, queues, rows)
     pairs = ((name, parse_int(text)) for name, text in zip(names, ids, strict=True))
     return {(name, queue_id) for name, queue_id in pairs if queue_id is not None and 0 <= queue_id < MOST_QUEUES}

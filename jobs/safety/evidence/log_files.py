@@ -83,7 +83,7 @@ def _directories(root: str, settings: StartSettings) -> list[str]:
 
 
 def _segment_size(settings: StartSettings, segments: Sequence[FileStatus]) -> int:
-    if settings.told or "mappedFileSizeCommitLog" in settings.given:
+    if settings.from_broker_conf or "mappedFileSizeCommitLog" in settings.given:
         return settings.number("mappedFileSizeCommitLog", DEFAULT_SIZE)
     lengths = Counter(segment.size for segment in segments if segment.size > 0)
     return lengths.most_common(1)[0][0] if lengths else DEFAULT_SIZE

@@ -14,12 +14,12 @@ LARGEST_CONF = 1 << 20
 
 @dataclass(frozen=True)
 class StartSettings:
-    """Settings under their broker.conf names; ``told`` is false where no broker.conf was given: then sizes that are not
-    named are those that the store shows.
+    """Settings under their broker.conf names; ``from_broker_conf`` is false where no broker.conf was given: then sizes
+    that are not named are those that the store shows.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
-    told: bool = True
+    from_broker_conf: bool = True
 
     def text(self, name: str, default: str) -> str:
         return self.given.get(name, default).strip()
@@ -46,4 +46,4 @@ def read_settings(broker_conf: str | None, settings: tuple[tuple[str, str], ...]
         if size is not None and size > LARGEST_CONF:
             raise WrongSettings("this is not a broker.conf", path=broker_conf, found=size, expected="at most 1 MiB")
         given = dict(parse_properties(files.read_bytes(broker_conf).decode("utf-8", "replace")))
-    return StartSettings({**given, **dict(settings)}, told=broker_conf is not None)
+    return StartSettings({**given, **dict(settings)}, from_broker_conf=broker_conf is not None)

@@ -36,11 +36,11 @@ def test_a_value_that_every_message_has_is_missing(name: str, tmp_path: Path, mo
     assert asked(tmp_path / "t", rows, monkeypatch)
 
 
-@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_TOLD"])
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_TRACKED"])
 def test_more_than_the_memory_is_for(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = random_messages.messages(1, 20)
-    told = sum(row["topic"] != "orders" for row in rows)
-    monkeypatch.setattr(plain_rows, limit, 20 if limit == "MOST_ROWS" else told + 20)
+    tracked = sum(row["topic"] != "orders" for row in rows)
+    monkeypatch.setattr(plain_rows, limit, 20 if limit == "MOST_ROWS" else tracked + 20)
     assert not asked(tmp_path / "t", rows, monkeypatch)
     monkeypatch.setattr(plain_rows, limit, 19 if limit == "MOST_ROWS" else 1)
     assert asked(tmp_path / "u", rows, monkeypatch)
