@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support import store_to_start
 from support.store_to_start import StoreToStart, healthy_store
 
+from jobs.safety.answer import judge
+from jobs.safety.evidence.evidence import Evidence
+from jobs.safety.reason import Answer
+from jobs.safety.replicas import Replica
 from storeformat.storage import local_status
 from storeformat.storage.local_status import Space
+
+_PHRASE = re.compile(r"[a-z0-9/].*[^\sX]", re.DOTALL)
+"""Begins small, with a number or with a path, and is no leftover."""
 
 
 @pytest.fixture(autouse=True)
 def half_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_status, "space_of", lambda path: Space(1 << 40, 1 << 39, 1 << 39))
+
+
+@pytest.fixture(autouse=True)
+def each_reason_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever rules say in these tests: what is wrong, what was found, and, if it is unsafe, what to do."""
+
+    def judged(evidence: Evidence, replicas: Sequence[Replica] = ()) -> Answer:
+        answer = judge(evidence, replicas)
+        for reason in answer.reasons:
+            assert _PHRASE.fullmatch(reason.what)
+            assert reason.found is not None
+            assert _PHRASE.fullmatch(reason.cure) or (reason.cure == "" and not reason.unsafe)
+        return answer
+
+    monkeypatch.setattr(store_to_start, "judge", judged)
 
 
 @pytest.fixture
