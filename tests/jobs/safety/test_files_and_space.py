@@ -41,7 +41,8 @@ def test_sizes_that_broker_conf_does_not_have(store: StoreToStart) -> None:
 def test_an_empty_last_segment(store: StoreToStart) -> None:
     end = int(store.segment(-1).name) + 4096
     (store.root / "commitlog" / f"{end:020d}").touch()
-    assert not store.only_reason("segment_size").unsafe
+    reason = store.only_reason("segment_size")
+    assert (reason.found, reason.expected, reason.unsafe) == (0, 4096, False)
     store.version = "4.9"
     assert store.only_reason("segment_size").unsafe
 

@@ -26,7 +26,9 @@ def test_a_lag_after_a_clean_stop(tmp_path: Path, version: str, lost: int) -> No
     """4.9 goes on where the queues end, 5.0 to 5.3.1 nowhere, 5.4 and later after the first record there."""
     store = healthy_store(tmp_path / "store", dispatched=36, version=version)
     store.commit({})
-    assert [reason.found for reason in store.reasons(NOT_SERVED)] == [lost] * bool(lost)
+    reasons = store.reasons(NOT_SERVED)
+    assert [reason.found for reason in reasons] == [lost] * bool(lost)
+    assert all("a start after a clean stop does not put them there" in reason.what for reason in reasons)
     assert store.answer().safe is not bool(lost)
 
 
@@ -44,6 +46,7 @@ def test_a_lag_after_a_crash_that_the_checkpoint_hides(tmp_path: Path) -> None:
     (store.root / "checkpoint").write_bytes(StoreCheckpoint(time, time).to_bytes())
     store.commit({})
     assert store.only_reason(NOT_SERVED).found > 4
+    assert "a start after a crash does not put them there" in store.only_reason(NOT_SERVED).what
 
 
 def test_recovery_goes_back_ten_segments_at_most(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ def test_old_segments_that_a_group_has_not_read(store: StoreToStart) -> None:
     assert unread > 0
     assert f"; {unread} messages of them" in reason.what
     assert (reason.found, reason.unsafe) == (4096, True)
+    assert "older than fileReservedTime" in reason.what
+    assert reason.cure.endswith(f"touch {store.root}/commitlog/*")
 
 
 def test_old_segments_that_all_groups_have_read(store: StoreToStart) -> None:
@@ -93,7 +95,10 @@ def test_a_full_disk_takes_young_ones(
     store.conf |= settings
     store.commit({"Orders@readers": {0: 0}})
     monkeypatch.setattr(local_status, "space_of", lambda path: Space(10**6, (100 - used) * 10**4, (100 - used) * 10**4))
-    assert [reason.unsafe for reason in store.reasons(RULE)] == [True] * deleted
+    reasons = store.reasons(RULE)
+    assert [reason.unsafe for reason in reasons] == [True] * deleted
+    assert ["the disk is too full" in reason.what for reason in reasons] == [True] * deleted
+    assert [reason.cure for reason in reasons] == ["free some space before the start"] * deleted
 
 
 def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:

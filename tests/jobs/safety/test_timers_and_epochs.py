@@ -69,7 +69,11 @@ def test_timercheck_lost_delivers_twice(waiting: StoreToStart, content: bytes | 
     waiting.config("timercheck").unlink()
     if content is not None:
         waiting.config("timercheck").write_bytes(content)
-    assert not waiting.only_reason(RULE).unsafe
+    reason = waiting.only_reason(RULE)
+    assert not reason.unsafe
+    assert "and so do those that wait" in reason.what
+    (waiting.root / "timerwheel").unlink()
+    assert "and so do those that wait" not in waiting.only_reason(RULE).what
 
 
 def test_a_wheel_of_another_length(waiting: StoreToStart) -> None:
