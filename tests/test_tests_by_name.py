@@ -38,6 +38,7 @@ ELSEWHERE = {
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",
+    "jobs/cli/query_arguments.py": "tests/jobs/cli/test_command_line.py",
     "jobs/contract/options.py": "tests/jobs/cli/test_command_line.py",
 }
 """Modules whose tests have another name, and where those are."""

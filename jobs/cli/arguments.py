@@ -170,10 +170,12 @@ def add_topic_argument(parser: Parser) -> None:
     )
 
 
-def add_only_argument(parser: Parser) -> None:
-    parser.add_argument(
-        "--only", type=artefacts, metavar="LIST", help="some of consumequeue,index,checkpoint,consumer-offsets"
-    )
+def add_stopped_store_argument(parser: Parser) -> None:
+    parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
+
+
+def add_table_argument(parser: Parser) -> None:
+    parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
 
 
 def add_dry_run_argument(parser: Parser) -> None:
@@ -238,7 +240,7 @@ def add_rebuild(parser: Parser) -> None:
 
 
 def add_publish(parser: Parser) -> None:
-    parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
+    add_stopped_store_argument(parser)
     parser.add_argument("--from", dest="rebuilt", type=path, required=True, metavar="DIR", help="what `rebuild` wrote")
     add_commitlog_argument(parser)
     parser.add_argument(
@@ -248,7 +250,7 @@ def add_publish(parser: Parser) -> None:
 
 
 def add_restore(parser: Parser) -> None:
-    parser.add_argument("--store", type=path, required=True, metavar="ROOT", help="the store of the stopped broker")
+    add_stopped_store_argument(parser)
     parser.add_argument("--backup", metavar="NAME", help="which directory of ROOT/backup (default: the newest)")
     add_dry_run_argument(parser)
 
@@ -269,95 +271,9 @@ def add_verify(parser: Parser) -> None:
     add_fleet_argument(parser, add_log_arguments(parser))
     add_replica_argument(parser)
     add_topic_argument(parser)
-    add_only_argument(parser)
-
-
-def add_query(parser: Parser) -> None:
-    add_log_arguments(parser, required=False)
-    parser.usage = "%(prog)s --store ROOT {key,id,offset,time,list,lag} ... [options]"
-    kinds = parser.add_subparsers(
-        prog=f"{parser.prog} --store ROOT",
-        dest="kind",
-        required=True,
-        metavar="{key,id,offset,time,list,lag}",
-        title="questions",
+    parser.add_argument(
+        "--only", type=artefacts, metavar="LIST", help="some of consumequeue,index,checkpoint,consumer-offsets"
     )
-    parser_of: dict[str, Parser] = {}
-    for kind, summary in (
-        ("key", "messages with a key (queryMsgByKey)"),
-        ("id", "one message by offsetMsgId, or by UNIQ_KEY with --topic (queryMsgById)"),
-        ("offset", "one message by its place in a queue (queryMsgByOffset)"),
-        ("time", "the queue offset at a time (searchOffset)"),
-        ("list", "the messages of a topic in the order of its queues, or a file of them"),
-        ("lag", "how far groups lag behind the ends of their queues"),
-    ):
-        one = parser_of[kind] = kinds.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
-        if kind != "lag":
-            one.add_argument(
-                "--topic",
-                required=kind != "id",
-                metavar="T",
-                help="its topic" if kind != "id" else "its topic: the id is then a UNIQ_KEY, as producers know it",
-            )
-        if kind in ("offset", "time", "list"):
-            one.add_argument(
-                "--queue", dest="queue_id", required=kind != "list", type=natural, metavar="Q", help="the queue's id"
-            )
-        if kind in ("key", "list"):
-            one.add_argument(
-                "--begin",
-                type=milliseconds,
-                metavar="MS",
-                help="stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
-            )
-            one.add_argument("--end", type=milliseconds, metavar="MS", help="stored at or before this time")
-        add_log_arguments(one, required=False)
-        if kind not in ("list", "lag"):
-            one.add_argument("--scan", action="store_true", help="read the log itself, use neither index nor queues")
-        if kind != "lag":
-            one.add_argument("--bodies", action="store_true", help="show bodies, too")
-        add_output_arguments(one)
-    parser_of["key"].add_argument("--key", required=True, metavar="K", help="one of its keys, or its UNIQ_KEY")
-    parser_of["key"].add_argument(
-        "--max", dest="max_messages", type=positive, metavar="N", help="at most N (default 64)"
-    )
-    parser_of["key"].add_argument(
-        "--explain", action="store_true", help="also look into the log, and say why the index does not find a message"
-    )
-    _add_list_and_lag(parser_of["list"], parser_of["lag"])
-    parser_of["id"].add_argument("message_id", metavar="MESSAGE_ID", help="an offsetMsgId, or with --topic a UNIQ_KEY")
-    parser_of["offset"].add_argument("--offset", required=True, type=natural, metavar="N", help="its queue offset")
-    parser_of["time"].add_argument(
-        "--time",
-        required=True,
-        type=milliseconds,
-        metavar="MS",
-        help="milliseconds since 1970, or ISO 8601 with its zone",
-    )
-    parser_of["time"].add_argument(
-        "--boundary",
-        choices=("lower", "upper"),
-        help="the first message at or after the time (lower, the default), or the last at or before it (upper)",
-    )
-
-
-def _add_list_and_lag(listing: Parser, lag: Parser) -> None:
-    listing.add_argument(
-        "--max", dest="most", type=positive, metavar="N", help="at most N (default 64, with --export all)"
-    )
-    listing.add_argument(
-        "--export", type=path, metavar="FILE", help="write them into FILE: .jsonl, or .parquet; bodies with --bodies"
-    )
-    listing.add_argument(
-        "--waiting",
-        action="store_true",
-        help="show instead the topic's messages that the broker keeps elsewhere: delayed, timer, half, retried, dead",
-    )
-    listing.add_argument(
-        "--not-consumed", action="store_true", help="only messages from the committed offset of --group on"
-    )
-    listing.add_argument("--group", metavar="G", help="the group of --not-consumed")
-    lag.add_argument("--group", metavar="G", help="only this group")
 
 
 def add_inspect(parser: Parser) -> None:
@@ -373,7 +289,7 @@ def add_inspect(parser: Parser) -> None:
 
 def add_load(parser: Parser) -> None:
     store = add_log_arguments(parser)
-    parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
+    add_table_argument(parser)
     named = [
         parser.add_argument(f"--{what}", type=name, required=True, metavar=letter, help=f"value of the column {what}")
         for what, letter in (("cluster", "C"), ("broker", "B"))
@@ -392,7 +308,7 @@ def add_load(parser: Parser) -> None:
 
 
 def add_report(parser: Parser) -> None:
-    parser.add_argument("--table", type=path, required=True, metavar="TABLE", help="path or URI of the Delta table")
+    add_table_argument(parser)
     parser.add_argument(
         "--by", choices=("topic", "queue", "tag", "host", "hour", "date"), help="what to group by (default: topic)"
     )

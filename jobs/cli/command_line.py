@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.cli import arguments as job_arguments
+from jobs.cli import query_arguments
 from jobs.cli.arguments import Parser
 from jobs.contract import metrics
 from jobs.contract import options as job_options
@@ -87,7 +88,7 @@ JOBS = {
         "jobs.query.query",
         "offline mqadmin: messages by key, id, offset or time",
         job_options.QueryOptions,
-        job_arguments.add_query,
+        query_arguments.add_query,
     ),
     # Not jobs.inspect: a module named like one of the standard library hides it as soon as jobs/ is on sys.path.
     "inspect": Job(

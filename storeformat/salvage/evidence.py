@@ -90,7 +90,7 @@ class SurvivorJudge:
         self._learned = Comparison()
 
     def copy(self) -> SurvivorJudge:
-        """Returns a witness that knows the same, to learn what may have to be forgotten."""
+        """Returns a judge that knows the same, to learn what may have to be forgotten."""
         near = Neighbours(self._ends, self._firsts, self._before, self._after, room=self.room, whole=self._whole)
         return SurvivorJudge(near)
 

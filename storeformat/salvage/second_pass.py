@@ -231,13 +231,13 @@ def _is_room(one: int, other: int, room: int, skipped: int = 0) -> bool:
     return 0 <= other - one - 1 <= room // m.MIN_RECORD_SIZE + skipped
 
 
-def _believed(witnesses: Sequence[tuple[int, int]], *, backwards: bool = False) -> Sequence[tuple[int, int]]:
-    """Returns the nearest of two witnesses, and the other one if they contradict each other."""
-    if len(witnesses) < _NEAREST:
-        return witnesses
-    (one, near), (other, far) = witnesses
+def _believed(neighbours: Sequence[tuple[int, int]], *, backwards: bool = False) -> Sequence[tuple[int, int]]:
+    """Returns the nearest of two neighbours, and the other one if they contradict each other."""
+    if len(neighbours) < _NEAREST:
+        return neighbours
+    (one, near), (other, far) = neighbours
     agree = _is_room(other, one, far - near) if backwards else _is_room(one, other, far - near)
-    return witnesses[:1] if agree else witnesses
+    return neighbours[:1] if agree else neighbours
 
 
 def _without_jumps(times: Sequence[int | None]) -> list[int]:

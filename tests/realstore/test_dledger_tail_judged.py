@@ -116,8 +116,8 @@ def with_the_last_twice(entries: list[tuple[int, int]], group: Group) -> list[tu
     offset, _ = entry_at(group.root / group.forgetful, group.forgetful, group.committed_index)
     last = [number for number, entry in enumerate(entries) if entry[1] == offset + HEAD]
     assert last
-    behind = last[-1] + 1
-    return entries[:behind] + entries[last[0] : behind] + entries[behind:]
+    after = last[-1] + 1
+    return entries[:after] + entries[last[0] : after] + entries[after:]
 
 
 def test_a_tail_that_is_not_committed_is_in_no_queue(judged: Judged, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ class RealStore:
         """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
 
         ``features``: those of every store, or a function of its number: what ``FEATURES`` has, and for all releases
-        ``dledger`` (the log of a group with one member), ``mixed_log`` (the same, behind what the broker wrote before),
+        ``dledger`` (the log of a group with one member), ``mixed_log`` (the same, after what the broker wrote before),
         ``multi_path`` (a log in ``commitlog-a`` and ``commitlog-b``), ``read_only_path`` (one in ``-a``, ``-b`` and
         ``-c``, of which ``-a`` became read-only), ``unsteady_clock`` (it is set back now and then), ``odd_names``
         (topics beyond ASCII, queue ids up to 65,535) and ``many_queues`` (as many of these ids as there are messages).

@@ -213,9 +213,9 @@ A_DAY_BACK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("behind", "older"), A_DAY_BACK)
-def test_within_a_day_most_queues_must_jump_and_the_time_come_back(behind: list[Rows], older: list[int]) -> None:
-    assert left_out(a_log_of(part(100, 1, 1, 1, 1), *behind)) == older
+@pytest.mark.parametrize(("later", "older"), A_DAY_BACK)
+def test_within_a_day_most_queues_must_jump_and_the_time_come_back(later: list[Rows], older: list[int]) -> None:
+    assert left_out(a_log_of(part(100, 1, 1, 1, 1), *later)) == older
 
 
 OTHERS = [(4, 1, 75.0)]
@@ -234,9 +234,9 @@ DAYS_BACK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("behind", "older"), DAYS_BACK)
-def test_where_the_clock_went_back_by_days_queues_must_go_on(behind: list[Rows], older: list[int]) -> None:
-    assert left_out(a_log_of(part(100, 1, 1, 1, 1), *behind)) == older
+@pytest.mark.parametrize(("later", "older"), DAYS_BACK)
+def test_where_the_clock_went_back_by_days_queues_must_go_on(later: list[Rows], older: list[int]) -> None:
+    assert left_out(a_log_of(part(100, 1, 1, 1, 1), *later)) == older
 
 
 @pytest.mark.parametrize(("numbers", "older"), [((2, 2, 2, 9, 9), []), ((2, 2, 9, 9), [1]), ((2, 9, 9), [1])])
@@ -302,14 +302,14 @@ def test_a_segment_that_is_only_a_blank_may_follow_an_older_one() -> None:
 
 @pytest.mark.parametrize("task", [{"with_units": False}, {"topics": (TopicFilter("TopicTest", 0),)}])
 @pytest.mark.parametrize(
-    ("behind", "tail"),
+    ("later", "tail"),
     [([part(75, 2, 2), part(101, 3, 3)], b""), ([part(75, 2, 2)], b"\xa5" * 50)],
     ids=["and came back", "and an older log lies after the end"],
 )
 def test_where_a_clock_goes_back_by_days_all_queues_are_asked(
-    behind: list[Rows], tail: bytes, task: dict[str, Any]
+    later: list[Rows], tail: bytes, task: dict[str, Any]
 ) -> None:
-    log = a_log_of(part(100, 1, 1), *behind)
+    log = a_log_of(part(100, 1, 1), *later)
     segments = {base: bytearray(data) for base, data in log.segments.items()}
     base = max(segments)
     segments[base][log.end_offset - base : log.end_offset - base + len(tail)] = tail

@@ -67,9 +67,7 @@ def test_a_sound_log_has_none() -> None:
 OTHER = Message("Topic", 0, body=b"next", tags="t")
 
 
-@pytest.mark.parametrize(
-    "what", ["a body", "a size", "a magic code", "an own offset", "bytes behind", "a break before"]
-)
+@pytest.mark.parametrize("what", ["a body", "a size", "a magic code", "an own offset", "bytes after", "a break before"])
 def test_anything_else_is_damage(what: str) -> None:
     log = a_log()
     last = log.records[-1]
@@ -80,7 +78,7 @@ def test_anything_else_is_damage(what: str) -> None:
         change, written = (last.offset, struct.pack(">i", size + 7)), size
     elif what == "an own offset":
         change, written = (last.offset + 28, struct.pack(">q", 1)), 60
-    elif what == "bytes behind":
+    elif what == "bytes after":
         change, written = (last.end + 500, b"\1"), 60
     else:
         change, written = (log.records[1].offset + 90, b"\xff"), 60

@@ -86,12 +86,12 @@ def test_old_unit_after_the_end_is_a_hazard(root: Path) -> None:
 def test_a_file_of_old_units_alone_is_a_hazard(root: Path) -> None:
     file = last_file(root)
     offset, size, tags_code = UNIT.unpack_from(file.read_bytes(), end_of(file) - 20)
-    behind = root / QUEUE / f"{int(file.name) + file.stat().st_size:020d}"
-    behind.write_bytes(UNIT.pack(offset + 1, size, tags_code).ljust(file.stat().st_size, b"\0"))
+    following = root / QUEUE / f"{int(file.name) + file.stat().st_size:020d}"
+    following.write_bytes(UNIT.pack(offset + 1, size, tags_code).ljust(file.stat().st_size, b"\0"))
     found = verdicts(root)
     assert not found.counts
     (hazard,) = found.hazards
-    assert (hazard["hazard"], hazard["file"], hazard["units"]) == ("old_units", f"{QUEUE}/{behind.name}", 1)
+    assert (hazard["hazard"], hazard["file"], hazard["units"]) == ("old_units", f"{QUEUE}/{following.name}", 1)
 
 
 @pytest.mark.parametrize(("record", "its_own"), [(1, True), (2, False), (3, False)])

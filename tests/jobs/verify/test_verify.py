@@ -142,8 +142,8 @@ def test_command_is_there() -> None:
 
 def test_hazards_are_in_the_report(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     last = max((root / FILE).parent.iterdir())
-    behind = last.with_name(f"{int(last.name) + last.stat().st_size:020d}")
-    behind.write_bytes(bytes(last.stat().st_size))
+    following = last.with_name(f"{int(last.name) + last.stat().st_size:020d}")
+    following.write_bytes(bytes(last.stat().st_size))
     with jobs_without_spark():
         code, report = run(capsys, root)
     assert (code, report["status"], report["hazard_counts"]) == (0, "ok", {"zero_file": 1})

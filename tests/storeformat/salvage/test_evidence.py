@@ -1,4 +1,4 @@
-"""What a witness learns block by block is what it would learn record by record."""
+"""What a judge of survivors learns block by block is what it would learn record by record."""
 
 from __future__ import annotations
 
@@ -131,16 +131,16 @@ def queue_a(*numbers: int) -> list[Claim]:
     blocks=[[Claim((b"A", queue_id), number, 1) for queue_id, number in ((1, 0), (65_537, 0), (1, 1))]],
 )
 def test_a_block_teaches_what_its_records_teach_one_by_one(near: Neighbours, blocks: list[list[Claim]]) -> None:
-    witness, model = SurvivorJudge(near), RecordByRecord(near)
+    judge, model = SurvivorJudge(near), RecordByRecord(near)
     for claims in blocks:
-        witness.learn(a_block(claims))
+        judge.learn(a_block(claims))
         model.learn(claims)
-        learned = witness._learned
-        assert witness._ends == model.ends
+        learned = judge._learned
+        assert judge._ends == model.ends
         assert (learned.claims, learned.successions) == (model.learned, model.successions)
         assert (learned.missing, learned.contradictions) == (model.missing, model.contradictions)
         assert learned.contradicted == model.contradicted
-        assert witness.contradicts == (model.contradictions > 0 and model.successions <= model.contradictions)
+        assert judge.contradicts == (model.contradictions > 0 and model.successions <= model.contradictions)
 
 
 @given(near=NEIGHBOURS, claims=st.lists(CLAIMS, min_size=1, max_size=12))
@@ -154,10 +154,10 @@ def test_a_block_is_older_if_each_of_its_records_is(near: Neighbours, claims: li
 @example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(0, 1))
 @example(near=Neighbours({(b"A", 0): 5}, {(b"A", 0): 9}, before=2, after=3), claims=queue_a(5))
 def test_what_is_judged_is_all_of_which_there_may_be_evidence(near: Neighbours, claims: list[Claim]) -> None:
-    witness, block = SurvivorJudge(near), a_block(claims)
+    judge, block = SurvivorJudge(near), a_block(claims)
     rows = _Rows(block)
-    of_some_evidence = [row for row in range(len(block)) if witness._judge(rows, row) != Strength.NONE]
-    assert set(of_some_evidence) <= set(witness._candidates(block))
+    of_some_evidence = [row for row in range(len(block)) if judge._judge(rows, row) != Strength.NONE]
+    assert set(of_some_evidence) <= set(judge._candidates(block))
 
 
 # ----------------------------------------------------------------------------------------------------- literal cases
@@ -235,10 +235,10 @@ def test_a_time_of_the_future_is_more_than_a_clock_jumps_ahead_of_its_chain(time
 
 
 def test_what_is_of_this_life_is_no_more_than_a_day_off() -> None:
-    witness = SurvivorJudge(Neighbours(before=DAY + 100))
-    assert [witness.is_of_an_older_life(time) for time in (99, 100, 101)] == [True, False, False]
+    judge = SurvivorJudge(Neighbours(before=DAY + 100))
+    assert [judge.is_of_an_older_life(time) for time in (99, 100, 101)] == [True, False, False]
     assert not SurvivorJudge(Neighbours(after=5)).is_of_an_older_life(-DAY)
-    assert [witness.may_be_of_this_life(a_block([Claim(A, 0, time)])) for time in (99, 100)] == [False, True]
+    assert [judge.may_be_of_this_life(a_block([Claim(A, 0, time)])) for time in (99, 100)] == [False, True]
     later = SurvivorJudge(Neighbours(before=1, after=5))
     assert [later.may_be_of_this_life(a_block([Claim(A, 0, time)])) for time in (DAY + 5, DAY + 6)] == [True, False]
 
@@ -290,17 +290,17 @@ def test_the_lowest_place_that_follows(
     assert _Rows(a_block(claims)).lowest_later(0, following, end) == lowest
 
 
-def test_a_copy_of_a_witness_knows_the_same() -> None:
+def test_a_copy_of_a_judge_knows_the_same() -> None:
     near = Neighbours({A: 5}, {A: 9}, 1, 20, room=91, whole=True)
-    witness = SurvivorJudge(near)
-    witness.learn(a_block(of_a(5)))
-    copy = witness.copy()
+    judge = SurvivorJudge(near)
+    judge.learn(a_block(of_a(5)))
+    copy = judge.copy()
     for other in (B, A):
-        assert copy._end(other) == witness._end(other) == (6 if other == A else 0)
+        assert copy._end(other) == judge._end(other) == (6 if other == A else 0)
     rows = _Rows(a_block(of_a(7)))
-    assert copy._judge(rows, 0) == witness._judge(rows, 0) == Strength.STRONG
+    assert copy._judge(rows, 0) == judge._judge(rows, 0) == Strength.STRONG
     copy.learn(a_block(of_a(6)))
-    assert (copy._end(A), witness._end(A)) == (7, 6)
+    assert (copy._end(A), judge._end(A)) == (7, 6)
 
 
 def test_the_latest_of_a_few_times_is_none_that_damage_made() -> None:
@@ -314,9 +314,9 @@ def test_the_latest_of_a_few_times_is_none_that_damage_made() -> None:
 
 
 def test_what_is_learned_bounds_times() -> None:
-    witness = SurvivorJudge(Neighbours({A: 5}))
-    witness.learn(a_block([Claim(A, 5, 100)]))
-    strengths = [witness._judge(_Rows(a_block([Claim(A, 6, time)])), 0) for time in (99, 100)]
+    judge = SurvivorJudge(Neighbours({A: 5}))
+    judge.learn(a_block([Claim(A, 5, 100)]))
+    strengths = [judge._judge(_Rows(a_block([Claim(A, 6, time)])), 0) for time in (99, 100)]
     assert strengths == [Strength.NONE, Strength.FAIR]
-    witness.learn(a_block([Claim(A, 6, 500, foreign=True)]))
-    assert witness._judge(_Rows(a_block([Claim(A, 6, 100)])), 0) == Strength.FAIR, "a record of another place"
+    judge.learn(a_block([Claim(A, 6, 500, foreign=True)]))
+    assert judge._judge(_Rows(a_block([Claim(A, 6, 100)])), 0) == Strength.FAIR, "a record of another place"

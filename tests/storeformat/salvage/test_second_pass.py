@@ -136,8 +136,8 @@ def test_bytes_before_the_survey_are_not_lost() -> None:
 
 def test_messages_may_be_lost_under_records_of_another_place() -> None:
     assert [number for number in range(5) if fitting(kept(0), FOREIGN, doubted(number))] == [1, 2]
-    behind = kept(0, queue=1), FOREIGN, kept(4)
-    assert [number for number in range(5) if fitting(doubted(number), *behind)] == [2, 3]
+    after = kept(0, queue=1), FOREIGN, kept(4)
+    assert [number for number in range(5) if fitting(doubted(number), *after)] == [2, 3]
 
 
 def test_where_the_nearest_claim_contradicts_the_next_both_are_asked() -> None:

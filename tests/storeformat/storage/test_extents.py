@@ -232,8 +232,8 @@ def test_any_file(pieces: list[tuple[int, bytes]], size: int, begin: int) -> Non
                 writer.write_at(position, data)
             writer.finish(size)
         data = path.read_bytes()
-        behind = data[begin:].lstrip(b"\0")
-        stray = size - len(behind) if behind else None
+        rest = data[begin:].lstrip(b"\0")
+        stray = size - len(rest) if rest else None
         assert extents.stray_byte(str(path), begin) == stray
         end = extents.data_end(str(path), size)
         assert data[:end].ljust(size, b"\0") == data

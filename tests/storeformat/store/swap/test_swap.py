@@ -198,13 +198,13 @@ def test_an_undo_reaches_the_disk_in_order(
         "abort back", "first out", "last out", "first in", "last in", "staging", "first to its source",
         "last to its source", "undone",
     ]  # fmt: skip
-    for before, behind, directories in (
+    for before, after, directories in (
         ("abort back", "first out", {str(root), swapped.directory}),
         ("last out", "first in", {str(root), swapped.at("new")}),
         ("last in", "staging", {str(root), swapped.directory}),
         ("last to its source", "undone", {str(source), swapped.directory, swapped.at("new")}),
     ):
-        assert {("sync", path) for path in directories} <= set(steps[at[before] : at[behind]]), before
+        assert {("sync", path) for path in directories} <= set(steps[at[before] : at[after]]), before
 
 
 @pytest.mark.parametrize("gone", ["abort", "index"])
