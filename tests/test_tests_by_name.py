@@ -26,18 +26,14 @@ ELSEWHERE = {
     "jobs/verify/differences.py": "tests/jobs/verify/test_verify.py",
     "jobs/verify/judge_checkpoint.py": "tests/jobs/verify/test_verify.py",
     "jobs/verify/verification.py": "tests/jobs/verify/test_compare_store.py",
-    "jobs/safety/answer.py": "tests/jobs/safety/test_golden_answers.py",
     "jobs/safety/evidence/evidence.py": "tests/jobs/safety/test_golden_answers.py",
     "jobs/safety/evidence/log_files.py": "tests/jobs/safety/test_files_and_space.py",
-    "jobs/safety/evidence/log_tail.py": "tests/jobs/safety/test_queues_and_log.py",
-    "jobs/safety/reason.py": "tests/jobs/safety/test_preflight.py",
     "jobs/safety/evidence/start_settings.py": "tests/jobs/safety/test_retention.py",
     # Spark calls it, or it is Spark that is called.
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
     "jobs/table/messages_table.py": "tests/jobs/table/test_load.py",
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
-    "jobs/cli/arguments.py": "tests/jobs/cli/test_command_line.py",
     "jobs/cli/query_arguments.py": "tests/jobs/cli/test_command_line.py",
     "jobs/contract/options.py": "tests/jobs/cli/test_command_line.py",
 }
