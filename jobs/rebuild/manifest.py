@@ -26,14 +26,11 @@ from storeformat.storage.extents import Content, copy, read_back
 from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
-from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, ROCKSDB_QUEUES
+from storeformat.store.layout import CONSUME_QUEUE, QUEUE_KINDS, ROCKSDB_QUEUES
 from udfs.files.file_rows import FileRows
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-
-QUEUE_ARTEFACTS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-"""What a rebuild of the queues fills: the first always, the others where the store has them."""
 
 _BLOCK = 4096
 _MOST_BYTES = 1 << 30
@@ -142,9 +139,9 @@ class Manifest:
         """Returns the paths below the store that this rebuild replaces, whether it has files there or not."""
         if self.topics:
             named = [topic if queue is None else f"{topic}/{queue}" for topic, queue in self.topics]
-            kinds = [kind for kind in QUEUE_ARTEFACTS if kind == CONSUME_QUEUE or self._fills(kind)]
+            kinds = [kind for kind in QUEUE_KINDS if kind == CONSUME_QUEUE or self._fills(kind)]
             return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
-        filled = [kind for kind in QUEUE_ARTEFACTS[1:] if self._fills(kind)]
+        filled = [kind for kind in QUEUE_KINDS[1:] if self._fills(kind)]
         if CONSUME_QUEUE in self.artefacts and self.queue_store != "file":
             filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
         offsets = OFFSETS_WITH_LIGHT_GROUPS if OFFSETS_WITH_LIGHT_GROUPS in self.files else OFFSETS

@@ -37,7 +37,8 @@ from storeformat.errors import TotalsDisagree, WrongSettings
 
 UNIT = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 UNIT_SIZE = UNIT.itemsize
-PRE_BLANK = np.array([(0, 0x7FFFFFFF, 0)], dtype=UNIT).tobytes()
+PRE_BLANK_SIZE = 0x7FFFFFFF
+PRE_BLANK = np.array([(0, PRE_BLANK_SIZE, 0)], dtype=UNIT).tobytes()
 
 MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)
 """Queue offsets from here on have no byte offset that fits 64 bits, at least not with a file around it."""
@@ -293,7 +294,7 @@ def is_valid(units: Structs) -> Bools:
 
 def is_pre_blank(units: Structs) -> Bools:
     """Returns True for units that only fill the head of a queue's first file."""
-    return (units["phy_offset"] == 0) & (units["size"] == 0x7FFFFFFF) & (units["tags_code"] == 0)
+    return (units["phy_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags_code"] == 0)
 
 
 def written_units(units: Structs) -> int:

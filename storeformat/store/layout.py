@@ -31,6 +31,8 @@ COMMIT_LOG = "commitlog"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
+QUEUE_KINDS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
+"""Directories of queues in files: a rebuild fills the first always, the others where the store has them."""
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"

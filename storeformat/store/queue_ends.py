@@ -23,8 +23,6 @@ from storeformat.store.queue_places import queue_directories
 
 READ_WHOLE = 1 << 16
 """Bytes; more than that is bisected."""
-PRE_BLANK_SIZE = 0x7FFFFFFF
-
 RECOVERED_FILES = 3
 """So many files a broker's recovery looks at, from the last on (ConsumeQueue#recover)."""
 
@@ -51,7 +49,7 @@ class QueueEnd:
 
     @property
     def ends_in_pre_blank(self) -> bool:
-        return self.end_offset == PRE_BLANK_SIZE and not self.batch
+        return self.end_offset == consume_queue.PRE_BLANK_SIZE and not self.batch
 
 
 def queue_ends(root: str, but: Container[tuple[str, int]] = ()) -> list[QueueEnd]:

@@ -44,11 +44,9 @@ from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import (
     ABORT,
     BACKUP,
-    BATCH_CONSUME_QUEUE,
     CHECKPOINT,
-    CONSUME_QUEUE,
-    CONSUME_QUEUE_EXT,
     INDEX,
+    QUEUE_KINDS,
     ROCKSDB_QUEUES,
 )
 
@@ -61,10 +59,9 @@ STAGING, SWAPPING, FINISHED, UNDONE = "staging", "swapping", "finished", "undone
 MOST_BYTES = 64 << 20
 """More than any journal has: with ``--topic`` one queue takes some 80 bytes."""
 
-_QUEUES = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 _TIMERS = ("timerlog", "timerwheel", "config/timercheck")
 _CONFIG = (TOPICS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, locations.parent_of(TOPICS))
-_WHOLE = (*_QUEUES, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, *_CONFIG, *_TIMERS)
+_WHOLE = (*QUEUE_KINDS, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, *_CONFIG, *_TIMERS)
 PAPERS = ("manifest.json",)
 
 
@@ -82,7 +79,7 @@ def is_swapped(path: str) -> bool:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         return False
-    return path in _WHOLE or parts[0] in _QUEUES
+    return path in _WHOLE or parts[0] in QUEUE_KINDS
 
 
 @dataclass(frozen=True)
