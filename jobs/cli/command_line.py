@@ -46,8 +46,6 @@ class Job:
     options: type[job_options.JobOptions]
     add_arguments: Callable[[Parser], None]
     needs_delta: bool = False
-    own_metrics: bool = False
-    """It writes them itself, with more than the numbers of its report."""
 
 
 JOBS = {
@@ -75,14 +73,12 @@ JOBS = {
         "say whether a broker may be started on a store, and what its start would lose",
         job_options.PreflightOptions,
         job_arguments.add_preflight,
-        own_metrics=True,
     ),
     "verify": Job(
         "jobs.verify.verify",
         "compare consume queues, index and checkpoint with the log",
         job_options.VerifyOptions,
         job_arguments.add_verify,
-        own_metrics=True,
     ),
     "query": Job(
         "jobs.query.query",
@@ -172,8 +168,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             for line in traceback.format_exc().splitlines():
                 print(printable(line), file=sys.stderr)  # noqa: T201
         report = failure_report(job_name, error)
-    written = "error" not in report and "statuses" not in report and jobs[job_name].own_metrics
-    return deliver(report, replace(options, metrics=None) if written else options)
+    return deliver(report, options)
 
 
 def output_options(arguments: Sequence[str]) -> job_options.JobOptions:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,39 +12,37 @@ from jobs.contract.report import Report
 from storeformat.errors import DependencyMissing, WriteFailed
 from storeformat.storage import local_files, locations
 
-Facts = Mapping[str, tuple[str, float]]
-Counted = tuple[str, str, Iterable[Mapping[str, str]], Iterable[float]]
-_NOTHING: Counted = ("", "", (), ())
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Metrics of one store: the labels of its gauges, ``facts`` (a help text and a value by name), and one more
-    gauge, its name, help text, labels and values.
+    """Metrics of one store: the labels of its gauges, ``facts`` (a help text and a value by name), and ``counts``: how
+    often each set of further labels of a gauge was found.
     """
 
     labels: Mapping[str, str]
-    facts: Facts
-    counted: Counted = _NOTHING
+    facts: Mapping[str, tuple[str, float]]
+    counts: Mapping[str, Counter[Labels]]
 
 
 def write_report(path: str, report: Report, store: str) -> None:
-    """Writes the outcome of a run as its report has it, also of one that failed: each of its numbers is a gauge. Where
-    there were several brokers, these have them, each with its labels.
+    """Writes the outcome of a run as its report has it, also of one that failed: each of its numbers is a gauge, and so
+    are its differences by cause and its reasons by rule. Where there were several brokers, these have them, each with
+    its labels.
     """
     if "statuses" not in report:
-        write(path, report["job"], store, _facts(report, report.exit_code))
+        labels = {"store": locations.absolute(store) if store else ""}
+        _write(path, report["job"], [_outcome(report, report.exit_code, labels)])
         return
     outcomes = []
     for row in report["brokers"]:
         labels = {"store": row["store"], "cluster": row["cluster"] or "", "broker": row["broker"] or ""}
-        counts = row.get("counts") or {}
-        found: Counted = ("differences", "What was found", [{"cause": cause} for cause in counts], counts.values())
-        outcomes.append(Outcome(labels, _facts(row, row["exit_code"]), found))
+        outcomes.append(_outcome(row, row["exit_code"], labels))
     _write(path, report["job"], outcomes)
 
 
-def _facts(report: Mapping[str, Any], exit_code: int) -> Facts:
+def _outcome(report: Mapping[str, Any], exit_code: int, labels: Mapping[str, str]) -> Outcome:
     numbers = {
         name: value
         for name, value in report.items()
@@ -52,14 +51,18 @@ def _facts(report: Mapping[str, Any], exit_code: int) -> Facts:
     facts = {name: (f"The report's {name.replace('_', ' ')}", float(value)) for name, value in numbers.items()}
     if "seconds" in report:
         facts["duration_seconds"] = ("How long it took", float(report["seconds"]))
+    if (answer := str(report.get("answer", ""))).startswith(("safe", "not safe")):
+        facts["safe"] = ("1 where the broker may be started, 0 where not", float(answer.startswith("safe")))
     facts["ok"] = ("1 where the status is ok, 0 where not", float(report["status"] == "ok"))
     facts["exit_code"] = ("What the process ended with", float(exit_code))
-    return facts
-
-
-def write(path: str, job: str, store: str, facts: Facts, counted: Counted = _NOTHING) -> None:
-    """Writes the outcome of a run of ``job`` on one store into ``path``."""
-    _write(path, job, [Outcome({"store": store}, facts, counted)])
+    reasons: Counter[Labels] = Counter(
+        (("rule", reason["rule"]), ("severity", "unsafe" if reason["unsafe"] else "note"))
+        for reason in report.get("reasons", ())
+    )
+    differences: Counter[Labels] = Counter(
+        {(("cause", cause),): count for cause, count in (report.get("counts") or {}).items()}
+    )
+    return Outcome(labels, facts, {"reasons": reasons, "differences": differences})
 
 
 def _write(path: str, job: str, outcomes: Sequence[Outcome]) -> None:
@@ -80,9 +83,9 @@ def _write(path: str, job: str, outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         for name, (text, value) in {**outcome.facts, **ended}.items():
             tell(name, text, outcome.labels, value)
-        name, text, rows, values = outcome.counted
-        for row, value in zip(rows, values, strict=True):
-            tell(name, text, {**outcome.labels, **row}, value)
+        for name, found in outcome.counts.items():
+            for row, count in found.items():
+                tell(name, "What was found", {**outcome.labels, **dict(row)}, count)
     try:
         local_files.replace_bytes(locations.local_path(path), generate_latest(registry))
     except OSError as error:

@@ -7,16 +7,13 @@ systemd's ``ExecStartPre`` can wait for it. Exit code 0 is safe, with or without
 from __future__ import annotations
 
 import os
-from collections import Counter
 
-from jobs.contract import metrics
 from jobs.contract.options import PreflightOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.safety.answer import judge
 from jobs.safety.evidence.evidence import gather
 from jobs.safety.evidence.start_settings import read_settings
-from jobs.safety.reason import Answer
 from jobs.safety.replicas import read_replica
 
 _UNSAFE = 1
@@ -31,8 +28,6 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     evidence = gather(options.store, settings, options.broker_version)
     replicas = [read_replica(evidence, root) for root in options.replicas]
     answer = judge(evidence, replicas)
-    if options.metrics is not None:
-        _write_metrics(options.metrics, evidence.root, answer, reporter.seconds)
     return reporter.report(
         "preflight",
         "ok" if answer.safe else "differences",
@@ -48,13 +43,3 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
         broker_version=evidence.rules.version,
         replicas=[replica.facts() for replica in replicas],
     )
-
-
-def _write_metrics(path: str, store: str, answer: Answer, seconds: float) -> None:
-    found = Counter((reason.rule, "unsafe" if reason.unsafe else "note") for reason in answer.reasons)
-    facts = {
-        "safe": ("1 where the broker may be started, 0 where not", float(answer.safe)),
-        "duration_seconds": ("How long it took", seconds),
-    }
-    labels = [{"rule": rule, "severity": severity} for rule, severity in found]
-    metrics.write(path, "preflight", store, facts, ("reasons", "What was found", labels, map(float, found.values())))

@@ -8,10 +8,8 @@ note, or a hazard where it may still hurt.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from typing import Any
 
-from jobs.contract import metrics
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
@@ -51,8 +49,6 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         facts |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
     differs = bool(verdicts.counts) or any(row["first_difference"] is not None for row in whole.replicas)
     status = "differences" if differs else "damaged" if reading.is_damaged or whole.absent or whole.healed else "ok"
-    if options.metrics is not None:
-        _write_metrics(options.metrics, store.root, status, verdicts.counts, reporter.seconds)
     return reporter.report(
         "verify",
         status,
@@ -64,12 +60,3 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         hazards=verdicts.hazards,
         notes=verdicts.notes,
     )
-
-
-def _write_metrics(path: str, store: str, status: str, counts: Mapping[str, int], seconds: float) -> None:
-    facts = {
-        "ok": ("1 where nothing contradicts the log and the log is whole, 0 where not", float(status == "ok")),
-        "duration_seconds": ("How long it took", seconds),
-    }
-    causes = [{"cause": cause} for cause in counts]
-    metrics.write(path, "verify", store, facts, ("differences", "What was found", causes, map(float, counts.values())))

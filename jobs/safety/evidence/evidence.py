@@ -66,7 +66,6 @@ class Evidence:
     configs: Mapping[str, ConfigFile]
     timers: TimerFiles
     rocksdb: RocksDb
-    checkpoint: StoreCheckpoint | None
     redispatch: Redispatch
     after_crash: bool = False
     live: bool = False
@@ -135,7 +134,6 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
         configs={name: read_config(root, name) for name in DECODERS if name != unread},
         timers=read_timer_files(root),
         rocksdb=_rocksdb(root, settings),
-        checkpoint=page,
         redispatch=again,
         after_crash=after_crash,
         live=broker_lock.is_live(locations.join(root, LOCK)),

@@ -44,7 +44,6 @@ class LogTail:
     keys: tuple[tuple[str, int], ...] = ()
     defect: RecordDefect = RecordDefect.UNWRITTEN
     goes_on_at: int | None = None
-    last_store_timestamp: int = 0
     passed: tuple[int, ...] = ()
 
     @cached_property
@@ -131,7 +130,6 @@ def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRule
         tuple(rows.numbers),
         defect,
         goes_on,
-        rows.time,
         tuple(passed),
     )
 

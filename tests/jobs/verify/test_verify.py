@@ -121,6 +121,7 @@ def test_metrics_count_differences_by_cause(root: Path, tmp_path: Path, capsys: 
     lines = said.read_text().splitlines()
     assert code == 1
     assert f'rocketmq_store_verify_ok{{store="{root}"}} 0.0' in lines
+    assert f'rocketmq_store_verify_exit_code{{store="{root}"}} 1.0' in lines, "as of every job"
     for cause, count in report["counts"].items():
         assert f'rocketmq_store_verify_differences{{cause="{cause}",store="{root}"}} {float(count)}' in lines
 
