@@ -31,7 +31,6 @@ ELSEWHERE = {
     "jobs/safety/evidence/start_settings.py": "tests/jobs/safety/test_retention.py",
     # Spark calls it, or it is Spark that is called.
     "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
-    "jobs/table/messages_table.py": "tests/jobs/table/test_load.py",
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/query_arguments.py": "tests/jobs/cli/test_command_line.py",

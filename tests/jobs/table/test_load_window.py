@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.store_builder import LogBuilder
 
-from jobs.contract.options import LoadOptions
+from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.log.store_log import read_log
@@ -127,3 +127,36 @@ def test_a_repair_a_log_elsewhere_and_a_first_load_are_read_in_any_case(tmp_path
     assert not nothing_follows(segments, Window(0, 1500, last=LAST, repair=True))
     elsewhere = [*segments, Segment("s3://bucket/b", 2000, 1000)]
     assert not nothing_follows(elsewhere, Window(0, 1500, last=LAST))
+
+
+def load_of(tmp_path: Path, **more: Any) -> Load:
+    log = LogBuilder(4096)
+    log.message(topic="T")
+    options = LoadOptions(store=str(log.write(tmp_path)), table="", cluster="c", broker="b", **more)
+    return Load(SparkOnDemand("load", ExitStack()), open_store(options), options, "/messages", Reporter(quiet=True))
+
+
+def test_other_topics_than_those_of_the_loads_before_are_refused(tmp_path: Path) -> None:
+    asked = (TopicFilter("b", 3), TopicFilter("a"))
+    one = load_of(tmp_path, topics=asked)
+    one._check_topics(None)
+    one._check_topics(BrokerState(9, 0, ("a", "b:3")))
+    for topics, expected in (((), "all topics"), (("a", "b"), "a, b")):
+        with pytest.raises(Refused) as error:
+            one._check_topics(BrokerState(9, 0, topics))
+        assert (error.value.found, error.value.expected, error.value.path) == ("a, b:3", expected, "/messages")
+    with pytest.raises(Refused) as error:
+        load_of(tmp_path)._check_topics(BrokerState(9, 0, ("a",)))
+    assert (error.value.found, error.value.expected) == ("all topics", "a")
+    with pytest.raises(UsageError, match="leave out --topic"):
+        load_of(tmp_path, topics=asked, repair_from=0)._check_topics(None)
+
+
+def test_what_a_load_says_that_read_nothing(tmp_path: Path) -> None:
+    facts = load_of(tmp_path)._facts(None, None, Window(7, 7), 9)
+    assert facts == {
+        "status": "ok", "log_begin": 0, "log_end": 9, "table": "/messages", "rows": 0, "version": None,
+        "from_offset": 7, "to_offset": 9, "skipped": True, "gap": None, "dry_run": False,
+    }  # fmt: skip
+    gap = load_of(tmp_path, dry_run=True)._facts(None, None, Window(7, 7, gap=(3, 7)), 9)
+    assert (gap["gap"], gap["skipped"], gap["dry_run"]) == ({"begin": 3, "end": 7}, False, True)
