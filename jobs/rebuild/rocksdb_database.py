@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from jobs.log.log_scan import LogReading
-from jobs.rebuild.rocksdb_planning import cut, in_parts, live_runs, plan_slices, queue_ends
+from jobs.rebuild.rocksdb_planning import cut, ends_of_queues, in_parts, live_runs, plan_slices
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree, UsageError
@@ -74,7 +74,7 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     files.make_directory(tables)
     jobs = list(cut(plan.slices, _PAIRS_A_FILE, lambda number: f"default-{number:06d}.sst"))
     written = runner.map("write tables of RocksDB", WriteTables(tables), jobs)
-    ends, dispatched = queue_ends(reading, live_runs(reading), plan.slices)
+    ends, dispatched = ends_of_queues(reading, live_runs(reading), plan.slices)
     beside = locations.join(tables, "offset.sst")
     write_ends(beside, ends, dispatched)
     units, offsets = rocksdb_pairs.FAMILIES
@@ -93,7 +93,7 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
 def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -> None:
     """Raises TotalsDisagree unless the database holds the planned units, and no others."""
     compare = ComparePairs(directory, log_begin)
-    found: list[ComparedPart] = runner.map("check the RocksDB database", compare, list(parts_of(plan.slices)))
+    found: list[ComparedPart] = runner.map("check the RocksDB database", compare, list(batches_of_parts(plan.slices)))
     counted = sum(part.found.compared for part in found)
     wrong = next((part for part in found if part.found.first is not None or part.found.before_log), None)
     if wrong is not None or counted != plan.units:
@@ -103,7 +103,7 @@ def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -
         )  # fmt: skip
 
 
-def parts_of(slices: Sequence[UnitSlice]) -> Iterator[list[QueuePart]]:
+def batches_of_parts(slices: Sequence[UnitSlice]) -> Iterator[list[QueuePart]]:
     """Yields batches of parts for tasks; the parts of a queue cover all of its keys."""
     batch: list[QueuePart] = []
     units = 0

@@ -13,7 +13,7 @@ from jobs.contract.options import RebuildOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.rebuild.build_store import check_rows, complete, scan_store
-from jobs.rebuild.rocksdb_planning import cut, live_runs, plan_slices, queue_ends
+from jobs.rebuild.rocksdb_planning import cut, ends_of_queues, live_runs, plan_slices
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.storage import files, locations
@@ -50,7 +50,7 @@ def export(
         write = WritePairs(place.output)
         units = FileRows.of(runner.map("write RocksDB pairs", write, jobs))
         check_rows("RocksDB pairs", units, ((job.path, sum(part.count for part in job.slices)) for job in jobs))
-        ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*queue_ends(reading, live, slices)))
+        ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*ends_of_queues(reading, live, slices)))
         rows = FileRows.concatenate([units, FileRows.of([batch_of([ends])])]).by_path()
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)

@@ -99,7 +99,7 @@ def in_parts(slices: Iterable[UnitSlice], most: int) -> Iterator[tuple[UnitSlice
         yield tuple(part)
 
 
-def queue_ends(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
+def ends_of_queues(reading: LogReading, live: LiveRuns, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
     """Returns first and last unit of every queue, and where the last record in a queue ends (0 without a unit). The
     last unit is the last one written, not that of the highest queue offset.
     """

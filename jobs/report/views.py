@@ -86,7 +86,7 @@ def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VI
 
     A table without bodies gets empty ones.
     """
-    data_size.fit_session(spark, data_size.size_of(messages))
+    data_size.fit_session(spark, data_size.estimated_size(messages))
     if "body" not in messages.columns:
         messages = messages.selectExpr("*", "CAST(NULL AS BINARY) AS body")
     messages.createOrReplaceTempView("messages")

@@ -157,7 +157,7 @@ def pip_install(venv: Path, wanted: str, progress: StepProgress, *more: str) -> 
         bundle.check_hashes(progress)
         reason = progress.errors("ERROR").removeprefix("ERROR:").strip() or "pip failed"
         raise SetupError(f"the dependencies could not be installed: {reason}", f"pip's output: {progress.log}")
-    sizes = {name: size_of(venv, name) for name in installed}
+    sizes = {name: megabytes_of(venv, name) for name in installed}
     named = sorted((name for name in sizes if sizes[name] >= 10), key=lambda name: -sizes[name])
     shown = ", ".join(f"{name} {sizes[name]:.0f} MB" for name in named)
     if not sizes:
@@ -165,7 +165,7 @@ def pip_install(venv: Path, wanted: str, progress: StepProgress, *more: str) -> 
     return f"{len(sizes)} packages, {sum(sizes.values()):.0f} MB" + (f": {shown}" if shown else "")
 
 
-def size_of(venv: Path, installed: str) -> float:
+def megabytes_of(venv: Path, installed: str) -> float:
     """Return the megabytes of an installed package, which is named as pip does: ``numpy-2.4.6``."""
     name, _, version = installed.rpartition("-")
     pattern = f"lib/python3.*/site-packages/{re.sub('[-_.]+', '_', name)}-{version}.dist-info/RECORD"

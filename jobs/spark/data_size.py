@@ -28,7 +28,7 @@ def fit_session(spark: SparkSession, size: int) -> None:
         spark.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions(size))
 
 
-def size_of(rows: DataFrame) -> int:
+def estimated_size(rows: DataFrame) -> int:
     """Returns the bytes of the files that a DataFrame reads, as Spark estimates them."""
     plan = rows._jdf.queryExecution().optimizedPlan()
     return int(str(plan.stats().sizeInBytes()))

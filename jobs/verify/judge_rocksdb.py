@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.rebuild.rocksdb_database import parts_of, plan_database
-from jobs.rebuild.rocksdb_planning import live_runs, queue_ends
+from jobs.rebuild.rocksdb_database import batches_of_parts, plan_database
+from jobs.rebuild.rocksdb_planning import ends_of_queues, live_runs
 from jobs.verify.differences import Subject
 from jobs.verify.verification import Verification
 from storeformat.queues.rocksdb_check import PairsComparison
@@ -56,7 +56,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
         limit = (dispatched or 0) if unclean else None
         expected = {
             (end.topic.encode(), end.queue_id): end
-            for end in queue_ends(run.reading, live_runs(run.reading), slices)[0]
+            for end in ends_of_queues(run.reading, live_runs(run.reading), slices)[0]
         }
         _judge_ends(run, name, _ExpectedEnds(expected, ends, limit, topics), queues)
     unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
@@ -79,7 +79,7 @@ def _batches(
 ) -> Iterator[list[QueuePart]]:
     """Yields what to compare: all queues of the log, and then those of the database alone."""
     known = {(part.topic.encode(), part.queue_id) for part in slices}
-    for batch in parts_of(slices):
+    for batch in batches_of_parts(slices):
         yield [replace(part, last=_last(ends, (part.topic, part.queue_id))) for part in batch]
     others = [QueuePart(*queue, 0, None, (), _last(ends, queue)) for queue in there if queue not in known]
     for at in range(0, len(others), _QUEUES_A_TASK):

@@ -135,7 +135,7 @@ class TestEnvironment:
                 (about / "RECORD").write_text("".join(f"{file},sha256=x,1500000\n" for file in files) + "x.pyc,,\n")
         environment.forget_half_installed(tmp_path)
         assert [path.name for path in packages.glob("*.dist-info")] == ["whole-1.0.dist-info"]
-        assert environment.size_of(tmp_path, "whole-1.0") == 1.5
+        assert environment.megabytes_of(tmp_path, "whole-1.0") == 1.5
 
     def test_what_it_started_ends_with_it(self, tmp_path: Path) -> None:
         program = (
