@@ -19,6 +19,8 @@ import org.apache.hadoop.yarn.server.MiniYARNCluster;
 import org.apache.hadoop.yarn.server.nodemanager.NodeManager;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.attempt.RMAppAttempt;
+import org.apache.hadoop.yarn.server.resourcemanager.rmnode.RMNodeEvent;
+import org.apache.hadoop.yarn.server.resourcemanager.rmnode.RMNodeEventType;
 
 /**
  * One name node and two data nodes in this process, on loopback; where asked for, a resource manager and two node
@@ -139,6 +141,10 @@ public final class MiniCluster {
             int containers = node.getNMContext().getContainers().size();
             if (containers > 0 && !masters.contains(node.getNMContext().getNodeId())) {
                 node.stop();
+                // It does not sign off, as little as a machine that is gone: this is what its silence leads to after
+                // ten minutes. Until then Spark waits two minutes to be told why it lost the executors.
+                yarn.getResourceManager().getRMContext().getDispatcher().getEventHandler().handle(
+                    new RMNodeEvent(node.getNMContext().getNodeId(), RMNodeEventType.EXPIRE));
                 return "LOST " + containers;
             }
         }
