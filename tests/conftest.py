@@ -34,7 +34,10 @@ QUICK = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out."""
+    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out. What waits for
+    Hadoop begins first: the others run beside it.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("hadoop") is None)
     newest = golden.newest_of_each_scenario()
     for item in items:
         given = getattr(item, "callspec", None)

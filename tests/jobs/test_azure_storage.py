@@ -19,7 +19,7 @@ from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner
 from storeformat.storage import files
 
-pytestmark = [pytest.mark.golden, pytest.mark.slow]
+pytestmark = [pytest.mark.golden, pytest.mark.judge]
 
 HOME = Path(__file__).resolve().parents[1] / "azurite" / "target"
 ACCOUNT = "devstoreaccount1"
@@ -35,7 +35,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not program.exists():
         if shutil.which("npm") is None:
             pytest.skip("Azurite comes by npm, and there is none")
-        line = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", HOME, "azurite@3.37.0"]
+        line = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefix", HOME,
+                "azurite@3.37.0"]  # fmt: skip
         if subprocess.run(line, check=False, capture_output=True).returncode:
             pytest.skip("npm does not bring Azurite")
     with socket.socket() as free:

@@ -96,13 +96,15 @@ class TestLaunch:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.judge
 def test_spark_loads_and_reads_a_table(tmp_path: Path) -> None:
     """Two loads of one broker and one of another, side by side, each with tasks in a Spark of its own; then Spark reads
-    the table. Needs what ``spark-submit.sh --setup --with s3`` brings.
+    the table. What ``spark-submit.sh --setup --with s3`` brings is fetched where it is missing.
     """
-    if not Path(sys.prefix, s3_jars.DIRECTORY).is_dir():
-        pytest.skip("./spark-submit.sh --setup --with s3 brings the connector")
+    try:
+        s3_jars.fetch(Path(sys.prefix), Progress(tmp_path / "fetched"))
+    except SetupError as error:
+        pytest.skip(str(error))
     log = LogBuilder(1 << 16)
     for number in range(300):
         log.message(topic=f"T{number % 3}", body=b"x" * 50, keys=f"k{number}")
