@@ -102,7 +102,7 @@ def test_spark_loads_and_reads_a_table(tmp_path: Path) -> None:
     the table. What ``spark-submit.sh --setup --with s3`` brings is fetched where it is missing.
     """
     try:
-        s3_jars.fetch(Path(sys.prefix), Progress(tmp_path / "fetched"))
+        s3_jars.fetch(Path(sys.prefix), StepProgress(tmp_path / "fetched"))
     except SetupError as error:
         pytest.skip(str(error))
     log = LogBuilder(1 << 16)
@@ -129,7 +129,8 @@ def started(endpoint: str, *words: str) -> subprocess.Popen[str]:
         "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_DEFAULT_REGION": "us-east-1",
     }  # fmt: skip
-    line = [sys.executable, str(ROOT / "jobs" / "__main__.py"), "--master", "local[1]", *words, "--json"]
+    quick = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    line = [sys.executable, str(ROOT / "jobs" / "__main__.py"), "--master", "local[1]", *quick, *words, "--json"]
     return subprocess.Popen(
         line, env={**os.environ, **given}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
