@@ -165,6 +165,7 @@ class TestLaunch:
         [shipped] = launch.values_of(self.submitted("--master", "yarn", "--py-files", "a.zip"), "--py-files")[1:]
         mine, ours = shipped.split(",")
         assert mine == "a.zip"
+        assert Path(ours).parent == tmp_path / "build"  # not among what is set up
         names = zipfile.ZipFile(ours).namelist()
         assert {"jobs/__init__.py", "storeformat/errors.py", "udfs/__init__.py"} <= set(names)
         assert not [name for name in names if "__pycache__" in name]
