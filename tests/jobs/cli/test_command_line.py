@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jobs.cli.command_line import JOBS, main, parse
+from jobs.cli.command_line import JOBS, deliver, main, parse, refuse_unwritable
 from jobs.contract import option_values
 from jobs.contract import options as job_options
 from jobs.contract.report import Interrupted, Report
@@ -283,3 +283,26 @@ class TestRunning:
         job.run = lambda options, reporter: signal.raise_signal(signal.SIGTERM)
         assert main(LINE, JOBS) == 128 + signal.SIGTERM
         assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_report_file_that_is_a_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.WriteFailed) as error:
+        refuse_unwritable(str(tmp_path))
+    assert error.value.path == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        (job_options.VerifyOptions(store="/a/store"), "/a/store"),
+        (job_options.ReportOptions(table="/a/table"), "/a/table"),
+        (job_options.DemoOptions(), ""),
+    ],
+)
+def test_metrics_name_the_store_or_the_table(
+    options: job_options.JobOptions, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "f.prom"
+    assert deliver(Report("verify", "ok"), replace(options, metrics=str(path))) == 0
+    assert f'store="{place}"' in path.read_text()
+    assert capsys.readouterr().err == ""
