@@ -87,6 +87,10 @@ def test_queues_fewer_than_configured(store: StoreToStart) -> None:
     store.write_config("topics.json", {"topicConfigTable": {"Orders": entry, "Stock": entry, "Unused": entry}})
     assert store.only_reason("queues_fewer_than_configured").found == ["Orders:2", "Stock:2"]
     assert store.answer().safe
+    for queues, said in ((1024, 1), (1025, 0)):  # more are no topic of a person
+        entry = {"readQueueNums": 2, "writeQueueNums": queues}
+        store.write_config("topics.json", {"topicConfigTable": {"Orders": entry, "Stock": {"writeQueueNums": 2}}})
+        assert len(store.reasons("queues_fewer_than_configured")) == said
 
 
 # ------------------------------------------------------------------------------------------------------------ storeType

@@ -78,7 +78,9 @@ def test_timercheck_lost_delivers_twice(waiting: StoreToStart, content: bytes | 
 
 def test_a_wheel_of_another_length(waiting: StoreToStart) -> None:
     (waiting.root / "timerwheel").write_bytes(bytes(100))
-    assert waiting.only_reason("timer_wheel_size").expected == WHEEL_SIZE
+    reason = waiting.only_reason("timer_wheel_size")
+    assert reason.expected == WHEEL_SIZE
+    assert f"mv {waiting.root}/timerwheel {waiting.root}/config/timercheck elsewhere" in reason.cure
 
 
 def test_a_timer_log_of_another_length(waiting: StoreToStart) -> None:
