@@ -17,7 +17,6 @@ ELSEWHERE = {
     "jobs/query/explain.py": "tests/jobs/query/test_query.py",
     "jobs/rebuild/build_store.py": "tests/jobs/test_rebuild_golden.py",
     "jobs/rebuild/rebuild.py": "tests/jobs/test_rebuild_golden.py",
-    "jobs/report/functions.py": "tests/jobs/report/test_views.py",
     "jobs/report/plain_outcomes.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plain_properties.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plots.py": "tests/jobs/report/test_page.py",

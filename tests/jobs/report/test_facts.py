@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from support.report_facts import ABOUT, facts, group, pictures
 
+from jobs.contract.options import ReportOptions
+from jobs.contract.reporter import Reporter
 from jobs.report import page, report
-from jobs.report.facts import CHECKS, to_text
+from jobs.report.facts import CHECKS, to_text, with_rates
 
 
 def test_messages_without_a_time() -> None:
@@ -63,3 +66,22 @@ def test_an_empty_table_has_a_report() -> None:
     assert to_text(empty, report.SHOWN) == "The table is empty."
     assert "The table is empty." in page.render(empty, page.Pictures(timedelta(minutes=1), [], []), ABOUT)
     assert report.to_csv(empty).splitlines()[0].startswith("topic,tags,messages,bytes")
+
+
+@pytest.mark.parametrize(("by", "seconds"), [("tag", 7200), ("hour", 3600), ("date", 86400)])
+def test_rates_are_those_of_the_whole_time_or_of_the_hour_or_day_itself(by: str, seconds: int) -> None:
+    groups = [group("a", 30, 300), group("b", 10, 1200)]
+    for one in groups:
+        del one["share"], one["messages_per_second"], one["bytes_per_second"]
+    found = with_rates(facts(by=by, groups=groups)).groups
+    assert [one["share"] for one in found] == [300 / 2100, 1200 / 2100]
+    assert [one["messages_per_second"] for one in found] == [30 / seconds, 10 / seconds]
+    assert [one["bytes_per_second"] for one in found] == [300 / seconds, 1200 / seconds]
+
+
+def test_the_text_of_a_report_is_that_of_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = facts()
+    monkeypatch.setattr(report, "without_spark", lambda *_: found)
+    made = report.run(ReportOptions(table="messages"), Reporter(quiet=True))
+    assert made.to_text().startswith(to_text(found, report.SHOWN).splitlines()[0])
+    assert (made["table"], made["messages"]) == ("messages", 21)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.report_facts import ABOUT, TAGS, facts, pictures
+from support.report_facts import ABOUT, BEGIN, TAGS, facts, pictures
 
 from jobs.report import page, plots
 from storeformat.errors import DependencyMissing
@@ -124,6 +124,14 @@ def test_the_page_holds_no_secret_of_the_tables_location() -> None:
     assert "SECRET" not in text
     assert "<h1>What fills messages</h1>" in text
     assert "s3://***@bucket/messages?token=***" in text
+
+
+def test_topics_that_are_not_drawn_are_all_others() -> None:
+    by_time = [{"at": BEGIN, "topic": f"topic-{at:02}", "bytes": 6000 * (at + 1)} for at in range(30)]
+    words = "".join(Page(page._over_time(page.Pictures(timedelta(minutes=1), by_time, []))).words)
+    assert "all others" in words
+    assert "topic-29" in words
+    assert "topic-00" not in words
 
 
 def test_plots_hold_their_numbers() -> None:
