@@ -3,8 +3,9 @@
     python -m pytest tests/benchmarks/test_regression_guard.py -m benchmark
 
 Every stage is compared with ``zlib.crc32`` over the same block in the same process: work that no change of ours slows
-down. ``ratios.json`` keeps the best ratio seen for each kind of processor. On one that is not in it the guard is wide
-(a factor of 3 from the slowest known): ``RECORD_RATIOS=1`` adds this machine.
+down. ``ratios.json`` keeps the best ratio seen for each kind of processor and each Python: the chain is followed by
+Python's own loop. Where both are not in it the guard is wide (a factor of 3 from the slowest known):
+``RECORD_RATIOS=1`` adds them.
 """
 
 from __future__ import annotations
@@ -32,15 +33,18 @@ GUARDED = (
 ATTEMPTS = 60
 
 
-def processor() -> str:
-    """Returns the name of the processor, its family, model and stepping: virtual ones of several kinds share a name."""
+def machine() -> str:
+    """Returns the name of the processor, its family, model and stepping (virtual ones of several kinds share a name),
+    and the version of Python.
+    """
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         text = ""
     found = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.*)$", text, re.MULTILINE))
+    python = "Python " + ".".join(platform.python_version_tuple()[:2])
     kind = ".".join(found[name] for name in ("cpu family", "model", "stepping") if name in found)
-    return ", ".join(filter(None, (found.get("model name", platform.processor()), kind, platform.machine())))
+    return ", ".join(filter(None, (found.get("model name", platform.processor()), kind, platform.machine(), python)))
 
 
 def ratio(stage: Callable[[], Any], data: bytes, rounds: int = 25) -> float:
@@ -63,7 +67,7 @@ def test_no_stage_is_slower_than_it_was(kernels: Any) -> None:
     measured = {stage: run for stage, run in stages(kernels, log).items() if stage in GUARDED}
     found = {stage: round(ratio(run, log.data), 4) for stage, run in measured.items()}
     if os.environ.get("RECORD_RATIOS"):
-        mine = known.setdefault(processor(), {}).setdefault(name, {})
+        mine = known.setdefault(machine(), {}).setdefault(name, {})
         mine.update({stage: min(value, mine.get(stage, value)) for stage, value in found.items()})
         RATIOS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     allowed = limits(known, name)
@@ -79,7 +83,7 @@ def test_no_stage_is_slower_than_it_was(kernels: Any) -> None:
 
 
 def limits(known: dict[str, Any], name: str) -> dict[str, float]:
-    mine = known.get(processor(), {}).get(name, {})
+    mine = known.get(machine(), {}).get(name, {})
     assert known, "no ratio was ever recorded: RECORD_RATIOS=1 does"
     found = {}
     for stage in GUARDED:
