@@ -8,9 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.store_to_start import StoreToStart, healthy_store
+from support.store_to_start import StoreToStart, finished, healthy_store
+
+from jobs.safety import offsets
+from jobs.safety.reason import Reason
 
 BEYOND = "committed_beyond_queue"
+
+
+def beyond(
+    store: StoreToStart, topic: str, queue_id: int, committed: int, end: int, *, deleted: bool = False
+) -> Reason:
+    return Reason(
+        BEYOND,
+        f"group readers has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it would skip the "
+        f"next {committed - end} messages" + (", but the topic is not configured" if deleted else ""),
+        committed,
+        f"at most {end}",
+        f'in {store.root}/config/consumerOffset.json, "{topic}@readers", set {queue_id}:{committed} to {queue_id}:{end} '
+        "while the broker is stopped",
+        unsafe=not deleted,
+    )
 
 
 def test_a_group_at_the_end_of_its_queue_is_fine(store: StoreToStart) -> None:
@@ -20,10 +38,7 @@ def test_a_group_at_the_end_of_its_queue_is_fine(store: StoreToStart) -> None:
 
 def test_a_group_beyond_the_end_would_skip_what_comes(store: StoreToStart) -> None:
     store.commit({"Orders@readers": {0: 10, 1: 17}})
-    reason = store.only_reason(BEYOND)
-    assert (reason.found, reason.expected, reason.unsafe) == (17, "at most 10", True)
-    assert "skip the next 7 messages" in reason.what
-    assert "set 1:17 to 1:10" in reason.cure
+    assert store.answer().reasons == (beyond(store, "Orders", 1, 17, 10),)
     store.commit({"Orders@readers": {0: 10, 1: 10}})
     assert store.answer().safe
 
@@ -35,9 +50,22 @@ def test_offsets_of_a_slave_of_5_5(store: StoreToStart) -> None:
     topics = {"topicConfigTable": dict.fromkeys(names, entry)}
     store.write_config("topics.json", topics)
     store.write_config("consumerOffset.json", {"offsetTable": {}, "pullOffsetTable": {}})
-    reason = store.only_reason("no_offsets")
-    assert reason.unsafe
-    assert reason.what.startswith("1 groups have subscribed (readers)")
+    assert store.answer().reasons == (
+        Reason(
+            "no_offsets",
+            "1 groups have subscribed (readers), and consumerOffset.json has no offset: they start over, read messages "
+            "again or skip those they have not read; a slave of 5.5 gets no offsets from its master",
+            0,
+            None,
+            f"put another copy of {store.root}/config/consumerOffset.json in place, or rebuild --only consumer-offsets",
+        ),
+    )
+    store.conf["configManagerVersion"] = "v2"
+    assert store.reasons("no_offsets") == []
+    del store.conf["configManagerVersion"]
+    for path in (store.root / "commitlog").iterdir():
+        path.unlink()
+    assert store.reasons("no_offsets") == []
 
 
 @pytest.mark.parametrize(
@@ -66,8 +94,17 @@ def test_a_queue_that_is_not_there_ends_at_zero(store: StoreToStart) -> None:
 
 
 def test_a_topic_that_was_deleted_only_leaves_a_note(store: StoreToStart) -> None:
-    store.commit({"Gone@readers": {0: 3}})
-    assert not store.only_reason(BEYOND).unsafe
+    """Names of the broker's own need no configuration."""
+    store.commit({f"{topic}@readers": {0: 3} for topic in ("Gone", "rmq_sys_x", "%LMQ%x")})
+    assert store.answer().reasons == (
+        beyond(store, "%LMQ%x", 0, 3, 0),
+        beyond(store, "rmq_sys_x", 0, 3, 0),
+        beyond(store, "Gone", 0, 3, 0, deleted=True),
+    )
+    store.config("topics.json").unlink()
+    assert [reason.unsafe for reason in store.reasons(BEYOND)] == [True] * 3
+    store.conf["configManagerVersion"] = "v2"
+    assert store.reasons(BEYOND) == []
 
 
 def test_a_shorter_log_takes_units_from_its_queues(store: StoreToStart) -> None:
@@ -90,18 +127,56 @@ def test_what_recovery_dispatches_counts(tmp_path: Path) -> None:
 
 
 def test_a_group_before_the_first_message_is_a_note(store: StoreToStart) -> None:
+    """Queues begin at 6 in what is left of the log; that of a group at the first message, or without files, is fine."""
     store.segment(0).unlink()
+    shutil.rmtree(store.queue_directory("Stock", 0))
+    store.commit({"Orders@readers": {0: 6, 1: 5}, "Stock@readers": {0: 0, 1: 0}})
+    assert tuple(offsets.committed_before_queue(store.evidence())) == tuple(
+        Reason(
+            "committed_before_queue",
+            f"group readers has committed {committed} in queue 1 of {topic}, which begins at 6: the {6 - committed} "
+            "messages between are no longer in the log",
+            committed,
+            "at least 6",
+            unsafe=False,
+        )
+        for topic, committed in (("Orders", 5), ("Stock", 0))
+    )
+    store.commit({"Orders@readers": {0: 10}})
+    assert list(offsets.committed_before_queue(store.evidence())) == []
     store.commit({"Orders@readers": {0: 0}})
-    reason = store.only_reason("committed_before_queue")
-    assert (reason.found, reason.unsafe) == (0, False)
-    assert store.answer().safe
+    store.conf["configManagerVersion"] = "v2"
+    assert list(offsets.committed_before_queue(store.evidence())) == []
 
 
-def test_delay_offsets_are_set_back_since_4_9_2(store: StoreToStart) -> None:
-    store.write_config("delayOffset.json", {"offsetTable": {3: 8}})
-    assert not store.only_reason("delay_offset_beyond_queue").unsafe
-    store.version = "4.8"
-    assert store.only_reason("delay_offset_beyond_queue").unsafe
+@pytest.mark.parametrize(
+    ("version", "then"), [("5.3", "the broker sets it back"), ("4.8", "the level would skip the next 8 messages")]
+)
+def test_delay_offsets_are_set_back_since_4_9_2(store: StoreToStart, version: str, then: str) -> None:
+    store.version = version
+    store.write_config("delayOffset.json", {"offsetTable": {2: 0, 3: 8}})
+    assert store.answer().reasons == (
+        Reason(
+            "delay_offset_beyond_queue",
+            f"delay level 3 stands at 8, its queue ends at 0: {then}",
+            8,
+            "at most 0",
+            f"in {store.root}/config/delayOffset.json, set 3:8 to 3:0",
+            unsafe=version == "4.8",
+        ),
+    )
+    store.conf["storeType"] = "defaultRocksDB"
+    assert store.reasons("delay_offset_beyond_queue") == []
+
+
+def test_level_n_has_queue_n_minus_1(tmp_path: Path) -> None:
+    log = healthy_store(tmp_path / "first").log
+    log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
+    store = finished(tmp_path / "store", log)
+    store.write_config("delayOffset.json", {"offsetTable": {3: 1}})
+    assert store.reasons("delay_offset_beyond_queue") == []
+    store.write_config("delayOffset.json", {"offsetTable": {2: 1, 4: 1}})
+    assert [reason.found for reason in store.reasons("delay_offset_beyond_queue")] == [1, 1]
 
 
 def test_a_log_of_zeros_takes_all_units(store: StoreToStart) -> None:
