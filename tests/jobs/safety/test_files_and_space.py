@@ -212,8 +212,10 @@ def test_a_log_that_is_gone_meanwhile_has_no_owner(store: StoreToStart) -> None:
         (Space(8_000, 4_096, 4_096), None),
         (
             Space(8_000, 4_095, 4_095),
-            "{} has 4,095 bytes free and the next segment needs 4,096: the broker ends, or loses messages, when it "
-            "writes there",
+            (
+                "{} has 4,095 bytes free and the next segment needs 4,096: the broker ends, or loses messages, when it "
+                "writes there"
+            ),
         ),
         (Space(100_000, 10_000, 10_000), None),
         (

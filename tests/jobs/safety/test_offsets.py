@@ -21,12 +21,12 @@ def beyond(
 ) -> Reason:
     return Reason(
         BEYOND,
-        f"group readers has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it would skip the "
-        f"next {committed - end} messages" + (", but the topic is not configured" if deleted else ""),
+        f"group readers has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it would skip "
+        f"the next {committed - end} messages" + (", but the topic is not configured" if deleted else ""),
         committed,
         f"at most {end}",
-        f'in {store.root}/config/consumerOffset.json, "{topic}@readers", set {queue_id}:{committed} to {queue_id}:{end} '
-        "while the broker is stopped",
+        f'in {store.root}/config/consumerOffset.json, "{topic}@readers", set {queue_id}:{committed} to '
+        f"{queue_id}:{end} while the broker is stopped",
         unsafe=not deleted,
     )
 

@@ -53,12 +53,23 @@ def test_safe(store: StoreToStart) -> None:
 def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> None:
     told = tmp_path / "m.prom"
     line = ["preflight", "--store", store.root, "--broker-conf", tmp_path / "broker.conf", "--metrics", told]
-    done = run_job(*line)
-    assert (done.code, done.report["status"], done.report["answer"]) == (0, "ok", "safe to start")
+    done = run_job(*line, "--replica", store.root, "--broker-version", "5.5")
+    assert (done.code, {name: fact for name, fact in done.report.items() if name != "seconds"}) == (
+        0,
+        {
+            "job": "preflight", "status": "ok", "answer": "safe to start", "reasons": [], "store": str(store.root),
+            "log_begin": 0, "log_end": 6744, "log_read_from": 0, "queues": 4, "after_crash": False,
+            "broker_version": "5.5", "notes": [],
+            "replicas": [{"replica": str(store.root), "begin": 0, "end": 6744, "differs_at": None}],
+        },
+    )  # fmt: skip
     assert "rocketmq_store_preflight_safe 1.0" in metrics_in(told)
     store.commit({"Orders@readers": {0: 99}})
-    done = run_job(*line)
+    done = run_job(*line[:3], "--set", f"mappedFileSizeCommitLog={store.conf['mappedFileSizeCommitLog']}", *line[5:])
     assert (done.code, done.report["status"], done.report["answer"]) == (1, "differences", "not safe to start")
+    assert done.report["notes"] == [
+        "without --broker-conf the broker's defaults are assumed, and the sizes that the store shows"
+    ]
     assert "rocketmq_store_preflight_safe 0.0" in metrics_in(told)
 
 

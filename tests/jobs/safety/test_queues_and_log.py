@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.store_to_start import StoreToStart, finished, healthy_store
 
+from jobs.safety import queues_and_log
+from jobs.safety.evidence.recovery import Redispatch
+from jobs.safety.evidence.start_settings import StartSettings
+from jobs.safety.reason import Reason
 from storeformat.store.checkpoint import StoreCheckpoint
+from storeformat.store.config.config_files import FileState
+from storeformat.store.queue_ends import QueueEnd
 
 NOT_SERVED = "messages_not_served"
+VERIFY = "rebuild and publish before the start; verify names every message"
+
+
+def not_served(count: int, first: int, queues: str, after: str, done: str, *, unsafe: bool = True) -> Reason:
+    return Reason(
+        NOT_SERVED,
+        f"{count} messages from offset {first} on are in no queue ({queues}), and a start after {after} does not put "
+        f"them there ({done})" + ("" if unsafe else "; their topics may have been deleted"),
+        count,
+        0,
+        VERIFY,
+        unsafe,
+    )
+
+
+NOTHING = "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
 
 
 @pytest.mark.parametrize("version", ["4.6", "4.9", "5.0", "5.1", "5.3", "5.5"])
@@ -26,10 +50,11 @@ def test_a_lag_after_a_clean_stop(tmp_path: Path, version: str, lost: int) -> No
     """4.9 goes on where the queues end, 5.0 to 5.3.1 nowhere, 5.4 and later after the first record there."""
     store = healthy_store(tmp_path / "store", dispatched=36, version=version)
     store.commit({})
-    reasons = store.reasons(NOT_SERVED)
-    assert [reason.found for reason in reasons] == [lost] * bool(lost)
-    assert all("a start after a clean stop does not put them there" in reason.what for reason in reasons)
-    assert store.answer().safe is not bool(lost)
+    first = store.log.records[36].offset
+    all_four = not_served(4, first, "Orders:0, Orders:1, Stock:0, Stock:1", "a clean stop", NOTHING)
+    done = f"it dispatches from offset {first} on, but the first record"
+    said = {0: (), 1: (not_served(1, first, "Orders:0", "a clean stop", done),), 4: (all_four,)}
+    assert store.answer().reasons == said[lost]
 
 
 @pytest.mark.parametrize("version", ["4.9", "5.1", "5.3", "5.5"])
@@ -45,8 +70,11 @@ def test_a_lag_after_a_crash_that_the_checkpoint_hides(tmp_path: Path) -> None:
     time = store.log.clock + 5000
     (store.root / "checkpoint").write_bytes(StoreCheckpoint(time, time).to_bytes())
     store.commit({})
-    assert store.only_reason(NOT_SERVED).found > 4
-    assert "a start after a crash does not put them there" in store.only_reason(NOT_SERVED).what
+    begin = store.log.records[4].offset
+    lost = [record for record in store.log.records if begin <= record.offset < 4096]
+    queues = "Orders:0, Orders:1, Stock:0, Stock:1"
+    done = "it dispatches from offset 4096 on"
+    assert store.answer().reasons == (not_served(len(lost), begin, queues, "a crash", done),)
 
 
 def test_recovery_goes_back_ten_segments_at_most(tmp_path: Path) -> None:
@@ -65,15 +93,16 @@ def test_one_queue_lost(store: StoreToStart, version: str) -> None:
     store.version = version
     store.commit({})
     shutil.rmtree(store.queue_directory("Orders", 0))
-    reason = store.only_reason(NOT_SERVED)
-    assert (reason.found, reason.unsafe) == (10, True)
+    assert store.reasons(NOT_SERVED) == [not_served(10, 0, "Orders:0", "a clean stop", NOTHING)]
 
 
 def test_a_deleted_topic_is_no_lost_queue(store: StoreToStart) -> None:
     shutil.rmtree(store.root / "consumequeue" / "Stock")
     store.write_config("topics.json", {"topicConfigTable": {"Orders": {"readQueueNums": 2, "writeQueueNums": 2}}})
     store.commit({})
-    assert not store.only_reason(NOT_SERVED).unsafe
+    first = store.log.records[1].offset
+    said = not_served(20, first, "Stock:0, Stock:1", "a clean stop", NOTHING, unsafe=False)
+    assert store.reasons(NOT_SERVED) == [said]
 
 
 def test_a_topic_made_anew_is_no_lost_queue(tmp_path: Path) -> None:
@@ -90,7 +119,131 @@ def test_a_topic_made_anew_is_no_lost_queue(tmp_path: Path) -> None:
 def test_a_log_without_segments(store: StoreToStart) -> None:
     for path in (store.root / "commitlog").iterdir():
         path.unlink()
-    assert store.only_reason("log_missing").unsafe
+    assert store.reasons("log_missing") == [
+        Reason(
+            "log_missing",
+            "the log has no segment and 4 queues have messages: the broker deletes the queues and begins at 0",
+            0,
+            f"segments in {store.root}/commitlog",
+            "put the segments back, or storePathCommitLog right",
+        )
+    ]
+    shutil.rmtree(store.root / "consumequeue")
+    assert store.reasons("log_missing") == []
+
+
+def test_one_queue_with_messages_is_enough(store: StoreToStart) -> None:
+    evidence = store.evidence()
+    queues = {key: replace(queue, end_offset=-1) for key, queue in evidence.queues.items()}
+    gone = replace(evidence, log=replace(evidence.log, files=()), queues=queues)
+    assert list(queues_and_log.log_missing(gone)) == []
+    queues["Stock", 1] = replace(queues["Stock", 1], end_offset=0)
+    (reason,) = queues_and_log.log_missing(gone)
+    assert " and 1 queues have messages" in reason.what
+    assert list(queues_and_log.log_missing(replace(gone, log=evidence.log))) == []
+
+
+def test_a_member_of_a_group_is_told_what_its_queues_lack(tmp_path: Path) -> None:
+    store = healthy_store(tmp_path / "store", dispatched=38)
+    evidence = store.evidence()
+    member = replace(evidence, log=replace(evidence.log, of_group=True))
+    assert list(queues_and_log.messages_not_served(member)) == [
+        Reason(
+            NOT_SERVED,
+            "2 messages at the end of this member's log are in no queue; those that its group has not agreed on are "
+            "replaced or dispatched when it meets the others, which is not judged here",
+            2,
+            None,
+            "verify compares the queues with what the group has committed",
+            unsafe=False,
+        )
+    ]
+    whole = healthy_store(tmp_path / "whole").evidence()
+    assert list(queues_and_log.messages_not_served(replace(whole, log=replace(whole.log, of_group=True)))) == []
+
+
+def test_what_was_not_read_may_lack_more(tmp_path: Path) -> None:
+    """Nothing is dispatched of what lies before the part of the log that was read, and queues do not reach it."""
+    evidence = healthy_store(tmp_path / "store", dispatched=0).evidence()
+    part = replace(evidence, tail=replace(evidence.tail, begin=1))
+    assert [reason.what.split()[0] for reason in queues_and_log.messages_not_served(evidence)] == ["40"]
+    assert next(iter(queues_and_log.messages_not_served(part))).what.startswith("at least 40 messages from offset 0 ")
+    again = replace(part, redispatch=Redispatch(0))
+    assert list(queues_and_log.messages_not_served(again)) == []
+    again = replace(part, redispatch=Redispatch(0, skipped=0))
+    (reason,) = queues_and_log.messages_not_served(again)
+    assert reason.what.startswith("at least 1 messages from offset 0 ")
+
+
+def test_whose_lack_a_deleted_topic_may_explain(store: StoreToStart) -> None:
+    """Rows of messages that are surely lost, and of those whose topic may have been deleted."""
+    evidence = store.evidence()
+    rows = np.arange(40)
+    orders, stock, second_life = rows[rows % 2 == 0], rows[rows % 2 == 1], evidence.tail.queue_offsets.copy()
+    second_life[26] = 0  # the seventh message of a queue of Orders begins it again
+    again = replace(evidence.tail, queue_offsets=second_life)
+    config = evidence.configs["topics.json"]
+    nothing_known = {
+        **evidence.configs,
+        "topics.json": replace(config, main=replace(config.main, content=FileState.TORN)),
+    }
+    queues = {key: queue for key, queue in evidence.queues.items() if key[0] == "Stock"}
+    half = {key: queue for key, queue in evidence.queues.items() if key == ("Orders", 0)}
+    for given, sure, doubtful in (
+        (evidence, rows, []),
+        (replace(evidence, queues={}), rows, []),
+        (replace(evidence, queues={}, configs=nothing_known), rows, []),
+        (replace(evidence, queues=queues, configs=nothing_known), stock, orders),
+        (replace(evidence, queues=half, configs=nothing_known), orders, stock),
+        (replace(evidence, tail=again), rows, []),
+        (replace(evidence, tail=again, queues={}), [*stock, *orders[13:]], orders[:13]),
+        (replace(evidence, tail=again, queues=queues), [*stock, *orders[13:]], orders[:13]),
+        (replace(evidence, tail=again, queues=half),
+         [row for row in rows if row % 4 != 2 or row >= 26], [row for row in orders[:13] if row % 4 == 2]),
+    ):  # fmt: skip
+        found = queues_and_log._by_certainty(given, np.ones(40, np.bool_))
+        assert [part.tolist() for part in found] == [sorted(sure), sorted(doubtful)]
+    none = queues_and_log._by_certainty(evidence, rows == 3)
+    assert [part.tolist() for part in none] == [[3], []]
+
+
+@pytest.mark.parametrize("case", ["databases", "members", "no segments", "goes on"])
+def test_units_are_not_cut(store: StoreToStart, case: str) -> None:
+    evidence = store.evidence()
+    shorter = replace(evidence, tail=replace(evidence.tail, end=6000))
+    assert list(queues_and_log.units_beyond_log(shorter)) == [
+        Reason(
+            "units_beyond_log",
+            "the log ends at offset 6000, 4 queues have units up to 6744: the broker cuts those 744 bytes off the "
+            "queues",
+            6744,
+            "at most 6000",
+            "nothing, if the log's tail is lost; else put the missing segment back first",
+            unsafe=False,
+        )
+    ]
+    other = {
+        "databases": replace(shorter, settings=StartSettings({"storeType": "defaultRocksDB"})),
+        "members": replace(shorter, log=replace(shorter.log, of_group=True)),
+        "no segments": replace(shorter, log=replace(shorter.log, segments=())),
+        "goes on": replace(shorter, tail=replace(shorter.tail, goes_on_at=6500)),
+    }
+    assert list(queues_and_log.units_beyond_log(other[case])) == []
+
+
+@pytest.mark.parametrize(("end", "queues"), [(6744, 0), (6743, 1), (6579, 1), (6578, 2)])
+def test_a_unit_ends_with_the_log_or_after_it(store: StoreToStart, end: int, queues: int) -> None:
+    """The last records end at 6579 and 6744; fillers do not count."""
+    evidence = store.evidence()
+    filler = QueueEnd("New", 0, (), end=20, end_offset=0x7FFFFFFF)
+    shorter = replace(evidence, tail=replace(evidence.tail, end=end), queues={**evidence.queues, ("New", 0): filler})
+    found = [reason.what.split(", ")[1] for reason in queues_and_log.units_beyond_log(shorter)]
+    assert (
+        found
+        == [f"{queues} queues have units up to 6744: the broker cuts those {6744 - end} bytes off the queues"][
+            : min(queues, 1)
+        ]
+    )
 
 
 # -------------------------------------------------------------------------------------------------- the end of the log
@@ -102,10 +255,17 @@ def test_a_torn_tail_is_a_note(store: StoreToStart) -> None:
     place = end % store.log.segment_size
     data[place : place + len(record)] = record
     last.write_bytes(bytes(data))
-    reason = store.only_reason("torn_tail")
-    assert not reason.unsafe
-    assert f"offset {end}" in reason.what
-    assert store.answer().safe
+    defect = store.evidence().tail.defect.name
+    assert store.answer().reasons == (
+        Reason(
+            "torn_tail",
+            f"the log ends at offset {end} with bytes that are not a record ({defect}): the broker cuts them off; that "
+            "is one message at most that was being written",
+            defect,
+            "a record, or zeros",
+            unsafe=False,
+        ),
+    )
 
 
 @pytest.mark.parametrize("number", [5, 20, 38])
@@ -115,9 +275,16 @@ def test_damage_with_records_after_it(store: StoreToStart, number: int) -> None:
     data = bytearray(path.read_bytes())
     data[record.offset % 4096 + 95] ^= 1
     path.write_bytes(bytes(data))
-    reason = store.only_reason("log_damaged")
-    assert f"damaged at offset {record.offset}" in reason.what
-    assert reason.unsafe
+    following = store.log.records[number + 1].offset
+    last = 8192 - record.offset
+    assert store.only_reason("log_damaged") == Reason(
+        "log_damaged",
+        f"the log is damaged at offset {record.offset} (BODY_CRC) and goes on at {following}: the broker cuts it at "
+        f"{record.offset} and deletes what follows, up to {last:,} bytes",
+        "BODY_CRC",
+        "a record",
+        "do not start; rebuild --on-damage salvage --repair-log DIR2, then put the repaired segments in place",
+    )
 
 
 def many_segments(root: Path, version: str, damaged: int) -> StoreToStart:
@@ -134,9 +301,17 @@ def many_segments(root: Path, version: str, damaged: int) -> StoreToStart:
 def test_damage_before_what_recovery_reads(tmp_path: Path, version: str) -> None:
     """Nothing is cut, and what lies after it is judged; a start after a crash may go back that far."""
     store = many_segments(tmp_path, version, 1)
-    reason = store.only_reason("log_damaged")
-    assert (reason.unsafe, reason.found) == (False, [4096])
-    assert store.answer().safe
+    assert store.answer().reasons == (
+        Reason(
+            "log_damaged",
+            "the log is damaged at 1 places, the first at offset 4096; a start after a clean stop reads what comes "
+            "after them and keeps them, one after a crash may cut the log there",
+            [4096],
+            None,
+            "rebuild --on-damage salvage says what is lost",
+            unsafe=False,
+        ),
+    )
     assert store.evidence().tail.end == store.log.end_offset
     (store.root / "abort").touch()
     assert store.only_reason("log_damaged").unsafe
@@ -181,22 +356,74 @@ def test_leftovers_after_the_end_are_none(store: StoreToStart) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ files of queues
-def test_a_stray_file_in_a_queue(store: StoreToStart) -> None:
-    (store.queue_directory("Orders", 0) / "notes.txt").write_text("x")
-    assert store.only_reason("queue_files").what.endswith("notes.txt is not a queue file")
+def not_loaded(path: Path, why: str, found: int) -> Reason:
+    return Reason(
+        "queue_files",
+        f"{path} {why}",
+        found,
+        "400 bytes, 20 digits as name",
+        f"mv {path} elsewhere; rebuild makes the queue again",
+    )
 
 
-def test_a_queue_file_of_another_length(store: StoreToStart) -> None:
+def test_files_that_are_not_of_a_queue(store: StoreToStart) -> None:
+    """All of them, in all queues."""
+    stray = store.queue_directory("Orders", 0) / "notes.txt"
+    stray.write_text("x")
+    short = [store.queue_directory(topic, 1) / f"{0:020d}" for topic in ("Orders", "Stock")]
+    for path in short:
+        path.write_bytes(path.read_bytes()[:-20])
+    wrong = "has the wrong length: the broker does not start"
+    assert tuple(store.reasons("queue_files")) == (
+        not_loaded(stray, "is not a queue file", 1),
+        *(not_loaded(path, wrong, 380) for path in short),
+    )
+
+
+def test_lengths_of_queue_files_without_a_broker_conf_are_those_of_most(store: StoreToStart) -> None:
     path = store.queue_directory("Orders", 0) / f"{0:020d}"
     path.write_bytes(path.read_bytes()[:-20])
-    assert store.only_reason("queue_files").expected.startswith("400 bytes")
-    assert store.only_reason("queue_files").what.endswith("has the wrong length: the broker does not start")
+    evidence = store.evidence()
+    shown = replace(evidence, settings=StartSettings({}, from_broker_conf=False))
+    wrong = "has the wrong length: the broker does not start"
+    assert list(queues_and_log.queue_files(shown)) == [not_loaded(path, wrong, 380)]
+    for given, count in (
+        ({"mappedFileSizeConsumeQueue": "361"}, 3),
+        ({"mappedFileSizeConsumeQueue": "381"}, 1),
+        ({}, 4),
+    ):
+        for from_broker_conf in (True, False) if given else (True,):
+            settings = StartSettings(given, from_broker_conf=from_broker_conf)
+            assert len(list(queues_and_log.queue_files(replace(evidence, settings=settings)))) == count
+    (reason, *_) = queues_and_log.queue_files(replace(evidence, settings=StartSettings()))
+    assert reason.expected == "6000000 bytes, 20 digits as name"
+
+
+def test_batch_queues_have_a_length_of_their_own(store: StoreToStart) -> None:
+    evidence = store.evidence()
+    queues = {key: replace(queue, batch=key == ("Stock", 1)) for key, queue in evidence.queues.items()}
+    for given, wrong in (({}, True), ({"mapperFileSizeBatchConsumeQueue": "400"}, False)):
+        settings = StartSettings({**store.conf, **given})
+        found = list(queues_and_log.queue_files(replace(evidence, queues=queues, settings=settings)))
+        assert [reason.expected for reason in found] == ["13800000 bytes, 20 digits as name"] * wrong
+    shown = replace(evidence, queues=queues, settings=StartSettings({}, from_broker_conf=False))
+    assert list(queues_and_log.queue_files(shown)) == []
 
 
 def test_an_empty_file_after_a_full_one(tmp_path: Path) -> None:
     store = healthy_store(tmp_path / "store", messages=80)
-    (store.queue_directory("Orders", 0) / f"{400:020d}").write_bytes(bytes(400))
-    assert "without a message" in store.only_reason("queue_files").what
+    path = store.queue_directory("Orders", 0) / f"{400:020d}"
+    path.write_bytes(bytes(400))
+    assert store.answer().reasons == (
+        Reason(
+            "queue_files",
+            "queue 0 of Orders has a last file without a message: the broker does not start, or the next message gets "
+            "a queue offset that is one too high",
+            str(path),
+            None,
+            f"rm {path}",
+        ),
+    )
 
 
 def test_an_empty_file_after_an_unfinished_one(store: StoreToStart) -> None:
@@ -209,11 +436,24 @@ def test_a_hole_before_the_last_file(tmp_path: Path) -> None:
     store = healthy_store(tmp_path / "store", messages=200)
     path = store.queue_directory("Orders", 0) / f"{400:020d}"
     path.write_bytes(path.read_bytes()[:200].ljust(400, b"\0"))
-    assert store.only_reason("queue_files").found == 10
+    assert store.only_reason("queue_files") == Reason(
+        "queue_files",
+        "queue 0 of Orders has an unfinished file before its last one: the broker deletes the files after it, 10 "
+        "messages are not served",
+        10,
+        0,
+        VERIFY,
+    )
 
 
 def test_a_queue_of_fillers(store: StoreToStart) -> None:
     directory = store.queue_directory("New", 0)
     directory.mkdir(parents=True)
     (directory / f"{0:020d}").write_bytes((bytes(8) + b"\x7f\xff\xff\xff" + bytes(8)).ljust(400, b"\0"))
-    assert "fillers" in store.only_reason("queue_files").what
+    assert store.only_reason("queue_files") == Reason(
+        "queue_files",
+        "queue 0 of New holds only fillers: it takes no new message, and up to 4.9.8 no queue does",
+        1,
+        None,
+        VERIFY,
+    )

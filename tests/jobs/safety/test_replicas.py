@@ -10,11 +10,13 @@ import pytest
 from support.store_builder import LogBuilder
 from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
 
+from jobs.safety import replicas
 from jobs.safety.answer import judge
 from jobs.safety.evidence.log_tail import LogTail
 from jobs.safety.reason import Reason
 from jobs.safety.replicas import _after, read_replica
 from storeformat.errors import MissingInput
+from storeformat.log.segments import Segment
 
 COMMON, OWN, OTHER = 30, 9, 4
 
@@ -46,13 +48,24 @@ def test_longer_and_shorter(tmp_path: Path) -> None:
     end = short.log.end_offset
     differs, (reason,) = compared(short, long)
     assert differs is None
-    assert (reason.rule, reason.unsafe, reason.found, reason.expected) == (
-        "replica_longer", True, end, long.log.end_offset
-    )  # fmt: skip
-    assert f"{OWN} messages are lost" in reason.what
+    further = long.log.end_offset
+    assert reason == Reason(
+        "replica_longer",
+        f"{long.root} goes on to offset {further}, this store ends at {end}: {OWN} messages are lost if this one is "
+        "started",
+        end,
+        further,
+        f"start {long.root} instead, or copy its commitlog/ here, rebuild and publish",
+    )
     differs, (reason,) = compared(long, short)
-    assert (differs, reason.rule, reason.unsafe) == (None, "replica_shorter", False)
-    assert f"it lacks {OWN} messages" in reason.what
+    assert differs is None
+    assert reason == Reason(
+        "replica_shorter",
+        f"{short.root} ends at offset {end}, before this store at {further}: it lacks {OWN} messages",
+        end,
+        further,
+        unsafe=False,
+    )
 
 
 @pytest.mark.parametrize("common", [1, 7, COMMON])
@@ -62,8 +75,14 @@ def test_different_from_some_record_on(tmp_path: Path, common: int) -> None:
     first = own.records[common].offset
     assert differs is not None
     assert first <= differs < own.records[common + 1].offset
-    assert f"on: {OTHER} messages, and this store {OWN} " in reason.what
-    assert (reason.rule, reason.unsafe, reason.found) == ("replica_differs", True, differs)
+    assert reason == Reason(
+        "replica_differs",
+        f"{tmp_path}/other holds other messages from offset {differs} on: {OTHER} messages, and this store {OWN} "
+        "messages; one of the two is lost",
+        differs,
+        "the same bytes",
+        "start the one that was master last; keep the other's commitlog/, query list --export reads it",
+    )
 
 
 @pytest.mark.parametrize("common", [1, 25, 50, 75])
@@ -86,8 +105,45 @@ def test_a_store_that_has_lost_its_log(tmp_path: Path) -> None:
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(MissingInput, match="no such replica"):
+    with pytest.raises(MissingInput) as caught:
         read_replica(healthy_store(tmp_path / "store").evidence(), str(tmp_path / "nothing"))
+    assert str(caught.value) == f"there is no such replica ({tmp_path}/nothing/commitlog)"
+    assert caught.value.advice == "ROOT is its storePathRootDir"
+
+
+def test_what_a_report_says_of_a_replica(tmp_path: Path) -> None:
+    """Its log lies below its own root, wherever this store's broker.conf puts that of this store."""
+    own, other = healthy_store(tmp_path / "own"), healthy_store(tmp_path / "other", messages=80)
+    (own.root / "commitlog").rename(tmp_path / "log")
+    own.conf["storePathCommitLog"] = str(tmp_path / "log")
+    other.segment(0).unlink()
+    assert read_replica(own.evidence(), str(other.root)).facts() == {
+        "replica": str(other.root), "begin": 4096, "end": other.log.end_offset, "differs_at": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("where", [0, 1, 4095, 4096, 4096 + 128, 6743, None])
+def test_the_first_byte_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: int | None) -> None:
+    """From there on all bytes differ; read in blocks of a hundred."""
+    monkeypatch.setattr(replicas, "_BLOCK", 100)
+    data = bytes(8192)
+    changed = data if where is None else data[:where] + b"x" * (8192 - where)
+    logs = []
+    for name, content in (("a", data), ("b", changed)):
+        (tmp_path / name).mkdir()
+        parts = []
+        for base in (0, 4096):
+            path = tmp_path / name / f"{base:020d}"
+            path.write_bytes(content[base : base + 4096])
+            parts.append(Segment(str(path), base, 4096))
+        logs.append(tuple(parts))
+    own, other = logs
+    assert replicas._first_difference(own, other, 6579, 6744) == where
+    assert replicas._first_difference(own, other, 6579, 0) is None
+    assert replicas._first_difference(own, (), 6579, 6744) is None
+    later = None if where is None else max(where, 4096)
+    assert replicas._first_difference(own, other[1:], 0, 6744) == later
+    assert replicas._first_difference(own[1:], other, 0, 6744) == later
 
 
 @pytest.mark.parametrize(

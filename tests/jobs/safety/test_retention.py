@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,35 @@ from support.store_to_start import StoreToStart, healthy_store
 from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
 from jobs.safety import retention
+from jobs.safety.evidence.recovery import Redispatch
 from jobs.safety.evidence.start_settings import StartSettings
+from jobs.safety.reason import Reason
 from jobs.safety.retention import Doomed, doomed, retention_notes
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus, Space
 from storeformat.store.broker_rules import rules_of
 
 RULE = "messages_deleted"
+
+
+@pytest.fixture(autouse=True)
+def ten_o_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are deleted at four, in 18 hours."""
+    monkeypatch.setattr(
+        retention.time, "localtime", lambda seconds: time.struct_time((2024, 5, 30, 10, 0, 0, 3, 151, 0))
+    )
+
+
+def deleted(store: StoreToStart, unread: str = "", *, unsafe: bool = True) -> Reason:
+    return Reason(
+        RULE,
+        f"1 of 2 segments, up to offset 4096, are deleted within 18 h: they are older than fileReservedTime{unread}",
+        4096,
+        0,
+        "raise fileReservedTime in broker.conf until the groups have read them, or give the segments a new time: touch "
+        f"{store.root}/commitlog/*",
+        unsafe,
+    )
 
 
 def test_young_segments_stay(store: StoreToStart) -> None:
@@ -32,15 +55,22 @@ def test_old_segments_that_a_group_has_not_read(store: StoreToStart) -> None:
     before = [record for record in store.log.records if record.offset < 4096]
     unread = sum(record.message.queue == ("Orders", 0) for record in before) - 2
     assert unread > 0
-    assert f"; {unread} messages of them" in reason.what
-    assert (reason.found, reason.unsafe) == (4096, True)
-    assert "older than fileReservedTime" in reason.what
-    assert reason.cure.endswith(f"touch {store.root}/commitlog/*")
+    assert reason == deleted(store, f"; {unread} messages of them some group has not read, most of all readers in "
+                                    f"Orders ({unread})")  # fmt: skip
 
 
 def test_old_segments_that_all_groups_have_read(store: StoreToStart) -> None:
     store.age(100, segments=1)
-    assert not store.only_reason(RULE).unsafe
+    assert store.only_reason(RULE) == deleted(store, unsafe=False)
+
+
+def test_the_group_that_lacks_most_is_named(store: StoreToStart) -> None:
+    """Six messages of each queue are deleted; a group without an offset in a topic does not count for it."""
+    store.age(100, segments=1)
+    store.commit({"Orders@a": {0: 6, 1: 9}, "Orders@b": {0: 5, 1: 0}, "Stock@c": {0: 7}, "Stock@d": {}, "No@e": {0: 1}})
+    assert store.only_reason(RULE) == deleted(
+        store, "; 13 messages of them some group has not read, most of all b in Orders (7)"
+    )
 
 
 def test_messages_that_the_start_dispatches_before_they_expire(tmp_path: Path) -> None:
@@ -60,6 +90,29 @@ def test_a_queue_of_its_topic_in_which_a_group_has_no_offset(store: StoreToStart
     unread = sum(record.message.queue == ("Orders", 1) for record in store.log.records if record.offset < 4096)
     assert unread > 0
     assert f"; {unread} messages of them" in store.only_reason(RULE).what
+
+
+def test_what_of_a_queue_goes_with_the_first_segments(store: StoreToStart) -> None:
+    """First queue offset and that of the first message from a log offset on; a queue of Orders has its seventh message
+    at 4096. Messages that are in no queue yet count where they are dispatched again.
+    """
+    evidence = store.evidence()
+    key, begin = ("Orders", 0), 4096
+    without = replace(evidence, queues={})
+    shorter = replace(evidence, queues={key: replace(evidence.queues[key], begin=2, end=4)})
+    for given, expected in (
+        (evidence, (0, 6)),
+        (without, (0, 0)),
+        (replace(without, redispatch=Redispatch(0)), (0, 6)),
+        (replace(without, redispatch=Redispatch(0, skipped=0)), (1, 6)),
+        (replace(without, redispatch=Redispatch(4096)), (0, 0)),
+        (shorter, (2, 4)),
+        (replace(shorter, redispatch=Redispatch(0)), (2, 6)),
+        (replace(shorter, redispatch=Redispatch(3300, 3300)), (2, 4)),
+        (replace(shorter, redispatch=Redispatch(3300)), (2, 6)),
+    ):
+        assert retention._deleted(given, key, begin) == expected
+    assert retention._deleted(evidence, ("Orders", 7), begin) == (0, 0)
 
 
 def test_the_last_segment_stays(store: StoreToStart) -> None:
@@ -105,9 +158,20 @@ def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
     segments = open_store(LogOptions(store=str(store.root)), needs_index_sizes=False).segments
     assert retention_notes(str(store.root), segments, StartSettings(), rules_of("5.3")) == []
     store.age(100, segments=1)
-    (note,) = retention_notes(str(store.root), segments, StartSettings({"deleteWhen": "04;05"}), rules_of("5.3"))
-    assert f"deletes 1 of {len(segments)} segments" in note
-    assert "all messages before offset 4096: they are older than fileReservedTime (72 h)" in note
+    begin = "retention: a broker that starts now deletes 1 of 2 segments "
+    end = (
+        ", all messages before offset 4096: they are older than fileReservedTime (72 h); raise fileReservedTime, or "
+        "touch the segments, before the start"
+    )
+    hint = "; --broker-conf tells the broker's own settings"
+    for when, shown, from_broker_conf in (
+        ("04;05", "within 18 h (deleteWhen 04;05)", True),
+        ("10", "at once", False),
+        (None, "within 18 h (deleteWhen 04)", True),
+    ):
+        settings = StartSettings({} if when is None else {"deleteWhen": when}, from_broker_conf=from_broker_conf)
+        notes = retention_notes(str(store.root), segments, settings, rules_of("5.3"))
+        assert notes == [begin + shown + end + ("" if from_broker_conf else hint)]
     assert retention_notes(str(store.root), segments, StartSettings({"fileReservedTime": "200"}), rules_of("5.3")) == []
 
 

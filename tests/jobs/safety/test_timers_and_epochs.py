@@ -46,8 +46,8 @@ def lose_log(store: StoreToStart) -> None:
 def lost(store: StoreToStart, what: str, *, queued: int = 5, healed: bool = False) -> Reason:
     return Reason(
         RULE,
-        f"{what} lost, but timercheck says that {queued} messages of rmq_sys_wheel_timer are queued in it: those of them "
-        + ("are found in the timer log" if healed else "that still wait are never delivered"),
+        f"{what} lost, but timercheck says that {queued} messages of rmq_sys_wheel_timer are queued in it: those of "
+        "them " + ("are found in the timer log" if healed else "that still wait are never delivered"),
         f"no {what}",
         "wheel, log and timercheck of one time",
         "rebuild --only timers, then publish: what still waits is delivered once; or "

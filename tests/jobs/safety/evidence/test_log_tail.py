@@ -89,3 +89,65 @@ def test_damage_that_recovery_does_not_read_is_passed_over(log: LogBuilder, tmp_
     for met_from in (log.records[10].offset, log.records[11].offset - 1):
         tail = tail_of(log, tmp_path, {10: b"?"}, met_from=met_from)
         assert (tail.passed, tail.end) == ((), log.records[10].offset)
+
+
+def plain_segments(tmp_path: Path, *sizes: int) -> list[Segment]:
+    """Segments of no content but a first byte."""
+    found, base = [], 0
+    for size in sizes:
+        path = tmp_path / f"{base:020d}"
+        path.write_bytes(b"x".ljust(size, b"\0"))
+        found.append(Segment(str(path), base, size))
+        base += size
+    return found
+
+
+@pytest.mark.parametrize(
+    ("most", "last", "expected"),
+    [(300, 4, (2, 200)), (299, 4, (3, 300)), (100, 4, (4, 400)), (500, 4, (0, 0)), (900, 3, (0, 0)), (200, 1, (0, 0))],
+)
+def test_whole_segments_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, last: int, expected: tuple[int, int]
+) -> None:
+    """Of a hundred bytes each, as many as fit, up to the last one that is written."""
+    monkeypatch.setattr(log_tail, "READ_AT_MOST", most)
+    segments = plain_segments(tmp_path, 100, 100, 100, 100, 100, 100)
+    assert log_tail._start(segments, segments[last], -1) == expected
+
+
+@pytest.mark.parametrize("furthest", [-1, 0, 1, 25, 38, 39])
+def test_of_a_long_segment_the_part_before_where_queues_end_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, furthest: int
+) -> None:
+    """From a record on that is certain to be one, a thousand bytes before; all of it where queues end before it."""
+    monkeypatch.setattr(log_tail, "READ_AT_MOST", 1000)
+    log = LogBuilder(1 << 16)
+    for number in range(40):
+        log.message(topic="T", queue_id=0, body=bytes(150), store_timestamp=T0 + 1000 * number)
+    log.write(tmp_path)
+    segments = [Segment(str(path), 0, 1 << 16) for path in (tmp_path / "commitlog").iterdir()]
+    end = log.records[furthest].end if furthest >= 0 else -1
+    expected = next((placed.offset for placed in log.records if placed.offset >= end - 1000 > 0), 0)
+    assert log_tail._start(segments, segments[0], end) == (0, expected)
+
+
+def test_segments_that_are_not_written(tmp_path: Path) -> None:
+    segments = plain_segments(tmp_path, 100, 100)
+    for segment in segments:
+        Path(segment.path).write_bytes(bytes(100))
+    assert (read_tail([], -1, DecodeRules()).end, read_tail(segments[1:], -1, DecodeRules()).end) == (0, 100)
+
+
+@pytest.mark.parametrize(("older", "furthest", "read"), [(0, False, 3), (1, False, 2), (1, True, 3)])
+def test_a_segment_that_begins_older_is_a_leftover(tmp_path: Path, older: int, furthest: bool, read: int) -> None:
+    """But not where a queue points into it."""
+    log = LogBuilder(SIZE)
+    for number, time in enumerate((T0, T0 + 1000, T0 + 1000 - older)):
+        log.message(topic="T", queue_id=0, body=bytes(150), store_timestamp=time)
+        if number == 1:
+            log.blank()
+    log.write(tmp_path)
+    segments = [Segment(str(path), int(path.name), SIZE) for path in sorted((tmp_path / "commitlog").iterdir())]
+    tail = read_tail(segments, log.end_offset if furthest else SIZE, DecodeRules())
+    assert len(tail.offsets) == read
+    assert tail.end == (log.end_offset if read == 3 else SIZE)

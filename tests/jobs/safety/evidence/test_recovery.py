@@ -48,6 +48,47 @@ def test_where_a_start_after_a_clean_stop_begins_to_read(segments: list[Segment]
     assert read == number * SIZE
 
 
+@pytest.mark.parametrize(
+    ("version", "count", "furthest", "given", "number"),
+    [
+        ("5.1", 2, -1, {}, 0),
+        ("5.1", 4, -1, {}, 1),
+        ("5.3", 15, -1, {}, 0),
+        ("5.3", 15, 7 * SIZE, {}, 7),
+        ("5.3", 15, 7 * SIZE - 1, {}, 6),
+        ("5.3", 15, 14 * SIZE, {}, 12),
+        ("5.5", 15, 14 * SIZE, {}, 14),
+        ("5.5", 15, 2 * SIZE, {}, 5),
+        ("5.5", 15, 14 * SIZE, {"commitLogRecoverMaxNum": "0"}, 14),
+        ("5.5", 15, 2 * SIZE, {"commitLogRecoverMaxNum": "0"}, 5),
+        ("5.5", 15, 2 * SIZE, {"commitLogRecoverMaxNum": "1"}, 14),
+        ("5.5", 15, 14 * SIZE, {"storeType": "DefaultRocksDB"}, 0),
+        *(
+            ("5.5", 15, 14 * SIZE, {name: "true"}, 5)
+            for name in ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable", "timerRocksDBEnable")
+        ),
+    ],
+)
+def test_where_a_start_begins_to_read(
+    segments: list[Segment], version: str, count: int, furthest: int, given: dict[str, str], number: int
+) -> None:
+    settings, rules = StartSettings(given), rules_of(version)
+    assert looks_from(segments[:count], rules, settings, furthest, after_crash=False) == number * SIZE
+    assert looks_from(segments[1:], rules, settings, furthest, after_crash=True) == SIZE
+
+
+def test_without_segments_nothing_is_read() -> None:
+    rules = rules_of("5.5")
+    assert looks_from([], rules, StartSettings(), -1, after_crash=False) == 0
+    assert redispatch([], StoreCheckpoint(), rules, StartSettings(), -1, after_crash=True) == Redispatch(NEVER)
+
+
+@pytest.mark.parametrize("version", ["4.9", "5.5"])
+def test_queues_that_end_before_the_log(segments: list[Segment], version: str) -> None:
+    again = redispatch(segments[7:9], StoreCheckpoint(), rules_of(version), StartSettings(), 100, after_crash=False)
+    assert again == Redispatch(7 * SIZE, 100 if version == "5.5" else None)
+
+
 def test_ten_segments_at_most(segments: list[Segment]) -> None:
     rules, page = rules_of("5.5"), StoreCheckpoint()
     assert redispatch(segments, page, rules, StartSettings(), -1, after_crash=False) == Redispatch(5 * SIZE)
@@ -67,7 +108,15 @@ def test_recheck_from_queues(segments: list[Segment]) -> None:
         ("5.3", StoreCheckpoint(), 0),
         ("5.3", StoreCheckpoint(T0 + 43_000, T0 + 60_000), 4),
         ("5.3", StoreCheckpoint(T0 + 42_999, T0 + 60_000), 3),
+        ("5.3", StoreCheckpoint(T0 + 60_000, T0 + 43_000), 4),
+        ("5.3", StoreCheckpoint(T0 + 12_999, T0 + 12_999), 0),
+        ("5.3", StoreCheckpoint(T0 + 13_000, T0 + 13_000), 1),
         ("5.5", StoreCheckpoint(), 5),
+        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 60_000), 6),
+        ("5.5", StoreCheckpoint(0, T0 + 79_999), 7),
+        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 93_000, logics_physical_offset=6 * SIZE - 1), 5),
+        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=1), 5),
+        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=6 * SIZE), 6),
         ("5.5", StoreCheckpoint(0, T0 + 80_000), 8),
         ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=6 * SIZE + 3), 6),
         ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=9_999_999), 14),
@@ -82,6 +131,13 @@ def test_the_index_may_hold_it_back(segments: list[Segment]) -> None:
     page = StoreCheckpoint(T0 + 90_000, T0 + 90_000, T0 + 20_000)
     settings = StartSettings({"messageIndexSafe": "true"})
     assert redispatch(segments, page, rules_of("5.3"), settings, 7000, after_crash=True) == Redispatch(2 * SIZE)
+
+
+def test_segments_of_zeros_are_passed_over(segments: list[Segment]) -> None:
+    page = StoreCheckpoint(T0 + 99_000, T0 + 99_000)
+    assert redispatch(segments, page, rules_of("5.3"), StartSettings(), 7000, after_crash=True) == Redispatch(9 * SIZE)
+    Path(segments[9].path).write_bytes(bytes(SIZE))
+    assert redispatch(segments, page, rules_of("5.3"), StartSettings(), 7000, after_crash=True) == Redispatch(8 * SIZE)
 
 
 def test_what_is_covered() -> None:
