@@ -13,6 +13,7 @@ from storeformat import errors
 
 TRACE = "Traceback (most recent call last)"
 RAISED = re.compile(r"^(?:: )?(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
+WORKER_SAID = re.compile(r"^Error from python worker:\n\s*(.+)$", re.MULTILINE)
 OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
 
 
@@ -51,6 +52,8 @@ def plain_errors() -> Iterator[None]:
         if cause is None and "SparkContext was shut down" in reason:
             advice = "the cluster ended it: the logs of YARN or Kubernetes say why"
             raise errors.WriteFailed("Spark was ended while a job ran", advice=advice) from SparkError(text)
+        if cause is None and (said := WORKER_SAID.search(text)):
+            raise without_python(said[1]) from SparkError(text)
         raise cause or SparkError(reason) from SparkError(text)
 
 
@@ -84,13 +87,18 @@ def raised_by_task(raised: list[tuple[str, str]]) -> Exception | None:
     """
     for name, message in reversed(raised):
         if name == "ModuleNotFoundError":
-            return errors.DependencyMissing(
-                f"the executors' Python cannot run this program: {message}",
-                advice="name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env",
-            )
+            return without_python(message)
         kind = getattr(errors, name, None) or getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.StoreFormatError):
             return kind(message)
         if isinstance(kind, type) and issubclass(kind, OSError) and (match := OS_ERROR.match(message)):
             return OSError(int(match[1]), match[2], match[3])
     return None
+
+
+def without_python(reason: str) -> errors.DependencyMissing:
+    """Returns that executors have no Python for our tasks, and why."""
+    return errors.DependencyMissing(
+        f"the executors' Python cannot run this program: {reason}",
+        advice="name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env",
+    )

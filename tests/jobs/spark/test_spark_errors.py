@@ -37,3 +37,17 @@ def test_a_cluster_that_ends_spark_is_no_defect_of_ours() -> None:
     with pytest.raises(errors.WriteFailed) as raised, spark_errors.plain_errors():
         raise PySparkException(said)
     assert failure_report("rebuild", raised.value).exit_code == 74
+
+
+def test_an_executor_without_a_python_is_no_defect_of_ours() -> None:
+    said = (
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.3 in stage 0.0 (TID 9) (node-2 "
+        "executor 1): org.apache.spark.SparkException: \nError from python worker:\n  Python 3.12 is needed on node-2\n"
+        "PYTHONPATH was:\n  /x.zip\norg.apache.spark.SparkException: EOFException occurred while reading the port"
+    )
+    with pytest.raises(errors.DependencyMissing) as raised, spark_errors.plain_errors():
+        raise PySparkException(said)
+    assert str(raised.value).startswith(
+        "the executors' Python cannot run this program: Python 3.12 is needed on node-2"
+    )
+    assert failure_report("rebuild", raised.value).exit_code == 69
