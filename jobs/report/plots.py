@@ -146,7 +146,9 @@ def _svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     # Ids are unique in a file; several files make one page.
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"font: [\d.]+px [^;\"]*", lambda found: found[0].split("px")[0] + "px inherit", svg)
+    # The page's font: matplotlib 3.9 names one in ``font``, later releases in ``font-family``.
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
+    svg = re.sub(r"font-family: [^;\"]*; ", "", svg)
     svg = svg.replace(_INK, "currentColor")
     head, close, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, datetime, timedelta
+from typing import Any
 
 import pytest
-from support.report_facts import ABOUT, facts, group, pictures
+from support.report_facts import ABOUT, BEGIN, facts, group, pictures
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report
-from jobs.report.facts import CHECKS, to_text, with_rates
+from jobs.report.facts import CHECKS, key_text, moment, sentences, to_text, with_rates
 
 
 def test_messages_without_a_time() -> None:
@@ -22,33 +23,154 @@ def test_messages_without_a_time() -> None:
     assert "1 messages" in to_text(without, report.SHOWN)
 
 
-def test_text_shows_the_groups_and_what_the_checks_found() -> None:
-    gaps = [{"broker": "b", "topic": "t", "queue_id": 0, "kind": "gap", "places": 2, "missing": 1234}]
-    text = to_text(facts(checks={name: gaps if name == "gaps" else [] for name in CHECKS}), report.SHOWN)
-    assert text.startswith("21 messages, 2.1 kB, 2024-05-30 07:00:00 to 2024-05-30 09:00:00 (2.0 h); c/b&b\n")
-    assert "orders  (none)" in text
-    assert "1,234 messages are missing in queues" in text
-    assert "retries       none" in text
+NOTHING = {
+    "retries": "none",
+    "duplicates": "none",
+    "transactions": "none",
+    "delays": "none",
+    "gaps": "none: queue offsets are consecutive",
+    "clocks": "no step back, no producer ahead",
+}
 
 
-def test_numbers_given_twice_are_told_where_none_is_missing() -> None:
-    again = [{"broker": "b", "topic": "t", "queue_id": 0, "kind": "repeat", "places": 3, "missing": 0}]
-    text = to_text(facts(checks={name: again if name == "gaps" else [] for name in CHECKS}), report.SHOWN)
-    assert "at 3 places offsets restart or occur twice" in text
-    assert "are consecutive" not in text
+def level(scheduled: int, overdue: int, least: int | None, most: int | None) -> dict[str, Any]:
+    return {"level": 3, "scheduled": scheduled, "overdue": overdue, "min_late_ms": least, "max_late_ms": most}
 
 
-def test_messages_that_came_before_they_were_due() -> None:
-    """Nothing comes too early: the table was loaded with another broker's levels."""
-    level = {"level": 3, "scheduled": 5, "delivered": 5, "waiting": 0, "overdue": 0, "median_late_ms": -7_950.0}
-    for latest, said in (
-        (-7_901, "5 delayed messages, 0 overdue; up to 8,000 ms too early"),
-        (7, "at most 7 ms late; up"),
-    ):
-        rows = [level | {"min_late_ms": -8_000, "max_late_ms": latest}]
-        text = to_text(facts(checks={name: rows if name == "delays" else [] for name in CHECKS}), report.SHOWN)
-        assert said in text
-        assert "messageDelayLevel" in text
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({}, {}),
+        (
+            {
+                "retries": [
+                    {"consumer_group": "a", "kind": "retry", "messages": 1200},
+                    {"consumer_group": "a", "kind": "dlq", "messages": 3},
+                    {"consumer_group": "b", "kind": "retry", "messages": 34},
+                ]
+            },
+            {"retries": "1,234 retries and 3 dead letters; consumer groups: 2"},
+        ),
+        (
+            {"duplicates": [{"surplus": 1200}, {"surplus": 34}]},
+            {"duplicates": "1,234 messages more than unique keys"},
+        ),
+        (
+            {
+                "transactions": [
+                    {"outcome": "open", "transactions": 1000},
+                    {"outcome": "committed", "transactions": 5},
+                    {"outcome": "open", "transactions": 7},
+                ]
+            },
+            {"transactions": "5 committed, 1,007 open"},
+        ),
+        ({"delays": [level(5, 2, None, None)]}, {"delays": "5 delayed messages, 2 overdue"}),
+        (
+            {"delays": [level(1000, 1000, None, None), level(5, 2, 0, 0)]},
+            {"delays": "1,005 delayed messages, 1,002 overdue, at most 0 ms late"},
+        ),
+        (
+            {"delays": [level(5, 0, -8_000, -1), level(2, 0, -9, -3)]},
+            {
+                "delays": "7 delayed messages, 0 overdue; up to 8,000 ms too early: was the broker's messageDelayLevel "
+                "given to load?"
+            },
+        ),
+        (
+            {"delays": [level(5, 0, -1, 1_007), level(2, 0, 4, 9)]},
+            {
+                "delays": "7 delayed messages, 0 overdue, at most 1,007 ms late; up to 1 ms too early: was the "
+                "broker's messageDelayLevel given to load?"
+            },
+        ),
+        ({"gaps": [{"kind": "gap", "places": 2, "missing": 1234}]}, {"gaps": "1,234 messages are missing in queues"}),
+        (
+            {
+                "gaps": [
+                    {"kind": "gap", "places": 2, "missing": 4},
+                    {"kind": "repeat", "places": 1000, "missing": 0},
+                    {"kind": "restart", "places": 3, "missing": 0},
+                ]
+            },
+            {"gaps": "4 messages are missing in queues; at 1,003 places offsets restart or occur twice"},
+        ),
+        (
+            {"clock_steps": [{"steps": 1000}, {"steps": 2}], "clocks_ahead": []},
+            {"clocks": "the broker's clock went back 1,002 times; 0 producers' clocks are ahead of it"},
+        ),
+        (
+            {"clock_steps": [], "clocks_ahead": [{"host": "a"}, {"host": "b"}]},
+            {"clocks": "the broker's clock went back 0 times; 2 producers' clocks are ahead of it"},
+        ),
+    ],
+)
+def test_what_the_checks_found_in_sentences(found: dict[str, list[dict[str, Any]]], said: dict[str, str]) -> None:
+    assert sentences({**{name: [] for name in CHECKS}, **found}) == NOTHING | said
+
+
+def test_the_whole_text() -> None:
+    groups = [
+        {**group("a long tag", 1500, 1_500_000), "share": 0.75, "messages_per_second": 1500.0, "bytes_per_second": 7.0},
+        {**group(None, 5, 500), "share": 0.0025, "messages_per_second": 0.012345, "bytes_per_second": 12_345.0},
+        {**group("not shown", 1, 1), "share": 0.0, "messages_per_second": 0.0, "bytes_per_second": 0.0},
+    ]
+    one = facts().brokers[0] | {"messages": 251, "bytes": 333_500}
+    brokers = [{**one, "broker": f"b{number}"} for number in range(6)]
+    found = facts(brokers=brokers, groups=groups, groups_in_all=1236)
+    head = (
+        "1,506 messages, 2.0 MB, 2024-05-30 07:00:00 to 2024-05-30 09:00:00 (2.0 h); c/b0, c/b1, c/b2, c/b3, c/b4 and "
+        "1 more"
+    )
+    assert to_text(found, 2, " (elsewhere)").splitlines() == [
+        head,
+        "",
+        "topic   tags        messages   bytes  share  messages/s  bytes/s",
+        "orders  a long tag     1,500  1.5 MB  75.0%     1.5e+03      7 B",
+        "orders  (none)             5   500 B   0.2%      0.0123  12.3 kB",
+        "... and 1,234 more (elsewhere)",
+        "",
+        "retries       none",
+        "duplicates    none",
+        "transactions  none",
+        "delays        none",
+        "gaps          none: queue offsets are consecutive",
+        "clocks        no step back, no producer ahead",
+    ]
+    short = facts(brokers=brokers[:5], groups=groups[:2], checks={})
+    assert to_text(short, 2).splitlines()[1:] == ["", *to_text(found, 2).splitlines()[2:5]]
+    assert to_text(short, 2).splitlines()[0].endswith("; c/b0, c/b1, c/b2, c/b3, c/b4")
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        (None, "(none)"),
+        (datetime(2024, 5, 3, 7, 8, 9), "2024-05-03 07:08"),
+        (date(2024, 5, 3), "2024-05-03"),
+        (7, "7"),
+        ("a\nb", "a\\x0ab"),
+    ],
+)
+def test_the_key_of_a_group_for_a_person(key: Any, shown: str) -> None:
+    assert key_text(key) == shown
+
+
+def test_times_from_the_first_broker_to_the_last() -> None:
+    broker = facts().brokers[0]
+    assert (moment(None), moment(BEGIN)) == ("?", "2024-05-30 07:00:00")
+    brokers = [
+        broker | {"first_stored": None, "last_stored": None},
+        broker | {"last_stored": BEGIN + timedelta(milliseconds=500)},
+        broker | {"first_stored": BEGIN + timedelta(seconds=9), "last_stored": BEGIN + timedelta(seconds=10)},
+    ]
+    found = facts(brokers=brokers)
+    assert (found.first_stored, found.last_stored, found.span) == (BEGIN, BEGIN + timedelta(seconds=10), 10.0)
+    assert facts(brokers=brokers[:2]).span == 1.0
+    timeless = facts(brokers=brokers[:1])
+    assert (timeless.first_stored, timeless.last_stored, timeless.span) == (None, None, 1.0)
+    nothing = facts(brokers=[broker | {"bytes": 0}], groups=[group("a", 0, 0)])
+    assert with_rates(nothing).groups[0]["share"] == 0
 
 
 def test_a_terminal_obeys_no_tag() -> None:

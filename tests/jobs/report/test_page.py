@@ -15,14 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.report_facts import ABOUT, BEGIN, TAGS, facts, pictures
+from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
 from jobs.report import page, plots
+from jobs.report.facts import CHECKS
 from storeformat.errors import DependencyMissing
 
 
 @pytest.mark.parametrize(
-    ("span", "step"), [(0, 60), (399 * 60, 60), (401 * 60, 3600), (400 * 3600, 3600), (401 * 86400, 2 * 86400)]
+    ("span", "step"),
+    [
+        (0, 60),
+        (400 * 60, 60),
+        (400 * 60 + 1, 3600),
+        (400 * 3600, 3600),
+        (400 * 3600 + 1, 86400),
+        (400 * 86400, 86400),
+        (400 * 86400 + 1, 2 * 86400),
+        (801 * 86400, 3 * 86400),
+    ],
 )
 def test_a_plot_has_few_enough_steps(span: int, step: int) -> None:
     assert page.step_of(timedelta(seconds=span)) == timedelta(seconds=step)
@@ -31,8 +42,10 @@ def test_a_plot_has_few_enough_steps(span: int, step: int) -> None:
 def test_a_page_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     page.require_plots()
     monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None if name == "matplotlib" else name)
-    with pytest.raises(DependencyMissing, match="matplotlib"):
+    with pytest.raises(DependencyMissing) as caught:
         page.require_plots()
+    assert str(caught.value) == "--html needs matplotlib"
+    assert caught.value.advice == f"{sys.executable} -m pip install 'matplotlib>=3.9,<4', or use --csv"
 
 
 def test_a_clock_that_ran_wild_leaves_the_plot_drawable() -> None:
@@ -134,12 +147,301 @@ def test_topics_that_are_not_drawn_are_all_others() -> None:
     assert "topic-00" not in words
 
 
-def test_plots_hold_their_numbers() -> None:
-    svg = plots.bars("n", ["a", "b"], [3_000_000, 1_500_000], unit="bytes", description="d")
-    assert "MB" in svg
-    assert 'aria-label="d"' in svg
-    assert "currentColor" in svg
+# ------------------------------------------------------------------------------------------- what plots are made of
+Drawn = tuple[str, tuple[Any, ...], dict[str, Any]]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawn]:
+    """What plots were asked for."""
+    calls: list[Drawn] = []
+
+    def recorder(kind: str) -> Any:
+        def record(*given: Any, **named: Any) -> str:
+            calls.append((kind, given, named))
+            return f"<svg {kind}>"
+
+        return record
+
+    for kind in ("bars", "layers", "columns"):
+        monkeypatch.setattr(plots, kind, recorder(kind))
+    return calls
+
+
+def figure(title: str, kind: str, said: str) -> str:
+    return f"<section><h2>{title}</h2>\n<figure><svg {kind}><figcaption>{said}</figcaption></figure></section>"
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 13, 14])
+def test_the_plot_of_groups(drawn: list[Drawn], count: int) -> None:
+    """Thirteen have a bar each, of more the twelve largest; others are one bar together."""
+    groups = [group(f"t{number}", 1000 + number, 5000 - number) | {"share": 0.02} for number in range(count)]
+    broker = facts().brokers[0] | {"bytes": 100_000}
+    text = page._groups(facts(by="tag", brokers=[broker], groups=groups, groups_in_all=1300 + count))
+    said = "orders / t0 holds 2% of all bytes (5.0 kB in 1,000 messages)."
+    said += f" The three largest of {1300 + count:,} hold {2 * min(count, 3)}%."
+    shown = count if count <= 13 else 12
+    labels = [f"orders / t{number}" for number in range(shown)]
+    values = [5000 - number for number in range(shown)]
+    assert drawn == [
+        (
+            "bars",
+            ("groups", [*labels, f"{1300 + count - shown:,} others"], [*values, 100_000 - sum(values)]),
+            {"unit": "bytes", "description": f"Bytes by tag. {said}"},
+        )
+    ]
+    assert text == figure("Bytes by tag", "bars", said)
+
+
+@pytest.mark.parametrize(("count", "more"), [(3, ""), (4, " The three largest of 4 hold 60%.")])
+def test_few_groups_have_no_others(drawn: list[Drawn], count: int, more: str) -> None:
+    groups = [{**group(None, 1, 10), "host": f"h{number}", "share": 0.2} for number in range(count)]
+    page._groups(facts(by="host", groups=groups))
+    ((_, given, named),) = drawn
+    assert given == ("groups", [f"h{number}" for number in range(count)], [10] * count)
+    assert named["description"] == f"Bytes by host. h0 holds 20% of all bytes (10 B in 1 messages).{more}"
+
+
+@pytest.mark.parametrize(
+    ("step", "title", "what"),
+    [
+        (timedelta(minutes=1), "minute", "minute"),
+        (timedelta(hours=1), "hour", "hour"),
+        (timedelta(days=1), "day", "day"),
+        (timedelta(days=2), "2 days", "2 days"),
+    ],
+)
+def test_the_plot_over_time(drawn: list[Drawn], step: timedelta, title: str, what: str) -> None:
+    """An interval in which nothing was stored is one, too; what has no name is all others."""
+    seconds = int(step.total_seconds())
+    rows = [
+        {"at": BEGIN + 2 * step, "topic": "b", "bytes": 3 * seconds},
+        {"at": BEGIN, "topic": "a", "bytes": 2 * seconds},
+        {"at": BEGIN, "topic": "b", "bytes": 1 * seconds},
+        {"at": BEGIN + 2 * step, "topic": "a", "bytes": 6 * seconds},
+    ]
+    text = page._over_time(page.Pictures(step, rows, []))
+    times = [BEGIN, BEGIN + step, BEGIN + 2 * step]
+    said = f"The busiest {what} began at {times[2]:%Y-%m-%d %H:%M} with 9 B/s, 2.2 times the mean of 4 B/s."
+    assert drawn == [
+        (
+            "layers",
+            ("rates", times, [("a", [2.0, 0.0, 6.0]), ("b", [1.0, 0.0, 3.0])]),
+            {
+                "unit": "bytes/s",
+                "description": f"Bytes written per second, by {title} and topic. {said}",
+            },
+        )
+    ]
+    assert text == figure(f"Bytes written per second, by {title} and topic", "layers", said)
+
+
+@pytest.mark.parametrize("count", [6, 7])
+def test_topics_over_time_that_have_no_colour_are_all_others(drawn: list[Drawn], count: int) -> None:
+    rows = [{"at": BEGIN, "topic": f"t{number}", "bytes": 60 * (9 - number)} for number in range(count)]
+    rows += [{"at": BEGIN, "topic": None, "bytes": 600}] if count == 7 else []
+    page._over_time(page.Pictures(timedelta(minutes=1), rows, []))
+    ((_, given, _),) = drawn
+    named = [(f"t{number}", [9.0 - number]) for number in range(count if count == 6 else 5)]
+    assert given[2] == (named if count == 6 else [*named, ("all others", [4.0 + 3.0 + 10.0])])
+
+
+def test_the_plot_of_sizes(drawn: list[Drawn]) -> None:
+    sizes = [(512, 1024, 1), (1024, 2048, 6), (1 << 20, 2 << 20, 3)]
+    rows = [dict(zip(("from_size", "to_size", "messages"), size, strict=True)) for size in sizes]
+    text = page._sizes(page.Pictures(timedelta(minutes=1), [], rows))
+    said = "60% of the records have 1 KiB to below 2 KiB."
+    assert drawn == [
+        (
+            "columns",
+            ("sizes", ["512 B to\n1 KiB", "1 KiB to\n2 KiB", "1 MiB to\n2 MiB"], [1, 6, 3]),
+            {
+                "x": "size of the record in the commit log",
+                "y": "messages",
+                "description": f"Messages by size. {said}",
+            },
+        )
+    ]
+    assert text == figure("How large messages are", "columns", said)
+
+
+@pytest.mark.parametrize(("brokers", "more"), [(1, ""), (8, ""), (9, " and 1 more")])
+def test_the_head_of_the_page(brokers: int, more: str) -> None:
+    one = facts().brokers[0] | {"messages": 1000, "bytes": 7_200_000}
+    found = facts(brokers=[{**one, "broker": f"b&{number}"} for number in range(brokers)])
+    names = ", ".join(f"c/b&amp;{number}" for number in range(min(brokers, 8)))
+    size, rate = {1: ("7.2 MB", "1.0 kB"), 8: ("57.6 MB", "8.0 kB"), 9: ("64.8 MB", "9.0 kB")}[brokers]
+    assert page._heading("a < b", found, page.About("/data/<m>", 7)) == (
+        "<header><h1>a &lt; b</h1>\n"
+        f"<p>/data/&lt;m&gt;, version 7. Brokers: {names}{more}. Stored from 2024-05-30 07:00:00 to "
+        f"2024-05-30 09:00:00 UTC.</p>\n<dl><div><dt>messages</dt><dd>{brokers},000</dd></div>"
+        f"<div><dt>in the commit log</dt><dd>{size}</dd></div>"
+        "<div><dt>from first to last</dt><dd>2.0 h</dd></div>"
+        f"<div><dt>on average</dt><dd>{rate}/s</dd></div></dl></header>"
+    )
+    assert "Brokers: none." in page._heading("t", facts(brokers=[]), ABOUT)
+
+
+def test_the_table_of_groups() -> None:
+    one = group("a", 1234, 5678) | {"share": 0.12345, "messages_per_second": 1234.5, "bytes_per_second": 1500.0}
+    text = page._group_table(facts(by="tag", groups=[one] * 51, groups_in_all=1051))
+    head, caption, rest = text.partition("<caption>By tag, largest first. The 50 largest of 1,051.</caption>")
+    assert caption
+    assert head.startswith("<section><h2>All by tag</h2>")
+    titles = ["topic", "tags", "messages", "bytes", "share", "messages/s", "bytes/s", "first stored", "last stored"]
+    assert re.findall(r'<th scope="col"( class="n")?>(.*?)</th>', rest) == [
+        (' class="n"' if 2 <= number <= 6 else "", title) for number, title in enumerate(titles)
+    ]
+    cells = [
+        "orders",
+        "a",
+        "1,234",
+        "5.7 kB",
+        "12.3%",
+        "1.23e+03",
+        "1.5 kB",
+        "2024-05-30 07:00:00",
+        "2024-05-30 09:00:00",
+    ]
+    assert re.findall("<td.*?>(.*?)</td>", rest) == cells * 50
+    assert rest.endswith("</div></section>")
+    assert "<caption>By tag, largest first.</caption>" in page._group_table(facts(by="tag", groups=[one] * 50))
+
+
+def test_what_the_page_says_of_checks() -> None:
+    steps = [{"cluster": "c", "steps": number} for number in range(51)]
+    parts = page._checks(facts(checks={**{name: [] for name in CHECKS}, "clock_steps": steps}))
+    assert parts[:5] == [
+        "<section><h2>Retries and dead letters</h2><p>None.</p></section>",
+        "<section><h2>Duplicates</h2><p>None.</p></section>",
+        "<section><h2>Transactions</h2><p>None.</p></section>",
+        "<section><h2>Delayed messages</h2><p>None.</p></section>",
+        "<section><h2>Gaps in queues</h2><p>None: queue offsets are consecutive.</p></section>",
+    ]
+    said = "The broker&#x27;s clock went back 1,275 times; 0 producers&#x27; clocks are ahead of it."
+    assert parts[5] == (
+        f"<section><h2>Clocks</h2><p>{said}</p>"
+        + page._table("Clock steps: the first 50 of 51 rows", steps[:50])
+        + "</section>"
+    )
+
+
+def test_the_frame_of_the_page(drawn: list[Drawn]) -> None:
+    text = page.render(facts(brokers=[]), pictures(), page.About("/data/a&b", 1))
+    begin, _, rest = text.partition("<style>\n")
+    assert begin == (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>What fills a&amp;b</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+    )
+    style, _, body = rest.partition("</style>\n</head>\n<body>\n<main>\n")
+    assert style == (Path(page.__file__).parent / "page.css").read_text(encoding="utf-8")
+    assert body.endswith("</header>\n<p>The table is empty.</p>\n</main>\n</body>\n</html>\n")
+    assert drawn == []
+    page.render(facts(), pictures(), ABOUT)
+    assert [kind for kind, _, _ in drawn] == ["bars", "layers", "columns"]
+
+
+# -------------------------------------------------------------------------------------------------------------- plots
+@pytest.mark.parametrize(
+    ("largest", "unit", "expected"),
+    [
+        (999, "bytes", (1.0, "bytes")),
+        (1000, "bytes", (1e3, "kB")),
+        (999_999, "bytes", (1e3, "kB")),
+        (1e6, "bytes/s", (1e6, "MB/s")),
+        (1e9, "bytes", (1e9, "GB")),
+        (1e12, "bytes", (1e12, "TB")),
+        (5e15, "bytes", (1e12, "TB")),
+        (5e15, "messages", (1.0, "messages")),
+    ],
+)
+def test_the_unit_of_an_axis(largest: float, unit: str, expected: tuple[float, str]) -> None:
+    assert plots._scaled(largest, unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("a" * 34, "a" * 34),
+        ("a" * 20 + "b" * 15, "a" * 16 + "\u2026" + "aa" + "b" * 15),
+        ("_x", "\u200b_x"),
+        ("x_", "x_"),
+    ],
+)
+def test_a_label_that_fits(label: str, shown: str) -> None:
+    assert plots._short(label) == shown
+
+
+def drawing(svg: str, height: float) -> Page:
+    """What a plot is made of; all are of one width, and as high as told, in inches."""
+    found = Page(svg)
+    (head,) = found.having("svg")
+    assert head["viewbox"] == f"0 0 {8.6 * 72:g} {height * 72:g}"
+    assert (head["role"], head["aria-label"], head.get("width"), head.get("height")) == (
+        "img",
+        "what & why",
+        None,
+        None,
+    )
     assert "#010203" not in svg
+    assert "<metadata" not in svg
+    assert {re.sub("text-anchor: [a-z]+; ", "", text["style"] or "") for text in found.having("text")} == {
+        "font-size: 10px; fill: currentColor"
+    }  # and no font but the page's
+    assert "currentColor" in svg
+    return found
+
+
+def filled(found: Page, colour: str) -> list[tuple[float, float]]:
+    """Width and height of each area of a colour, whose outline may stand elsewhere."""
+    outlines = {path.get("id"): path["d"] or "" for path in found.having("path")}
+    areas = [path["d"] or "" for path in found.having("path") if f"fill: {colour}" in (path.get("style") or "")]
+    areas += [
+        outlines[(use["xlink:href"] or "").removeprefix("#")]
+        for use in found.having("use")
+        if f"fill: {colour}" in (use.get("style") or "")
+    ]
+    sizes = []
+    for area in areas:
+        numbers = [float(number) for number in re.findall(r"-?[\d.]+", area)]
+        sizes.append((max(numbers[::2]) - min(numbers[::2]), max(numbers[1::2]) - min(numbers[1::2])))
+    return sizes
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    svg = plots.bars("n", ["a", "b", "c"], [4_000_000, 2_000_000, 0], unit="bytes", description="what & why")
+    found = drawing(svg, 0.8 + 0.34 * 3)
+    (first, _), (second, _), (third, _) = filled(found, "#0072b2")
+    assert first == pytest.approx(2 * second, abs=0.01)
+    assert third == pytest.approx(0, abs=0.01)
+    assert "MB" in [word.strip() for word in found.words]
+    rows = dict(re.findall(r'y="([\d.]+)"[^>]*>(a|b|c)</text>', svg))
+    assert [rows[place] for place in sorted(rows, key=float)] == ["a", "b", "c"]  # the first on top
+    assert all(name.startswith("n-") for name in re.findall(r'id="([^"]+)"', svg))
+
+
+def test_columns_are_as_high_as_their_values() -> None:
+    svg = plots.columns("m", ["x1", "x2"], [4000, 2000], x="across", y="up", description="what & why")
+    found = drawing(svg, 3.0)
+    (wide, first), (_, second) = filled(found, "#009e73")
+    assert first == pytest.approx(2 * second, abs=0.01)
+    assert wide > 200  # they touch
+    words = [word.strip() for word in found.words]
+    assert {"x1", "x2", "across", "up", "4,000"} <= set(words)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_layers_lie_on_top_of_each_other(count: int) -> None:
+    times = [BEGIN + timedelta(minutes=number) for number in range(count)]
+    series = [("one", [3e6] * count), ("_two", [1e6] * count)]
+    svg = plots.layers("r", times, series, unit="bytes/s", description="what & why")
+    found = drawing(svg, 3.4)
+    first, second = (max(height for _, height in filled(found, colour)) for colour in ("#0072b2", "#e69f00"))
+    if count > 1:
+        assert first == pytest.approx(3 * second, abs=0.01)
+    words = [word.strip() for word in found.words]
+    assert {"one", "\u200b_two", "MB/s", "store time, UTC"} <= set(words)
 
 
 @pytest.mark.parametrize(

@@ -6,23 +6,26 @@ import csv
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from support import golden, messages_model
+from support import golden, messages_model, random_messages
 from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
-from support.report_facts import TAGS, facts, group, without_spark
+from support.report_facts import BEGIN, TAGS, facts, group, without_spark
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
-from jobs.report import report
+from jobs.report import page, plain_facts, plain_rows, report
 from jobs.report.facts import CHECKS, KEYS
-from jobs.table import messages_table
+from jobs.spark import session
+from jobs.table import messages_table, plain_table
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
 
@@ -128,6 +131,113 @@ def test_all_outputs_at_once(
     without_spark(monkeypatch)
     assert json.loads(report.run(options, Reporter(quiet=True)).to_json()) | {"seconds": 0} == as_json | {"seconds": 0}
     assert html.read_bytes() == by_spark
+
+
+def three_messages(path: Path) -> list[dict[str, Any]]:
+    """A plain table of three messages of two topics; returns its rows."""
+    rows = [
+        {**random_messages.messages(1, 1)[0], "cluster": "c", "broker": "b", "topic": topic, "queue_offset": number,
+         "commit_log_offset": 1000 * number, "size": 100, "body_size": 40, "properties": [], "queue_id": 0,
+         "transaction_type": "none", "uniq_key": f"k{number}", "dispatched": True, "reconsume_times": 0,
+         "store_timestamp": BEGIN, "born_timestamp": BEGIN, "store_date": BEGIN.date()}
+        for number, topic in enumerate(("t", "u", "t"))
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES)
+    deltalake.write_deltalake(str(path), table, partition_by=["store_date"])
+    return rows
+
+
+def test_all_outputs_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    three_messages(tmp_path / "t")
+    without_spark(monkeypatch)
+    drawn: list[Any] = []
+    monkeypatch.setattr(page, "render", lambda *given: drawn.append(given) or "<é>")
+    said = io.StringIO()
+    files = {"html": str(tmp_path / "r.html"), "csv": str(tmp_path / "r.csv")}
+    found = report.run(ReportOptions(table=str(tmp_path / "t"), **files), Reporter(stream=said))
+    group = {"body_bytes": 40, "first_stored": BEGIN, "last_stored": BEGIN}
+    groups = [
+        {"topic": "t", "messages": 2, "bytes": 200, **group, "body_bytes": 80, "share": 200 / 300,
+         "messages_per_second": 2.0, "bytes_per_second": 200.0},
+        {"topic": "u", "messages": 1, "bytes": 100, **group, "share": 100 / 300,
+         "messages_per_second": 1.0, "bytes_per_second": 100.0},
+    ]  # fmt: skip
+    brokers = [
+        {"cluster": "c", "broker": "b", "messages": 3, "bytes": 300, "first_stored": BEGIN, "last_stored": BEGIN}
+    ]
+    gaps = [{"cluster": "c", "broker": "b", "topic": "t", "queue_id": 0, "kind": "gap", "places": 1, "missing": 1,
+             "first": BEGIN, "last": BEGIN}]  # fmt: skip
+    checks = {**{name: [] for name in CHECKS}, "gaps": gaps}
+    assert {name: fact for name, fact in found.items() if name != "seconds"} == {
+        "job": "report", "status": "ok", "table": str(tmp_path / "t"), "by": "topic", "messages": 3, "bytes": 300,
+        "first_stored": BEGIN, "last_stored": BEGIN, "brokers": brokers, "groups": groups, "groups_in_all": 2,
+        "checks": checks, "notes": [],
+    }  # fmt: skip
+    assert said.getvalue() == "drawing the page\n"
+    ((facts_drawn, pictures, about),) = drawn
+    assert (facts_drawn.groups, facts_drawn.checks, about) == (groups, checks, page.About(str(tmp_path / "t"), 0))
+    assert sum(row["messages"] for row in pictures.sizes) == 3
+    assert (tmp_path / "r.html").read_bytes() == "<é>".encode()
+    assert (tmp_path / "r.csv").read_bytes().decode() == report.to_csv(facts_drawn)
+    assert "--csv and --json" not in found.to_text()
+
+
+def test_a_terminal_shows_the_largest_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    three_messages(tmp_path / "t")
+    without_spark(monkeypatch)
+    monkeypatch.setattr(report, "SHOWN", 1)
+    monkeypatch.setattr(report, "MOST_IN_JSON", 1)
+    found = report.run(ReportOptions(table=str(tmp_path / "t")), Reporter(quiet=True))
+    assert found.to_text().splitlines()[-1] == "... and 1 more (--csv and --json have the largest of them)"
+    assert ([group["topic"] for group in found["groups"]], found["groups_in_all"]) == (["t"], 2)
+    assert "checks" not in found
+    assert set(
+        report.run(ReportOptions(table=str(tmp_path / "t"), checks=True), Reporter(quiet=True))["checks"]
+    ) == set(CHECKS)
+
+
+def test_what_spark_has_to_tell_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    three_messages(tmp_path / "t")
+    options = ReportOptions(table=str(tmp_path / "t"), checks=True)
+    assert report.without_spark(replace(options, table=str(tmp_path / "none")), Reporter(quiet=True)) is None
+    without_spark(monkeypatch)
+    monkeypatch.setattr(plain_rows, "MOST_ROWS", 2)
+    said = io.StringIO()
+    assert report.without_spark(options, Reporter(stream=said)) is None
+    assert said.getvalue() == "by Spark: there are more than 2 rows\n"
+    asked: list[int] = []
+    monkeypatch.setattr(session, "does_without_spark", asked.append)
+    assert report.without_spark(options, Reporter(quiet=True)) is None
+    assert asked == [0]
+
+
+def test_a_table_that_lacks_columns_is_sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums need fewer than checks."""
+    three_messages(tmp_path / "t")
+    without_spark(monkeypatch)
+    asked: list[set[str]] = []
+    has = plain_table.PlainTable.has
+
+    def recorded(table: plain_table.PlainTable, names: Any) -> bool:
+        asked.append(set(names))
+        return has(table, names)
+
+    monkeypatch.setattr(plain_table.PlainTable, "has", recorded)
+    for checks in (False, True):
+        report.without_spark(ReportOptions(table=str(tmp_path / "t"), checks=checks), Reporter(quiet=True))
+    assert (asked[0], asked[1]) == (set(plain_facts.READ), {*plain_facts.READ, *plain_rows.READ})
+
+
+def test_files_are_refused_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "require_plots", lambda: (_ for _ in ()).throw(MissingInput("no plots")))
+    with pytest.raises(MissingInput, match="no plots"):
+        report.run(ReportOptions(table="t", html=str(tmp_path / "r.html")), Reporter(quiet=True))
+
+
+def test_the_header_of_a_csv_without_groups() -> None:
+    assert report.to_csv(facts(by="queue", groups=[])) == "cluster,broker,topic,queue_id,messages,bytes\r\n"
+    one = {"topic": "a,b", "messages": 1, "bytes": 2.5, "first": None}
+    assert report.to_csv(facts(by="topic", groups=[one])) == 'topic,messages,bytes,first\r\n"a,b",1,2.5,\r\n'
 
 
 @pytest.mark.parametrize("what", ["html", "csv"])
