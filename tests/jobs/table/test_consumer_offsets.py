@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from support.store_to_start import StoreToStart, healthy_store
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import open_store
 from jobs.report import functions
+from jobs.table import consumer_offsets
 from jobs.table.consumer_offsets import SCHEMA, add_snapshot
+from storeformat.errors import WriteFailed
 
 
 @pytest.fixture
@@ -71,7 +75,59 @@ def test_torn_offsets_are_a_note(store: StoreToStart, tmp_path: Path) -> None:
     store.config("consumerOffset.json").write_text("{")
     count, (note,) = add(store, tmp_path / "messages")
     assert count == 0
+    assert note.startswith("committed offsets are not in messages_consumer_offsets: ")
     assert "consumerOffset.json is torn" in note
+
+
+def test_a_whole_snapshot(store: StoreToStart, tmp_path: Path) -> None:
+    """Of a group that lags behind the log's begin, what was deleted counts apart."""
+    begun = datetime.now(timezone.utc)
+    store.segment(0).unlink()
+    store.commit({"Orders@readers": {0: 2}})
+    assert add(store, tmp_path / "messages") == (1, [])
+    (row,) = rows(tmp_path / "messages")
+    assert begun <= row.pop("loaded_at") <= datetime.now(timezone.utc)
+    assert row == {
+        "cluster": "c", "broker": "a", "group": "readers", "topic": "Orders", "queue_id": 0, "committed": 2,
+        "queue_begin": 6, "queue_end": 10, "lag": 4, "deleted": 4,
+    }  # fmt: skip
+
+
+def test_stores_and_tables_elsewhere_have_none(store: StoreToStart, tmp_path: Path) -> None:
+    options = LoadOptions(store=str(store.root), table="s3://b/t", cluster="c", broker="b")
+    opened = open_store(options, needs_index_sizes=False)
+    assert add_snapshot(opened, options, "s3://b/t") == (0, [])
+    assert add_snapshot(replace(opened, root="s3://b/s"), options, str(tmp_path / "t")) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("errors", "tries", "fails"),
+    [([], 1, False), (["race"] * 4, 5, False), (["race"] * 5, 5, True), (["disk"], 1, True)],
+)
+def test_a_snapshot_that_others_hinder(
+    monkeypatch: pytest.MonkeyPatch, errors: list[str], tries: int, fails: bool
+) -> None:
+    """Another load that makes the table is waited for, longer and longer; a disk is not."""
+    calls: list[tuple[str, Any, dict[str, Any]]] = []
+    slept: list[float] = []
+
+    def write(path: str, table: Any, **more: Any) -> None:
+        calls.append((path, table, more))
+        if len(calls) <= len(errors):
+            kind = deltalake.exceptions.DeltaError if errors[len(calls) - 1] == "race" else OSError
+            raise kind("what it says\nand more")
+
+    monkeypatch.setattr(consumer_offsets.deltalake, "write_deltalake", write)
+    monkeypatch.setattr(consumer_offsets.time, "sleep", slept.append)
+    table = SCHEMA.empty_table()
+    if fails:
+        with pytest.raises(WriteFailed) as caught:
+            consumer_offsets._append("/t", table)
+        assert str(caught.value) == "a snapshot of committed offsets was not added: what it says (/t)"
+    else:
+        consumer_offsets._append("/t", table)
+    assert calls == [("/t", table, {"mode": "append", "name": "consumer_offsets"})] * tries
+    assert slept == pytest.approx([0.1, 0.2, 0.3, 0.4][: tries - 1])
 
 
 @pytest.mark.spark

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from jobs.contract.options import LogOptions
-from jobs.table.datasource import CommitLogSource
+from support.store_builder import LogBuilder
+
+from jobs.contract.options import LogOptions, TopicFilter
+from jobs.log.opening import OpenedStore, open_store
+from jobs.table.datasource import CommitLogSource, defects, first_times, plan_partitions
 from storeformat.errors import UsageError
+from udfs.table import schemas
+from udfs.table.datasource import ALWAYS, HeadFilter
+from udfs.table.rows import HEAD_COLUMNS
 
 
 def log_options(**given: Any) -> LogOptions:
@@ -41,15 +49,130 @@ def test_each_option_of_a_log(spelled: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "said"),
     [
-        {"brokerVersion": "4.7"}, {"onDamage": "ignore"}, {"untilOffset": "-1"}, {"splitSize": "0"}, {"settings": "x"},
-        {"nothing": "1"}, {"records": "all"}, {"keepCrcFailures": "perhaps"},
+        ({"brokerVersion": "4.7"}, "option brokerversion: 4.7 is not one of 4.6, 4.8, 4.9, 5.0, 5.1, 5.3, 5.5"),
+        ({"onDamage": "ignore"}, "option ondamage: ignore is not one of fail, stop, salvage"),
+        ({"untilOffset": "-1"}, "option untiloffset: "),
+        ({"splitSize": "0"}, "option splitsize: "),
+        ({"settings": "x"}, "option settings: "),
+        ({"commitlog": ""}, "option commitlog: "),
+        ({"nothing": "1", "also": "2"}, "rocketmq-commitlog has no option also"),
+        ({"records": "all"}, "option records: all is not one of messages, defects"),
+        ({"keepCrcFailures": "perhaps"}, "option keepcrcfailures: perhaps is not one of false, true"),
+        ({"fromOffset": "x"}, "option fromoffset: "),
+        ({"fromTime": "x"}, "option fromtime: "),
+        ({"untilTime": "x"}, "option untiltime: "),
+        ({"columns": "topic, nothing"}, "rocketmq-commitlog has no column nothing"),
+        ({"path": None}, 'no store is named: .load("/path/to/store")'),
     ],
-)  # fmt: skip
-def test_values_that_mean_nothing(given: dict[str, str]) -> None:
-    with pytest.raises(UsageError):
-        log_options(path="/s", **given)
+)
+def test_values_that_mean_nothing(given: dict[str, Any], said: str) -> None:
+    options = {name: value for name, value in {"path": "/s", **given}.items() if value is not None}
+
+    def ask() -> None:
+        source = CommitLogSource(options)
+        source._log_options()
+        source._filter()
+        source.schema()
+
+    with pytest.raises(UsageError) as caught:
+        ask()
+    assert str(caught.value) == said or (said.endswith(": ") and str(caught.value).startswith(said))
+
+
+def test_what_filters_ask_for() -> None:
+    assert CommitLogSource({})._filter() == HeadFilter((), ALWAYS, ALWAYS)
+    given = {"topic": "A, B:3", "from-offset": "77", "fromTime": "5", "until_time": "9"}
+    assert CommitLogSource(given)._filter() == HeadFilter(
+        (TopicFilter("A"), TopicFilter("B", 3)), (77, ALWAYS[1]), (5, 9)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, schemas.MESSAGES.names),
+        ({"withBodies": "true"}, schemas.MESSAGES_WITH_BODY.names),
+        ({"withBodies": "false"}, schemas.MESSAGES.names),
+        ({"columns": " topic,, size "}, ["topic", "size"]),
+        ({"columns": "body"}, ["body"]),
+        ({"columns": "heads"}, HEAD_COLUMNS),
+        ({"records": "defects"}, schemas.DEFECTS.names),
+    ],
+)
+def test_which_columns_there_are(given: dict[str, str], names: list[str]) -> None:
+    assert CommitLogSource(given).schema().names == list(names)
+
+
+@pytest.fixture
+def log() -> LogBuilder:
+    """Ten segments, of which each begins a second after the one before."""
+    log = LogBuilder(1024)
+    for number in range(10):
+        log.message(topic="T", body=bytes(100), store_timestamp=1_700_000_000_000 + 1000 * number)
+        if number < 9:
+            log.blank()
+    return log
+
+
+def opened(log: LogBuilder, root: Path, **more: Any) -> tuple[OpenedStore, LogOptions]:
+    options = LogOptions(store=str(log.write(root)), **more)
+    return open_store(options, needs_index_sizes=False), options
+
+
+def splits(store: OpenedStore, options: LogOptions) -> list[tuple[int, int, bool]]:
+    """Begin and end of what tasks read, and whether that is proven."""
+    return [(one.split.start, one.split.stop, one.records is not None) for one in plan_partitions(store, options)]
+
+
+def test_only_the_last_segment_is_read_while_a_query_is_planned(log: LogBuilder, tmp_path: Path) -> None:
+    store, options = opened(log, tmp_path)
+    end = log.end_offset
+    assert first_times(store.segments) == {1024 * number: 1_700_000_000_000 + 1000 * number for number in range(10)}
+    *unproven, last = splits(store, options)
+    assert unproven == [(1024 * number, 1024 * (number + 1), False) for number in range(9)]
+    assert (last[0], last[2]) == (9 * 1024, True)
+    assert end <= last[1]
+    short, until = opened(log, tmp_path, until_offset=3 * 1024), 3 * 1024
+    *unproven, last = splits(*short)
+    assert [one[2] for one in (*unproven, last)] == [False, False, True]
+    assert (unproven[0][0], last[0]) == (0, 2 * 1024)
+    assert last[1] <= until
+
+
+def test_few_segments_are_split_alike_and_as_the_user_says(log: LogBuilder, tmp_path: Path) -> None:
+    few = LogBuilder(1024)
+    for _ in range(30):
+        few.message(topic="T", body=bytes(100))
+    store, options = opened(few, tmp_path)
+    assert 1 < len(store.segments) <= 8
+    assert [one[2] for one in splits(store, options)] == [False] * (len(store.segments) - 1) + [True]
+    smaller = splits(*opened(few, tmp_path, split_size=512))
+    earlier = [(512 * number, 512 * (number + 1), False) for number in range(2 * len(store.segments) - 2)]
+    assert smaller[: len(earlier)] == earlier
+    assert all(proven for _, _, proven in smaller[len(earlier) :])
+
+
+def test_a_log_whose_times_fall_is_proven_first(log: LogBuilder, tmp_path: Path) -> None:
+    older = LogBuilder(1024)
+    for number in range(3):
+        older.message(topic="T", body=bytes(100), store_timestamp=1_700_000_000_000 - 1000 * (number == 1))
+        older.blank() if number < 2 else None
+    assert all(proven for _, _, proven in splits(*opened(older, tmp_path)))
+
+
+def test_damage_as_rows(log: LogBuilder) -> None:
+    def place(begin: int, end: int, reason: str) -> Any:
+        return SimpleNamespace(begin=begin, end=end, reason=reason)
+
+    reading: Any = SimpleNamespace(
+        damaged=[place(9, 12, "zeros")], stale=[place(3, 5, "old")], foreign_records=[(4, 2)]
+    )
+    names = schemas.DEFECTS.names
+    assert [tuple(row[name] for name in names) for row in defects(reading).to_pylist()] == [
+        (3, 5, "stale", "old"), (4, 6, "ghost", "a record of another place"), (9, 12, "damaged", "zeros"),
+    ]  # fmt: skip
 
 
 def test_a_choice_may_be_written_in_any_case() -> None:

@@ -34,7 +34,7 @@ def plan(end: int | None, last: dict[str, Any] | None = None, **options: Any) ->
 
 def test_a_first_load_takes_the_whole_log() -> None:
     assert plan(None) == Window(1000, 1000)
-    with pytest.raises(UsageError, match="nothing of this broker"):
+    with pytest.raises(UsageError, match=r"^--repair-from: nothing of this broker was loaded yet$"):
         plan(None, repair_from=1000)
 
 
@@ -49,13 +49,18 @@ def test_the_scan_begins_with_the_segment_of_the_newest_row() -> None:
 def test_a_repair_begins_an_epoch() -> None:
     assert plan(2500, repair_from=2500) == Window(2000, 2500, 4, repair=True)
     assert plan(2500, repair_from=2499).replace_from == 2499
-    with pytest.raises(UsageError, match="ends at 2500"):
+    with pytest.raises(UsageError, match=r"^--repair-from 2501: the loaded range ends at 2500$"):
         plan(2500, repair_from=2501)
 
 
 def test_a_gap_must_be_allowed() -> None:
-    with pytest.raises(Refused, match="never loaded"):
+    with pytest.raises(Refused) as caught:
         plan(999)
+    assert str(caught.value) == (
+        "the log begins after the end of the last load: retention deleted records that were never loaded: found 1000, "
+        "expected 999"
+    )
+    assert caught.value.advice == "--allow-gap continues and records the gap"
     assert plan(999, allow_gap=True) == Window(1000, 1000, 3, gap=(999, 1000))
     repair = plan(2500, repair_from=0, allow_gap=True)
     assert (repair.rows_from, repair.replace_from) == (1000, 0)

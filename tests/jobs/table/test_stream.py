@@ -117,8 +117,13 @@ def test_retention_before_the_stream(growing: Growing) -> None:
     for name in sorted((growing.root / "commitlog").iterdir())[:2]:
         name.unlink()
     assert growing.reader().initialOffset() == {"offset": 2 * SEGMENT}
-    with pytest.raises(Refused, match="retention"):
+    with pytest.raises(Refused) as caught:
         reader.latestOffset({"offset": SEGMENT}, ReadAllAvailable())
+    assert str(caught.value) == (
+        "the log starts after the offset that the stream has reached: retention deleted what it had not read: found "
+        f"{2 * SEGMENT}, expected {SEGMENT} ({growing.root})"
+    )
+    assert caught.value.advice == "a stream with a new checkpoint starts where the log starts"
 
 
 def test_a_log_that_was_truncated(growing: Growing) -> None:
@@ -128,8 +133,34 @@ def test_a_log_that_was_truncated(growing: Growing) -> None:
     growing.log.message(topic="other", body=b"z" * 333)
     growing.log.settle()
     growing.log.write(growing.root)
-    with pytest.raises(Refused, match="truncated"):
+    with pytest.raises(Refused) as caught:
         growing.reader().partitions({"offset": 0}, end)
+    assert str(caught.value) == (
+        "the log is not the one that was read: it was truncated, or is another store's: found "
+        f"{growing.log.end_offset}, expected {end['offset']} ({growing.root})"
+    )
+    assert caught.value.advice == "a stream with a new checkpoint starts over; the option from-offset sets where"
+    beyond = 8 * SEGMENT
+    with pytest.raises(Refused, match=f"found {beyond}, expected {beyond + 5}"):
+        growing.reader().partitions({"offset": beyond}, {"offset": beyond + 5})
+
+
+def test_what_was_planned_just_now_is_not_read_again(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = growing.reader()
+    end = reader.latestOffset({"offset": 0}, ReadAllAvailable())
+    reads: list[int] = []
+    read = LogStreamReader._read
+
+    def counted(self: LogStreamReader, store: Any, begin: int, until: int) -> Any:
+        reads.append(begin)
+        return read(self, store, begin, until)
+
+    monkeypatch.setattr(LogStreamReader, "_read", counted)
+    assert rows(reader, {"offset": 0}, end) == growing.expected()
+    assert reads == []
+    some = {"offset": growing.log.records[50].offset}
+    assert rows(reader, {"offset": 0}, some) == growing.expected()[:50]
+    assert reads == [0]
 
 
 def test_damage_ends_a_stream(growing: Growing) -> None:
@@ -144,8 +175,9 @@ def test_damage_ends_a_stream(growing: Growing) -> None:
 
 @pytest.mark.parametrize("options", [{"records": "defects"}, {"on-damage": "stop"}, {"trust-store-times": "true"}])
 def test_what_a_stream_does_not_take(growing: Growing, options: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="a stream takes neither"):
+    with pytest.raises(UsageError) as caught:
         growing.reader(**options)
+    assert str(caught.value) == "a stream takes neither records=defects nor on-damage nor trust-store-times"
 
 
 @pytest.mark.spark

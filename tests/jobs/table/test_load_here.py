@@ -1,0 +1,293 @@
+"""Loads into a plain table on this machine, without a JVM: what they report, what the table's history says of them, and
+what they refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import deltalake
+import pytest
+from support.loading import load_here
+from support.store_builder import LogBuilder
+
+from jobs.contract.options import LoadOptions, TopicFilter
+from jobs.contract.reporter import Reporter
+from jobs.log.opening import open_store
+from jobs.spark.session import SparkOnDemand
+from jobs.table import commits, load
+from jobs.table.load import Load
+from jobs.table.load_window import Window
+from storeformat import __version__
+from storeformat.errors import Refused, StoreFormatError, UsageError
+from udfs.table import schemas
+
+
+@pytest.fixture
+def log() -> LogBuilder:
+    """Thirty messages of two topics in several segments."""
+    log = LogBuilder(4096)
+    for number in range(60):
+        log.message(topic=f"T{number % 2}", queue_id=0, body=b"x" * 100)
+    return log
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def error_of(call: Callable[[], object]) -> tuple[type[StoreFormatError], str, str | None]:
+    with pytest.raises(StoreFormatError) as caught:
+        call()
+    return type(caught.value), str(caught.value), caught.value.advice
+
+
+def offsets(table: Path) -> list[int]:
+    found = deltalake.DeltaTable(str(table)).to_pyarrow_table(columns=["commit_log_offset"])
+    return sorted(found["commit_log_offset"].to_pylist())
+
+
+def history(table: Path) -> list[dict[str, Any]]:
+    """What the commits say of themselves, the newest first, without the name of the run."""
+    found = [
+        json.loads(one["userMetadata"]) for one in deltalake.DeltaTable(str(table)).history() if "userMetadata" in one
+    ]
+    runs = [one.pop("run") for one in found]
+    assert len(set(runs)) == len(runs)
+    return found
+
+
+def test_what_two_loads_say(log: LogBuilder, tmp_path: Path, table: Path) -> None:
+    root = log.write(tmp_path / "s")
+    first = load_here(root, table)
+    middle = log.end_offset
+    for _ in range(5):
+        log.message(topic="T0", queue_id=0)
+    log.write(tmp_path / "s")
+    second, third = load_here(root, table), load_here(root, table)
+    named = ("job", "status", "table", "rows", "version", "from_offset", "to_offset", "skipped", "gap", "dry_run",
+             "consumer_offsets", "log_end")  # fmt: skip
+    assert [[report[name] for name in named] for report in (first, second, third)] == [
+        ["load", "ok", str(table), 60, 1, 0, middle, False, None, False, 0, middle],
+        ["load", "ok", str(table), 5, 2, middle, log.end_offset, False, None, False, 0, log.end_offset],
+        ["load", "ok", str(table), 0, 2, log.end_offset, log.end_offset, True, None, False, 0, log.end_offset],
+    ]
+    assert offsets(table) == [record.offset for record in log.records]
+    said = {
+        "program": "rocketmq-store-spark", "version": __version__, "cluster": "c", "broker": "b", "store": str(root),
+        "broker_version": "5.3", "on_damage": "fail", "gap": None, "repair": False, "topics": [], "damaged_ranges": [],
+    }  # fmt: skip
+    assert history(table) == [
+        said | {"from_offset": middle, "to_offset": log.end_offset},
+        said | {"from_offset": 0, "to_offset": middle},
+    ]
+    properties = deltalake.DeltaTable(str(table)).metadata().configuration
+    assert properties == {
+        "rocketmq.timeZone": "UTC",
+        "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS),
+    }
+
+
+def test_only_a_part_of_the_log(log: LogBuilder, tmp_path: Path, table: Path) -> None:
+    root, until = log.write(tmp_path / "s"), log.records[20].offset
+    dry = load_here(root, table, dry_run=True)
+    assert (dry["rows"], dry["version"], dry["skipped"], dry["dry_run"]) == (0, None, False, True)
+    assert not table.exists()
+    assert "consumer_offsets" not in dry
+    first = load_here(root, table, until_offset=until, with_bodies=True, time_zone="Asia/Shanghai")
+    assert (first["rows"], first["to_offset"]) == (20, until)
+    assert load_here(root, table, until_offset=until, with_bodies=True)["skipped"]
+    dry = load_here(root, table, dry_run=True)
+    assert (dry["rows"], dry["version"], dry["from_offset"]) == (0, 1, until)
+    assert load_here(root, table, with_bodies=True, time_zone="Asia/Shanghai")["rows"] == 40
+    found = deltalake.DeltaTable(str(table))
+    assert found.metadata().configuration["rocketmq.timeZone"] == "Asia/Shanghai"
+    assert set(found.to_pyarrow_table(columns=["body"])["body"].to_pylist()) == {b"x" * 100}
+    assert error_of(lambda: load_here(root, table, time_zone="UTC")) == (
+        Refused,
+        f"the dates of the table are those of another time zone: found UTC, expected Asia/Shanghai ({table})",
+        None,
+    )
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd"])
+def test_a_time_zone_that_there_is_not(zone: str, tmp_path: Path, table: Path) -> None:
+    said = f"--time-zone {zone}: no such time zone"
+    assert error_of(lambda: load_here(tmp_path, table, time_zone=zone)) == (UsageError, said, None)
+
+
+def test_a_table_inside_of_the_store(log: LogBuilder, tmp_path: Path) -> None:
+    root = log.write(tmp_path / "s")
+    said = f"the table must not lie inside the store ({root}/table)"
+    assert error_of(lambda: load_here(root, root / "table")) == (Refused, said, None)
+
+
+def test_topics_that_no_new_message_is_of(log: LogBuilder, tmp_path: Path, table: Path) -> None:
+    root = log.write(tmp_path / "s")
+    topics = (TopicFilter("T1", 7), TopicFilter("Nothing"))
+    found = load_here(root, table, topics=topics)
+    assert (found["rows"], found["notes"][-1]) == (0, "no new message is of Nothing, T1:7")
+    assert history(table)[0]["topics"] == ["Nothing", "T1:7"]
+    assert error_of(lambda: load_here(root, table)) == (
+        Refused,
+        (
+            "this broker was loaded with other topics: their rows could not be told from those that are missing: found "
+            f"all topics, expected Nothing, T1:7 ({table})"
+        ),
+        "another --broker (or table) takes them; --repair-from 0 loads all topics again",
+    )
+    log.message(topic="T1", queue_id=7)
+    log.write(tmp_path / "s")
+    found = load_here(root, table, topics=topics)
+    assert (found["rows"], [note for note in found["notes"] if "no new message" in note]) == (1, [])
+
+
+@pytest.mark.parametrize("agreeing", [0, 5, 40])
+def test_a_log_that_is_another_one_from_some_record_on(
+    log: LogBuilder, tmp_path: Path, table: Path, agreeing: int
+) -> None:
+    load_here(log.write(tmp_path / "s"), table)
+    other = LogBuilder(4096)
+    for number in range(70):
+        other.message(topic=f"T{number % 2}", queue_id=0, body=(b"x" if number < agreeing else b"y") * 100)
+    root = other.write(tmp_path / "other")
+    end = log.records[agreeing - 1].end
+    advice = f"log and table agree up to {end}: --repair-from {end} replaces what was loaded after it"
+    if not agreeing:
+        advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
+    said = "the log is not the one that was loaded: it is another store's, or it was truncated and rewritten"
+    place = f"({root}, offset {log.records[-1].offset})"
+    assert error_of(lambda: load_here(root, table)) == (Refused, f"{said} {place}", advice)
+    assert offsets(table) == [record.offset for record in log.records]
+
+
+def test_a_table_that_was_restored(log: LogBuilder, tmp_path: Path, table: Path) -> None:
+    root, until = log.write(tmp_path / "s"), log.records[20].offset
+    load_here(root, table, until_offset=until)
+    load_here(root, table)
+    deltalake.DeltaTable(str(table)).restore(1)
+    assert error_of(lambda: load_here(root, table)) == (
+        Refused,
+        (
+            "the table was restored to an older version (its version 3): rows that were loaded are gone: found "
+            f"{until}, expected {log.end_offset} ({table})"
+        ),
+        f"--repair-from {until} loads them again",
+    )
+    assert error_of(lambda: load_here(root, table, repair_from=until + 1))[0] is Refused
+    deltalake.DeltaTable(str(table)).restore(0)
+    assert error_of(lambda: load_here(root, table))[2] == "--repair-from 0 loads them again"
+
+
+# ------------------------------------------------------------------------------------------------ parts of a load alone
+@pytest.fixture
+def one(log: LogBuilder, tmp_path: Path, table: Path) -> Load:
+    options = LoadOptions(store=str(log.write(tmp_path / "s")), table=str(table), cluster="c", broker="b")
+    return Load(SparkOnDemand("load", ExitStack()), open_store(options), options, str(table), Reporter(quiet=True))
+
+
+@pytest.mark.parametrize("overtaken", [0, 1, 4, 5])
+def test_a_load_that_others_overtake_tries_again(one: Load, monkeypatch: pytest.MonkeyPatch, overtaken: int) -> None:
+    tries: list[int | None] = []
+    slept: list[float] = []
+
+    def attempt() -> dict[str, Any]:
+        tries.append(one._commits_after)
+        one._commits_after = 7
+        if len(tries) <= overtaken:
+            raise commits.Overtaken("c/b")
+        return {"tries": len(tries)}
+
+    said: list[str] = []
+    monkeypatch.setattr(one, "_attempt", attempt)
+    monkeypatch.setattr(load.time, "sleep", slept.append)
+    monkeypatch.setattr(one._reporter, "say", said.append)
+    if overtaken < 5:
+        assert one._with_attempts() == {"tries": overtaken + 1}
+    else:
+        assert error_of(one._with_attempts) == (
+            Refused,
+            f"other loads committed first, again and again ({one._path})",
+            "if none is at work, one was killed as it made the table: remove the directory with its _delta_log",
+        )
+    assert slept == [0, 0.5, 1, 1.5, 2][:overtaken]
+    assert said == ["another load committed first, trying again (c/b)"] * overtaken
+    assert set(tries) == {None}
+
+
+def test_files_of_a_commit_that_may_stand_are_kept(one: Load, log: LogBuilder, tmp_path: Path, table: Path) -> None:
+    load_here(tmp_path / "s", table)
+    assert not one._may_be_committed()
+    for before, may in ((1, False), (0, True), (2, True)):
+        one._commits_after = before
+        assert one._may_be_committed() is may
+    one._commits_after, one._path = 1, str(tmp_path / "nothing")
+    assert one._may_be_committed()
+
+
+@pytest.mark.parametrize(("after", "removed"), [(None, True), (1, False)])
+def test_a_load_that_fails_removes_its_files(
+    one: Load, monkeypatch: pytest.MonkeyPatch, after: int | None, removed: bool
+) -> None:
+    gone: list[tuple[str, str]] = []
+    discarded: list[bool] = []
+
+    def fails() -> None:
+        one._commits_after = after
+        one._drafts = SimpleNamespace(discard=lambda: discarded.append(True))  # type: ignore[assignment]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(load, "remove_files_of", lambda run, path: gone.append((run, path)))
+    monkeypatch.setattr(one, "_attempt", fails)
+    with pytest.raises(KeyboardInterrupt):
+        one.run()
+    assert gone == [(one._run_id, one._path)] * removed
+    assert discarded == [True]
+
+
+@pytest.mark.parametrize(
+    ("shown", "rows", "delayed", "path", "warned"),
+    [
+        (False, 5, True, "/t", True),
+        (True, 5, True, "/t", False),
+        (False, 0, True, "/t", False),
+        (False, 5, False, "/t", False),
+        (False, 5, True, "s3://b/t", False),
+    ],
+)
+def test_deliveries_that_came_too_early(
+    one: Load, monkeypatch: pytest.MonkeyPatch, shown: bool, rows: int, delayed: bool, path: str, warned: bool
+) -> None:
+    asked: list[str] = []
+    frame = SimpleNamespace(where=asked.append)
+    monkeypatch.setattr(load, "shortest_delays", lambda _: {1: 900, 2: 5_000, 3: 1_234})
+    one._levels_shown, one._path = shown, path
+    given: Any = SimpleNamespace(rows=lambda: frame, version=lambda: 4)
+    one._warn_of_deliveries(commits.Commit(3, rows, delayed), given, Window(70, 77))
+    said = (
+        "delayed messages came before they were due (level 1: 900 ms, level 3: 1,234 ms): messageDelayLevel is not the "
+        "broker's; --broker-conf FILE --repair-from 77 loads them with the right due times"
+    )
+    assert one._reporter.notes == [said] * warned
+    assert asked == ["cluster = 'c' AND broker = 'b' AND commit_log_offset >= 77"] * warned
+    one._warn_of_deliveries(None, given, Window(70, 77))
+    one._warn_of_deliveries(commits.Commit(3, 5), None, Window(70, 77))
+    assert len(one._reporter.notes) == int(warned)
+
+
+def test_what_rows_are_read_with(one: Load) -> None:
+    options = replace(one._options, with_bodies=True, topics=(TopicFilter("T", 3),))
+    read = load.row_reader(one._store, options, None, 77, "Asia/Shanghai")
+    assert (read.ranges, read.from_offset, read.topics) == ((), 77, options.topics)
+    assert read.rules.columns == tuple(schemas.MESSAGES_WITH_BODY.names)
+    assert (read.rules.time_zone, read.rules.cluster, read.rules.broker) == ("Asia/Shanghai", "c", "b")
+    plain = load.row_reader(one._store, one._options, None, 0, "UTC")
+    assert plain.rules.columns == tuple(schemas.MESSAGES.names)
+    assert not plain.rules.split_parser
