@@ -251,7 +251,9 @@ def add_publish(parser: Parser) -> None:
 
 def add_restore(parser: Parser) -> None:
     add_stopped_store_argument(parser)
-    parser.add_argument("--backup", metavar="NAME", help="which directory of ROOT/backup (default: the newest)")
+    parser.add_argument(
+        "--backup", type=name, metavar="NAME", help="which directory of ROOT/backup (default: the newest)"
+    )
     add_dry_run_argument(parser)
 
 
@@ -296,7 +298,7 @@ def add_load(parser: Parser) -> None:
     ]
     add_fleet_argument(parser, store, *named)
     add_topic_argument(parser)
-    parser.add_argument("--time-zone", metavar="ZONE", help="the time zone of store_date (new table: UTC)")
+    parser.add_argument("--time-zone", type=name, metavar="ZONE", help="the time zone of store_date (new table: UTC)")
     parser.add_argument("--with-bodies", action="store_true", help="keep message bodies in the table")
     parser.add_argument(
         "--allow-gap", action="store_true", help="continue where retention deleted records that were never loaded"

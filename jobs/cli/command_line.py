@@ -178,7 +178,7 @@ def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
     try:
         return job_options.from_arguments(job_options.JobOptions, parser.parse_known_args(arguments)[0])
     except UsageError:
-        return job_options.JobOptions(json="--json" in arguments, debug="--debug" in arguments)
+        return job_options.JobOptions(json="--json" in arguments)
 
 
 def refuse_unwritable(report_file: str | None) -> None:

@@ -97,7 +97,7 @@ class _Fleet:
                 self._wait({pool.submit(_work, number): number for number in numbers})
 
     def _in_threads(self, numbers: Iterable[int]) -> None:
-        threads = ThreadPoolExecutor(min(THREADS, len(self._members)), "broker")
+        threads = ThreadPoolExecutor(min(THREADS, len(self._members)))
         # Spark ends first: threads whose tasks are gone come to an end, and remove what they drafted.
         with threads as pool, session.shared_spark(self._name):
             self._wait({pool.submit(self.one, number): number for number in numbers})

@@ -14,7 +14,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -51,22 +51,25 @@ def members_of(options: Options) -> list[Member[Options]]:
             raise MissingInput("no directory matches the placeholders", path=options.store)
     else:
         found = [_member(options, row) for row in _lines(options)]
-    for what, named in (
-        ("brokers of this name", [(member.cluster, member.broker) for member in found if member.broker]),
-        ("lines with this store", [locations.absolute(member.options.store) for member in found]),
-    ):
-        twice, count = next(iter(Counter(named).most_common(1)), (None, 0))
-        if count > 1:
-            shown = "/".join(filter(None, twice)) if isinstance(twice, tuple) else twice
-            raise UsageError(f"{count} {what}: {shown}", advice="--broker '{broker}' takes the names of directories")
+    names = [member.name for member in found if member.broker]
+    _refuse_twice("brokers of this name", names, "--broker '{broker}' takes the names of directories")
+    stores = [locations.absolute(member.options.store) for member in found]
+    _refuse_twice("lines with this store", stores, "name each store once")
     shared = [path for path in (*options.commitlog, *options.replicas) if not _has_placeholder(path)]
     if shared and len(found) > 1:
         raise UsageError(f"{len(found)} brokers would share {shared[0]}", advice="put {broker} into it")
     return found
 
 
+def _refuse_twice(what: str, named: Iterable[str], advice: str) -> None:
+    """Raises UsageError where one of the names comes more than once."""
+    for name, count in Counter(named).most_common(1):
+        if count > 1:
+            raise UsageError(f"{count} {what}: {name}", advice=advice)
+
+
 def _refuse_offsets(options: FleetOptions) -> None:
-    """Raises UsageError for options that mean a place in one log."""
+    """Raises UsageError for options that name a place in one log, and for two ways to name stores."""
     if options.stores is not None and options.store:
         raise UsageError("--store and --stores: give one of them")
     offsets: dict[str, Any] = {"--until-offset": options.until_offset}

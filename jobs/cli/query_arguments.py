@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.cli.arguments import Parser, add_log_arguments, add_output_arguments
-from jobs.contract.option_values import milliseconds, natural, path, positive
+from jobs.contract.option_values import milliseconds, name, natural, path, positive
 
 
 def add_query(parser: Parser) -> None:
@@ -30,6 +30,7 @@ def add_query(parser: Parser) -> None:
         if kind != "lag":
             one.add_argument(
                 "--topic",
+                type=name,
                 required=kind != "id",
                 metavar="T",
                 help="its topic" if kind != "id" else "its topic: the id is then a UNIQ_KEY, as producers know it",
@@ -52,7 +53,9 @@ def add_query(parser: Parser) -> None:
         if kind != "lag":
             one.add_argument("--bodies", action="store_true", help="show bodies, too")
         add_output_arguments(one)
-    parser_of["key"].add_argument("--key", required=True, metavar="K", help="one of its keys, or its UNIQ_KEY")
+    parser_of["key"].add_argument(
+        "--key", type=name, required=True, metavar="K", help="one of its keys, or its UNIQ_KEY"
+    )
     parser_of["key"].add_argument(
         "--max", dest="max_messages", type=positive, metavar="N", help="at most N (default 64)"
     )
@@ -91,5 +94,5 @@ def _add_list_and_lag(listing: Parser, lag: Parser) -> None:
     listing.add_argument(
         "--not-consumed", action="store_true", help="only messages from the committed offset of --group on"
     )
-    listing.add_argument("--group", metavar="G", help="the group of --not-consumed")
-    lag.add_argument("--group", metavar="G", help="only this group")
+    listing.add_argument("--group", type=name, metavar="G", help="the group of --not-consumed")
+    lag.add_argument("--group", type=name, metavar="G", help="only this group")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.cli.command_line import JOBS, build_parser, parse
+from jobs.cli.command_line import EXIT_CODES, JOBS, build_parser, parse
 from jobs.contract.options import JobOptions, TopicFilter
 from storeformat import errors
 
@@ -226,6 +226,41 @@ def test_values_that_mean_nothing(job: str, option: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("job", TAKES)
+def test_no_option_takes_an_empty_value(job: str) -> None:
+    """As a script gives it whose variable is not set."""
+    for option in (name for name, action in options_of(job).items() if action.nargs != 0):
+        for empty in ("", " "):
+            with pytest.raises(errors.UsageError, match=option):
+                parse([*words_of(job), f"{option}={empty}"], JOBS)
+
+
+NAMES = frozenset({
+    "Apache", "BatchCQ", "CRC", "CSV", "Ctrl-C", "Delta", "ISO", "JSON", "Java", "Parquet", "Prometheus", "Python",
+    "RocketMQ", "RocksDB", "SIGHUP", "SIGTERM", "Spark", "UNIQ_KEY", "URI", "UTC", "consumerOffset", "defaultRocksDB",
+    "offsetMsgId", "queryMsgById", "queryMsgByKey", "queryMsgByOffset", "searchOffset", "storePathRootDir", "storeType",
+})  # fmt: skip
+"""What help names, as its owner writes it."""
+IN_SMALL_LETTERS = frozenset(name.lower() for name in NAMES if name not in ("CSV", "JSON", "RocksDB"))
+"""How it is written nowhere; the others are endings of files and an extra of this program, too."""
+
+
+@pytest.mark.parametrize("job", ["", "query", *TAKES])
+def test_help_spells_names_as_their_owners_do_and_has_no_placeholder_without_an_option(
+    job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    parser = parser_of(job)
+    said = parser.format_help()
+    placeholders = {"FILE", *re.findall(r"\w+", " ".join(str(action.metavar) for action in parser._actions))}
+    for found in re.finditer(r"(?<![\w.{-])[A-Za-z][\w-]*", said):
+        word = found[0]
+        begins = re.search(r"(^|[.)] |\n)$", said[max(found.start() - 2, 0) : found.start()])
+        if word not in NAMES | placeholders and not (begins and re.fullmatch("[A-Z][a-z]+", word)):
+            assert word == word.lower(), word
+            assert word not in IN_SMALL_LETTERS
+
+
+@pytest.mark.parametrize("job", TAKES)
 def test_help_is_a_phrase_for_each_option(job: str) -> None:
     """It begins small but for a name, ends without a full stop, and is no leftover."""
     parser = parser_of(job)
@@ -240,6 +275,12 @@ def test_help_names_jobs_and_questions() -> None:
     assert re.search(r"^usage: spark-submit\.sh \[spark-submit options\] JOB \[options\]$", said, re.MULTILINE)
     for name, job in JOBS.items():
         assert re.search(rf"^    {name}\s+{job.summary[0]}", said, re.MULTILINE)
+    assert "\n\nRebuild, check and analyse " in said
+    assert " with Spark.\n\noptions:\n" in said
+    for option in ("--bundle FILE", "--setup --from FILE", "--pack FILE"):
+        assert f"{option} " in said
+    for name in ("", *JOBS):
+        assert parser_of(name).format_help().endswith(f"\n\n{EXIT_CODES}\n")
     said = parser_of("query").format_help()
     assert said.startswith("usage: spark-submit.sh query --store ROOT {key,id,offset,time,list,lag} ... [options]\n")
     for question in ("key", "id", "offset", "time", "list", "lag"):

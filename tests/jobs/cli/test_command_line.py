@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,6 +229,64 @@ class TestRunning:
         )
         assert main(["--store", "S", "inspect"], JOBS) == 64
 
+    def test_the_report_of_a_wrong_line_in_full(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["inspect", "--store", "S", "--json", "--report="], JOBS) == 64
+        assert json.loads(capsys.readouterr().out) == {
+            "job": "", "status": "error", "error": "argument --report: the path is empty",
+        }  # fmt: skip
+
+    def test_the_report_of_a_defect_names_its_job(self, job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        job.run = raising(errors.Refused("no", path="/s", advice="do this"))
+        assert main([*LINE, "--json"], JOBS) == 2
+        assert json.loads(capsys.readouterr().out) == {
+            "job": "inspect", "status": "refused", "error": "no (/s)", "path": "/s",
+        }  # fmt: skip
+
+    def test_help_is_that_of_the_job(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main(["inspect", "--help"], JOBS)
+        assert ended.value.code == 0
+        assert "--from N" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "prepared"),
+        [
+            (["inspect", "--store", "S"], ([], "inspect", {"delta": False, "debug": False})),
+            (["--master", "local[2]", "inspect", "--store", "S", "--debug"],
+             (["--master", "local[2]"], "inspect", {"delta": False, "debug": True})),
+            (["report", "--table", "T"], ([], "report", {"delta": True, "debug": False})),
+            (["load", *LEAST["load"]], ([], "load", {"delta": True, "debug": False})),
+        ],
+    )  # fmt: skip
+    def test_spark_is_prepared_for_the_job(
+        self, words: list[str], prepared: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        options, name, settings = prepared
+        seen: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(launch, "prepare", lambda *given, **named: seen.append((*given, named)))
+        module = SimpleNamespace(run=lambda options, reporter: Report(name))
+        monkeypatch.setitem(sys.modules, JOBS[name].module, module)
+        assert main(words, JOBS) == 0
+        assert seen == [(options, words[len(options) :], name, settings)]
+
+    @pytest.mark.parametrize(("option", "heard"), [([], ""), (["--debug"], "ERROR:root:the gateway is gone\n")])
+    def test_what_py4j_logs_is_heard_with_debug_alone(
+        self,
+        job: Any,
+        option: list[str],
+        heard: str,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def run(options: Any, reporter: Any) -> Report:
+            logging.error("the gateway is gone")  # noqa: LOG015  (as py4j does)
+            return Report("inspect")
+
+        monkeypatch.setattr(logging.getLogger(), "handlers", [])
+        job.run = run
+        assert main([*LINE, *option], JOBS) == 0
+        assert capsys.readouterr().err == heard
+
     def test_no_arguments_show_the_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             main([], JOBS)
@@ -285,10 +347,31 @@ class TestRunning:
         assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_report_file_that_is_a_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(errors.WriteFailed) as error:
-        refuse_unwritable(str(tmp_path))
-    assert error.value.path == str(tmp_path)
+class TestUnwritable:
+    """Where reports cannot go."""
+
+    @pytest.mark.parametrize(
+        ("file", "reason", "path"),
+        [
+            ("", "this is a directory", ""),
+            ("absent/r.json", "there is no such directory", "absent"),
+            ("f/r.json", "there is no such directory", "f"),
+            ("closed/r.json", "permission denied", "closed/r.json"),
+        ],
+    )
+    def test_it_is_said_why(
+        self, tmp_path: Path, file: str, reason: str, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "closed").mkdir()
+        (tmp_path / "f").touch()
+        monkeypatch.setattr(os, "access", lambda place, mode: (Path(place).name, mode) != ("closed", os.W_OK))
+        with pytest.raises(errors.WriteFailed) as error:
+            refuse_unwritable(str(tmp_path / file))
+        assert str(error.value) == f"the report cannot be written: {reason} ({tmp_path / path})"
+
+    def test_a_place_that_takes_it(self, tmp_path: Path) -> None:
+        refuse_unwritable(None)
+        refuse_unwritable(str(tmp_path / "r.json"))
 
 
 @pytest.mark.parametrize(
@@ -306,3 +389,57 @@ def test_metrics_name_the_store_or_the_table(
     assert deliver(Report("verify", "ok"), replace(options, metrics=str(path))) == 0
     assert f'store="{place}"' in path.read_text()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 74), ("damaged", 1)])
+def test_metrics_that_cannot_be_written_are_no_success(
+    status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "f").touch()
+    options = job_options.VerifyOptions(metrics=str(tmp_path / "f" / "f.prom"), store="/s")
+    assert deliver(Report("verify", status), options) == code
+    said = capsys.readouterr()
+    assert said.err.startswith("error: metrics: ")
+    assert said.err.count("\n") == 1
+    assert status in said.out
+
+
+class TestStdout:
+    """The report on other streams than a terminal's."""
+
+    @pytest.mark.parametrize(
+        ("encoding", "json", "said"),
+        [
+            ("utf-8", False, "job     verify\nstatus  ok\ntopic   ä\n".encode()),
+            ("ascii", False, b"job     verify\nstatus  ok\ntopic   \\xe4\n"),
+            ("utf-8", True, '{"job": "verify", "status": "ok", "topic": "ä"}\n'.encode()),
+            ("UTF-8", True, '{"job": "verify", "status": "ok", "topic": "ä"}\n'.encode()),
+            ("latin-1", True, b'{"job": "verify", "status": "ok", "topic": "\\u00e4"}\n'),
+        ],
+    )
+    def test_topics_in_any_script(
+        self, encoding: str, json: bool, said: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+        assert deliver(Report("verify", topic="ä"), job_options.VerifyOptions(store="S", json=json)) == 0
+        assert written.getvalue() == said
+
+    def test_a_reader_that_has_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "w", encoding="utf-8") as stdout:
+            monkeypatch.setattr(sys, "stdout", stdout)
+            assert deliver(Report("verify", "damaged"), job_options.VerifyOptions(store="S")) == 1
+            assert os.fstat(writing).st_rdev == Path(os.devnull).stat().st_rdev
+            stdout.write("said as the interpreter ends")
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+    def test_a_full_disk(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        with suppress(OSError), open("/dev/full", "w", encoding="utf-8") as stdout:  # noqa: PTH123
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, "stdout", stdout)
+                assert deliver(Report("verify", "damaged"), job_options.VerifyOptions(store="S")) == 74
+            assert capsys.readouterr().err == (
+                "error: the report cannot be written: No space left on device (stdout)\n"
+            )

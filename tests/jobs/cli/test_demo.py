@@ -1,20 +1,62 @@
-"""The bundled store of ``demo`` is unpacked, with every Python that the project names."""
+"""``demo`` without Spark: what it makes of the bundled store, and what it says; archives of every Python."""
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import deltalake
 import pytest
+from support.loading import without_spark
 from support.report_facts import facts
 
 from jobs.cli import demo
 from jobs.contract.options import DemoOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
+from jobs.spark.runner import LocalRunner
+from storeformat.errors import Refused
+
+
+def test_a_demo_makes_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "SparkRunner", lambda context: LocalRunner())
+    started, on_demand = [], demo.session.spark_on_demand
+    monkeypatch.setattr(demo.session, "spark_on_demand", lambda job: started.append(job) or on_demand(job))
+    out, said = tmp_path / "kept", io.StringIO()
+    with without_spark():
+        report = demo.run(DemoOptions(output=str(out)), Reporter(stream=said))
+        with pytest.raises(Refused, match="not empty"):
+            demo.run(DemoOptions(output=str(out)), Reporter(quiet=True))
+    counts = json.loads((demo._DATA / "store.json").read_text(encoding="utf-8"))["counts"]
+    expected = {
+        "job": "demo", "status": "ok", "broker": "5.3.3", "messages": counts["messages"], "rows": counts["messages"],
+        "consume_queue_files": counts["consume_queue_files"], "index_files": counts["index_files"],
+        "consume_queue_files_identical": counts["consume_queue_files"],
+        "index_files_identical": counts["index_files"],
+    }  # fmt: skip
+    assert {name: report[name] for name in expected} == expected
+    assert [path.name for path in sorted(out.iterdir())] == ["messages", "rebuilt", "store"]
+    assert [path.name for path in (out / "store" / "lost").iterdir()] == ["commitlog"]
+    rows = deltalake.DeltaTable(out / "messages").to_pyarrow_table(columns=["cluster", "broker"])
+    assert set(map(tuple, map(dict.values, rows.to_pylist()))) == {("demo", "broker-a")}
+    assert [line.partition(" store ")[0] for line in said.getvalue().splitlines()] == [
+        "unpacked the", "loading its messages into a Delta table",
+    ]  # fmt: skip
+    assert "4,273 messages, 10 segments, 2.6 MB of commit log" in report.to_text()
+    assert "\n  A  " in report.to_text()
+    assert started == ["demo"]
+
+
+def test_a_demo_whose_files_nobody_keeps_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
+    with demo._workplace(DemoOptions()) as work:
+        assert work.parent == tmp_path
+        assert work.name.startswith("rocketmq-store-spark-demo-")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_python_whose_archives_know_no_filter_unpacks_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,7 +79,17 @@ def test_files_are_compared_by_their_places_and_bytes(tmp_path: Path) -> None:
             path = tmp_path / side / "consumequeue" / name / "0"
             path.parent.mkdir(parents=True)
             path.write_bytes(content)
+    (tmp_path / "one" / "consumequeue" / "T" / "directory").mkdir()
     assert demo.compare_queue_files(tmp_path / "one", tmp_path / "other") == (3, 1)
+
+
+def test_index_files_are_compared_in_their_order(tmp_path: Path) -> None:
+    for side, files in (("one", {"1": b"a", "2": b"b", "3": b"c"}), ("other", {"4": b"a", "5": b"x"})):
+        (tmp_path / side / "index").mkdir(parents=True)
+        for name, content in files.items():
+            (tmp_path / side / "index" / name).write_bytes(content)
+    assert demo.compare_index_files(tmp_path / "one", tmp_path / "other") == (3, 1)
+    assert demo.compare_index_files(tmp_path / "other", tmp_path / "one") == (3, 1)
 
 
 def said(records: int = 21, same: tuple[int, int] = (9, 2), output: str | None = None) -> Report:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,110 @@ def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPa
         fleet.of("verify", job)(VerifyOptions(store=f"{snapshots}/{{broker}}"), Reporter(stream=said))
     assert ended == [f"{snapshots}/a"]
     assert said.getvalue() == ""
+
+
+def fleet_of(job: Any, *options: Any, reporter: Reporter | None = None) -> fleet._Fleet:
+    members = [Member(one, None, f"b{number}") for number, one in enumerate(options)]
+    return fleet._Fleet("verify", job, members, reporter or Reporter(quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("first", "asked"),
+    [
+        (LoadOptions(store="/s/0", table="/t", cluster="c", broker="b"), ["/s/0", "/s/1", "/t"]),
+        (VerifyOptions(store="/s/0", commitlog=("/l", "/m"), replicas=("/r",)), ["/l", "/m", "/r", "/s/0", "/s/1"]),
+        (VerifyOptions(store="s3://b/0"), None),
+        (VerifyOptions(store="/s/0", commitlog=("/l", "s3://b/m")), None),
+        (VerifyOptions(store="/s/0", replicas=("hdfs://n/r",)), None),
+        (LoadOptions(store="/s/0", table="s3://b/t", cluster="c", broker="b"), None),
+    ],
+)
+@pytest.mark.parametrize("answer", [True, False])
+def test_processes_do_where_all_is_local_and_no_spark_is_asked_for(
+    first: Any, asked: list[str] | None, answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(fleet, "_log_size", lambda member: 7)
+    monkeypatch.setattr(session, "does_without_spark", lambda *given: questions.append(given) or answer)
+    assert fleet_of(None, first, VerifyOptions(store="/s/1"))._is_local() == (answer and asked is not None)
+    assert [(size, sorted(places)) for size, *places in questions] == ([(14, asked)] if asked else [])
+
+
+def test_the_size_of_a_log_is_that_of_its_directories(tmp_path: Path) -> None:
+    for name, size in (("store/commitlog/0", 10), ("store/commitlog/1", 20), ("store/index/0", 40), ("other/0", 80)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(size))
+    store, other, absent = (str(tmp_path / name) for name in ("store", "other", "absent"))
+    sizes = {(): 30, (other,): 80, (other, f"{store}/commitlog"): 110, (absent,): 0}
+    found = {named: fleet._log_size(Member(VerifyOptions(store=store, commitlog=named), None, None)) for named in sizes}
+    assert found == sizes
+
+
+class TestOneBroker:
+    """What ends the job of one broker is its own."""
+
+    def one(self, error: BaseException, *, debug: bool = False, ended: bool = False) -> tuple[Report, list[str]]:
+        def job(options: VerifyOptions, reporter: Reporter) -> Report:
+            raise error
+
+        said = io.StringIO()
+        run = fleet_of(job, VerifyOptions(store="/s", debug=debug), reporter=Reporter(stream=said))
+        if ended:
+            run._ended.set()
+        return run.one(0), said.getvalue().splitlines()
+
+    def test_an_error_is_said_with_its_advice(self) -> None:
+        report, said = self.one(MissingInput("gone", path="/s", advice="look elsewhere"))
+        assert (report["job"], report["status"], report.exit_code) == ("verify", "error", 66)
+        assert said == ["b0: error: gone (/s)", "b0: look elsewhere"]
+
+    def test_debug_shows_where_it_came_from(self) -> None:
+        _, said = self.one(MissingInput("gone"), debug=True)
+        assert said[0] == "b0: Traceback (most recent call last):"
+        assert said[-2:] == ["b0: storeformat.errors.MissingInput: gone", "b0: error: gone"]
+
+    def test_an_interruption_is_for_the_driver_to_say(self) -> None:
+        report, said = self.one(Interrupted(signal.SIGTERM))
+        assert (report["job"], report.exit_code, said) == ("verify", 143, [])
+
+    def test_a_run_that_has_ended_begins_no_job(self) -> None:
+        report, said = self.one(AssertionError("must not run"), ended=True)
+        assert (report["job"], report.exit_code, said) == ("verify", 130, [])
+
+    def test_what_a_run_breaks_off_is_not_said(self) -> None:
+        def job(options: VerifyOptions, reporter: Reporter) -> Report:
+            run._ended.set()
+            raise ConnectionError("Spark has gone")
+
+        said = io.StringIO()
+        run = fleet_of(job, VerifyOptions(store="/s"), reporter=Reporter(stream=said))
+        assert run.one(0)["status"] == "error"
+        assert said.getvalue() == ""
+
+
+def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, at_once, most = [], [0], [0]
+    lock, room = threading.Lock(), threading.Semaphore(0)
+
+    def job(options: VerifyOptions, reporter: Reporter) -> Report:
+        with lock:
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
+            if at_once[0] == 3:
+                room.release(6)
+        assert room.acquire(timeout=20)
+        with lock:
+            at_once[0] -= 1
+        return Report("verify", messages=int(options.store))
+
+    monkeypatch.setattr(fleet, "THREADS", 3)
+    monkeypatch.setattr(session, "shared_spark", lambda name: shared.append(name) or nullcontext())
+    run = fleet_of(job, *(VerifyOptions(store=str(number)) for number in range(6)))
+    monkeypatch.setattr(run, "_is_local", lambda: False)
+    report = run.run()
+    assert [entry["messages"] for entry in report["brokers"]] == list(range(6))
+    assert (report["job"], shared, most) == ("verify", ["verify"], [3])
 
 
 def _dies(options: VerifyOptions, reporter: Reporter) -> Report:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from jobs.cli.fleet_answer import answer, outcome
 from jobs.cli.fleet_stores import Member
 from jobs.contract.options import VerifyOptions
@@ -19,6 +23,49 @@ def test_a_line_has_what_matters() -> None:
     )
     assert outcome(differing) == "differences, 5 messages, 7 missing_unit, 1 index_order"
     assert outcome(Report("verify", "error", error="gone (/s)")) == "error, gone (/s)"
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "ok"),
+        ({"rows": 0, "messages": 7}, "ok, 0 rows"),
+        ({"messages": 0}, "ok, 0 messages"),
+        ({"messages": 12, "lost_messages": 0, "lost_messages_at_least": 0, "damaged_ranges": []}, "ok, 12 messages"),
+        ({"messages": 1234}, "ok, 1,234 messages"),
+        ({"lost_messages": 1234, "lost_messages_at_least": 2345}, "ok, 1,234 lost, 2,345 lost at least"),
+        ({"counts": {"a": 1234, "b": 1}, "hazard_counts": {"c": 2345}}, "ok, 1,234 a, 1 b, 2,345 c"),
+        ({"counts": None, "hazard_counts": None, "damaged_ranges": None}, "ok"),
+        ({"damaged_ranges": [{}] * 1234}, "ok, 1,234 damaged ranges"),
+        ({"seconds": 0.06}, "ok, 0.1 s"),
+        ({"seconds": 2.0, "error": "gone"}, "ok, gone"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_not_said(facts: dict[str, Any], said: str) -> None:
+    assert outcome(Report("verify", **facts)) == said
+
+
+def test_all_of_a_report() -> None:
+    members = [Member(VerifyOptions(store="/s/a"), "east", "a"), Member(VerifyOptions(store="/s/b"), None, None)]
+    reports = [
+        Report("verify", bytes=5, messages=4, lost_messages=None, cluster="x", broker="y", store="/z"),
+        Report("verify", "differences", bytes=7, lost_messages=2),
+    ]
+    report = answer("verify", list(zip(members, reports, strict=True)), Reporter(quiet=True))
+    report.pop("seconds")
+    assert report == {
+        "job": "verify", "status": "differences", "statuses": {"ok": 1, "differences": 1}, "bytes": 12, "messages": 4,
+        "lost_messages": 2, "notes": [], "brokers": [
+            {"cluster": "east", "broker": "a", "store": "/s/a", "exit_code": 0, "status": "ok", "bytes": 5,
+             "messages": 4, "lost_messages": None},
+            {"cluster": None, "broker": None, "store": "/s/b", "exit_code": 1, "status": "differences", "bytes": 7,
+             "lost_messages": 2},
+        ],
+    }  # fmt: skip
+    assert report.exit_code == 1
+    assert report.to_text().splitlines() == [
+        "verify: 2 brokers, 1 ok, 1 differences", "east/a  ok, 4 messages", "/s/b    differences, 2 lost",
+    ]  # fmt: skip
 
 
 def test_the_largest_exit_code_counts() -> None:
