@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.rebuilding import rebuild_here
@@ -16,6 +17,7 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
+from jobs.query.export import export
 from jobs.query.offline_store import OfflineStore
 from storeformat.errors import Refused, UsageError
 
@@ -62,8 +64,29 @@ def test_nothing_to_write(root: Path) -> None:
 
 
 def test_targets(root: Path) -> None:
-    with pytest.raises(UsageError, match="jsonl"):
+    with pytest.raises(UsageError) as wrong:
         exported(root, "out.csv")
+    assert str(wrong.value) == f"--export takes a file that ends in .jsonl or .parquet: found {root.parent / 'out.csv'}"
     (root.parent / "out.jsonl").touch()
-    with pytest.raises(Refused, match="exists"):
+    with pytest.raises(Refused) as refused:
         exported(root, "out.jsonl")
+    assert str(refused.value) == f"the file of --export exists ({root.parent / 'out.jsonl'})"
+    assert refused.value.advice == "move it away, or name another one"
+
+
+def test_tables_one_after_the_other(tmp_path: Path) -> None:
+    """A row count of all, zstd, and text that is not UTF-8."""
+    tables = [
+        pa.table({"a": [1, 2], "store_timestamp": pa.nulls(2)}),
+        pa.table({"a": [3], "store_timestamp": pa.nulls(1)}),
+    ]
+    assert export(str(tmp_path / "f.parquet"), tables) == 3
+    written = pq.ParquetFile(tmp_path / "f.parquet")
+    assert written.read()["a"].to_pylist() == [1, 2, 3]
+    assert written.metadata.row_group(0).column(0).compression == "ZSTD"
+    odd = [pa.table({"a": ["\u4e2d"], "store_timestamp": pa.nulls(1)}), tables[1]]
+    assert export(str(tmp_path / "f.jsonl"), odd) == 2
+    assert (tmp_path / "f.jsonl").read_text(encoding="utf-8") == (
+        '{"store_timestamp_ms": null, "a": "\u4e2d", "store_timestamp": null}\n'
+        '{"store_timestamp_ms": null, "a": 3, "store_timestamp": null}\n'
+    )

@@ -6,6 +6,7 @@ import struct
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import broker_model, golden
@@ -158,3 +159,99 @@ def test_a_segment_without_a_record_has_no_times(tmp_path: Path) -> None:
         "1970-01-01T00:00:01.000+00:00", "1970-01-01T00:00:03.000+00:00",
     )  # fmt: skip
     assert empty == {"file": f"{4096:020d}", "messages": 0, "bytes": 0, "first_stored": None, "last_stored": None}
+
+
+class TestRecords:
+    """Those of a small log, one by one."""
+
+    @pytest.fixture
+    def placed(self, tmp_path: Path) -> tuple[Path, list[int]]:
+        log = LogBuilder(4096)
+        offsets = [log.message(topic="TU"[number % 2], body=bytes(200)).offset for number in range(25)]
+        assert offsets[13] < 4096 <= offsets[14]
+        return log.write(tmp_path), offsets
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({"from_offset": 0}, slice(20)),
+            ({"limit": 3}, slice(3)),
+            ({"limit": 100}, slice(None)),
+            ({"from_offset": 5, "limit": 2}, slice(5, 7)),
+            ({"from_offset": 14, "limit": 2}, slice(14, 16)),
+            ({"from_offset": 13, "limit": 2}, slice(13, 15)),
+            ({"from_offset": 0, "until_offset": 3}, slice(3)),
+            ({"from_offset": 0, "until_offset": 14}, slice(14)),
+            ({"from_offset": 15, "until_offset": 17}, slice(15, 17)),
+            ({"from_offset": 4, "limit": 3, "topics": (TopicFilter("T"),)}, slice(4, 10, 2)),
+            ({"from_offset": 4, "limit": 3, "topics": (TopicFilter("T", 1),)}, slice(0)),
+        ],
+    )
+    def test_which_are_shown(
+        self, placed: tuple[Path, list[int]], given: dict[str, Any], expected: slice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root, offsets = placed
+        monkeypatch.setattr(inspection.session, "spark_runner", lambda *_: pytest.fail("the whole log is not read"))
+        places = {name: offsets[value] for name, value in given.items() if name in ("from_offset", "until_offset")}
+        report = inspection.run(InspectOptions(store=str(root), **{**given, **places}), Reporter(quiet=True))
+        assert [row["commit_log_offset"] for row in report["records"]] == offsets[expected]
+        assert (report["job"], report["status"], report["messages"]) == ("inspect", "ok", len(offsets[expected]))
+
+    def test_what_no_size_leads_over_is_asked_of_the_whole_log(
+        self, placed: tuple[Path, list[int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root, offsets = placed
+        asked: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(
+            inspection.session, "spark_runner", lambda *given: asked.append(given) or nullcontext(LocalRunner())
+        )
+        with (root / "commitlog" / f"{0:020d}").open("r+b") as log:
+            log.seek(offsets[2])
+            log.write(b"\xff" * 4)
+        options = InspectOptions(store=str(root), from_offset=offsets[1], limit=3, on_damage="salvage", bodies=True)
+        reporter = Reporter(quiet=True)
+        report = inspection.run(options, reporter)
+        assert [row["commit_log_offset"] for row in report["records"]] == [offsets[1], *offsets[3:5]]
+        assert (report["messages"], report["status"]) == (3, "damaged")
+        assert all("body" in row for row in report["records"])
+        assert asked == [("inspect", reporter, 8192, *open_store(options).places)]
+
+
+def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogBuilder(4096)
+    for number in range(3):
+        log.message(topic="B", queue_id=number % 2, store_timestamp=1000 + number)
+    log.message(topic="A", queue_id=5, store_timestamp=2000)
+    log.message(topic="C", queue_id=5, store_timestamp=3000)
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(
+        inspection.session, "spark_runner", lambda *given: asked.append(given) or nullcontext(LocalRunner())
+    )
+    options = InspectOptions(
+        store=str(log.write(tmp_path)), topics=(TopicFilter("B", 1), TopicFilter("A"), TopicFilter("C"))
+    )
+    reporter = Reporter(quiet=True)
+    report = inspection.run(options, reporter)
+    facts = open_store(options).facts()
+    assert {name: report[name] for name in facts} == facts
+    expected = {
+        "job": "inspect", "status": "ok", "messages": 5, "log": "460 B", "damaged_ranges": [],
+        "segments": [{
+            "file": f"{0:020d}", "messages": 5, "bytes": sum(placed.size for placed in log.records),
+            "first_stored": "1970-01-01T00:00:01.000+00:00", "last_stored": "1970-01-01T00:00:03.000+00:00",
+        }],
+        "topics": [
+            {"topic": "A", "queues": 1, "queued_messages": 1}, {"topic": "B", "queues": 1, "queued_messages": 1},
+            {"topic": "C", "queues": 1, "queued_messages": 1},
+        ],
+    }  # fmt: skip
+    assert {name: report[name] for name in expected} == expected
+    assert asked == [("inspect", reporter, 4096, *open_store(options).places)]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "1970-01-01T00:00:00.000+00:00"), (1, "1970-01-01T00:00:00.001+00:00"), (2**62, str(2**62)), (-1, None)],
+)
+def test_times_of_no_calendar_are_numbers(milliseconds: int, text: str | None) -> None:
+    assert inspection.utc_text(milliseconds) == (text or "1969-12-31T23:59:59.999+00:00")

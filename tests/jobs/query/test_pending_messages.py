@@ -13,7 +13,9 @@ from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
+from jobs.query.pending_messages import half_places, split_waiting, time_text, waiting_text
 from jobs.spark.runner import LocalRunner
+from storeformat.record.pending import Pending
 
 SMALL = {"maxHashSlotNum": 10, "maxIndexNum": 20}
 REAL = {"REAL_TOPIC": "T", "REAL_QID": "3"}
@@ -108,3 +110,63 @@ def test_what_became_of_half_messages(tmp_path: Path) -> None:
     ends = [row["waits_for"].partition(" UTC")[2] for row in found["index"]["waiting"]]
     assert [end[:16] for end in ends] == ["; delivered at o", ", waits for its ", ", waits for its "]
     assert "was rolled back: --scan tells" in ends[2]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (STORED, "2023-11-14 22:13:20 UTC"), (STORED + 999, "2023-11-14 22:13:20 UTC"),
+        (0, "1970-01-01 00:00:00 UTC"), (None, "1970-01-01 00:00:00 UTC"), (2**62, str(2**62)),
+    ],
+)  # fmt: skip
+def test_times_of_no_calendar_are_numbers(milliseconds: int | None, text: str) -> None:
+    assert time_text(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("waiting", "text"),
+    [
+        (Pending("delayed", ("T",), queue_id=0, due=1000), "delayed message of T:0: stored TIME, delivery due DUE"),
+        (Pending("delayed", ("T", "U"), due=0), "delayed message of T: stored TIME, delivery due TIME"),
+        (Pending("timer", (), due=1000), "timer message of Q: stored TIME, delivery due DUE"),
+        (Pending("half", (), queue_id=7), "half message of Q:7: stored TIME"),
+        (Pending("retried", ("T",)), "to be consumed again, in R:2 at 9: stored TIME"),
+        (Pending("dead", ("T",), queue_id=1), "dead letter in R:2 at 9: stored TIME"),
+    ],
+)
+def test_what_a_message_waits_for(waiting: Pending, text: str) -> None:
+    row = {"topic": "R", "queue_id": 2, "queue_offset": 9, "store_timestamp_ms": 0}
+    times = text.replace("TIME", "1970-01-01 00:00:00 UTC").replace("DUE", "1970-01-01 00:00:01 UTC")
+    assert waiting_text(row, waiting, "Q") == times
+
+
+def test_the_later_copy_is_the_next_record_of_the_same_message() -> None:
+    def row(offset: int, topic: str = SCHEDULE, uniq_key: str | None = "u", **more: Any) -> dict[str, Any]:
+        base = {"queue_id": 0, "queue_offset": 0, "tags_code": 5, "transaction_type": "none", "store_timestamp_ms": 0}
+        properties = {"REAL_TOPIC": "T", "REAL_QID": "3", "DELAY": "5"}
+        return {
+            **base, "commit_log_offset": offset, "topic": topic, "uniq_key": uniq_key, "properties": properties,
+            "prepared_transaction_offset": 0, **more,
+        }  # fmt: skip
+
+    def ends(*rows: dict[str, Any]) -> list[str]:
+        _, waiting = split_waiting(rows, "T")
+        return [one["waits_for"].partition("; ")[2] for one in waiting]
+
+    again, delivered = "stored again under SCHEDULE_TOPIC_XXXX at offset 20", "delivered at offset 30"
+    assert ends(row(10), row(20), row(30, "T")) == [again, delivered]
+    assert ends(row(10), row(10, "T")) == [""], "not after itself"
+    assert ends(row(10), row(30, "T", "another")) == [""]
+    assert ends(row(10, uniq_key=None), row(30, "T", None)) == [""], "neither has one"
+    commit = {"transaction_type": "commit", "prepared_transaction_offset": 10}
+    assert ends(row(10), row(30, "T", "another", **commit)) == [delivered]
+    assert ends(row(11), row(30, "T", "another", **commit)) == [""]
+    assert ends(row(10), row(30, "T", "another", **{**commit, "transaction_type": "rollback"})) == [""]
+
+
+def test_half_messages_are_known_by_their_topic() -> None:
+    rows = [
+        {"topic": topic, "queue_id": number, "queue_offset": 5 + number}
+        for number, topic in enumerate((HALF, OP, HALF))
+    ]
+    assert half_places(rows) == ((0, 5), (2, 7))

@@ -1,0 +1,296 @@
+"""The whole answer to each question, of a store with few messages: once from queues and index, once from the log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder, Placed
+
+from jobs.contract.options import QueryOptions
+from jobs.contract.reporter import Reporter
+from jobs.log.opening import open_store
+from jobs.query import query
+from jobs.query.offline_store import OfflineStore
+from jobs.spark import launch, session
+from storeformat.errors import MissingInput, NotAStore, UsageError
+
+SIZES = {"maxHashSlotNum": 10, "maxIndexNum": 20, "mappedFileSizeConsumeQueue": 200}
+FIRST, OTHER_KEY, SECOND, OTHER_TOPIC, LAST = range(5)
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Placed]]:
+    """Three messages of queue 1 of T with key Aa; one of queue 0 with BB, whose hash is that of Aa; one of U."""
+    log = LogBuilder()
+    records = [
+        log.message(topic="T", queue_id=1, keys="Aa", store_timestamp=1000, body=b"one"),
+        log.message(topic="T", queue_id=0, keys="BB", store_timestamp=2000),
+        log.message(topic="T", queue_id=1, keys="Aa", store_timestamp=2000, uniq_key="u2"),
+        log.message(topic="U", queue_id=1, keys="Aa", store_timestamp=2500),
+        log.message(topic="T", queue_id=1, keys="x Aa", store_timestamp=3000),
+    ]
+    tmp_path = tmp_path_factory.mktemp("answers")
+    root = log.write(tmp_path / "store")
+    built = Path(rebuild_here(root, tmp_path / "work", SIZES).directory)
+    for name in ("index", "consumequeue"):
+        (built / name).rename(root / name)
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"T@g": {"0": 1, "1": 1}}}))
+    return root, records
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.OPTIONAL, "1")
+    monkeypatch.setattr(session, "_has_context", lambda: False)
+
+
+def ask(root: Path, kind: Any, **question: Any) -> dict[str, Any]:
+    """The report, with offsets in place of messages."""
+    settings = tuple((name, str(size)) for name, size in SIZES.items())
+    report = query.run(QueryOptions(store=str(root), settings=settings, kind=kind, **question), Reporter(quiet=True))
+    answer = dict(report)
+    assert (answer.pop("job"), answer.pop("kind"), answer.pop("store")) == ("query", kind, str(root))
+    assert (answer.pop("status"), report.exit_code) == (("ok", 0) if answer["found"] else ("nothing_found", 1))
+    answer.pop("seconds")
+    if "messages" in answer:
+        answer["messages"] = [row["commit_log_offset"] for row in answer["messages"]]
+    if not answer["notes"]:
+        answer.pop("notes")
+    return answer
+
+
+LACKS = "the index does not have it; --explain says why, --scan reads the log itself"
+NO_PLACE = "the queue has no message there; --scan reads the log itself"
+
+
+@pytest.mark.parametrize(
+    ("question", "found", "indexed", "scanned"),
+    [
+        ({"key": "Aa"}, [FIRST, SECOND, LAST], [FIRST, OTHER_KEY, SECOND, LAST], None),
+        ({"key": "BB"}, [OTHER_KEY], [FIRST, OTHER_KEY, SECOND, LAST], None),
+        ({"key": "Aa", "max_messages": 1}, [LAST], [LAST], [FIRST]),
+        ({"key": "Aa", "begin": 2000}, [SECOND, LAST], [OTHER_KEY, SECOND, LAST], None),
+        ({"key": "Aa", "end": 2000}, [FIRST, SECOND], [FIRST, OTHER_KEY, SECOND], None),
+        ({"key": "Aa", "begin": 2001, "end": 2999}, [], [], None),
+        ({"key": "u2"}, [SECOND], [SECOND], None),
+        ({"key": "nobody"}, [], [], None),
+    ],
+)
+def test_keys(
+    placed: tuple[Path, list[Placed]],
+    question: dict[str, Any],
+    found: list[int],
+    indexed: list[int],
+    scanned: list[int] | None,
+) -> None:
+    root, records = placed
+    answer = ask(root, "key", topic="T", **question)
+    assert answer.pop("notes", []) == ([] if found else [LACKS])
+    assert answer == {
+        "found": len(found),
+        "messages": [records[number].offset for number in found],
+        "commit_log_offsets": [records[number].offset for number in indexed],
+        "other_keys_of_the_same_hash": len(indexed) - len(found),
+    }
+    in_log = found if scanned is None else scanned
+    assert ask(root, "key", topic="T", scan=True, **question) == {
+        "found": len(in_log), "messages": [records[number].offset for number in in_log],
+    }  # fmt: skip
+    if len(question) == 1:
+        assert ask(root, "id", topic="T", message_id=question["key"]) == ask(root, "key", topic="T", **question)
+
+
+def test_why_a_key_is_not_answered(placed: tuple[Path, list[Placed]]) -> None:
+    root, records = placed
+    answer = ask(root, "key", topic="T", key="Aa", begin=2000, end=2999, explain=True)
+    reasons = [
+        "stored outside of the time that was asked for",
+        "found",
+        "stored outside of the time that was asked for",
+    ]
+    assert answer == {
+        "found": 1,
+        "messages": [records[SECOND].offset],
+        "commit_log_offsets": [records[OTHER_KEY].offset, records[SECOND].offset],
+        "other_keys_of_the_same_hash": 1,
+        "explanation": [
+            {"commit_log_offset": records[number].offset, "reason": reason}
+            for number, reason in zip((FIRST, SECOND, LAST), reasons, strict=True)
+        ],
+    }
+    answer = ask(root, "key", topic="T", key="nobody", explain=True)
+    assert "notes" not in answer
+    assert answer["explanation"] == [{
+        "commit_log_offset": None,
+        "reason": "no message with this key is in the log, which starts at offset 0: neither under this topic nor"
+        " waiting for it (never stored, or deleted with its segment)",
+    }]  # fmt: skip
+
+
+def test_ids(placed: tuple[Path, list[Placed]]) -> None:
+    root, records = placed
+    at = f"{records[SECOND].offset:016X}"
+    found = {"found": 1, "messages": [records[SECOND].offset]}
+    assert ask(root, "id", message_id=f"C0A8000900002A9F{at}") == found
+    note = "no message has this offsetMsgId; the msgId that clients show is a UNIQ_KEY: name its --topic, too"
+    for absent in (f"C0A8000800002A9F{at}", f"C0A8000900002A9F{1 << 40:016X}"):
+        assert ask(root, "id", message_id=absent) == {"found": 0, "messages": [], "notes": [note]}
+    with pytest.raises(UsageError) as error:
+        ask(root, "id", message_id="12")
+    assert (str(error.value), error.value.advice) == (
+        "this is not an offsetMsgId: found 12", "a UNIQ_KEY needs --topic",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_places(placed: tuple[Path, list[Placed]], scan: bool) -> None:
+    root, records = placed
+    for queue_id, number, record in ((1, 0, FIRST), (1, 1, SECOND), (1, 2, LAST), (0, 0, OTHER_KEY)):
+        answer = ask(root, "offset", topic="T", queue_id=queue_id, offset=number, scan=scan)
+        assert answer == {"found": 1, "messages": [records[record].offset]}
+    for number in (3, 4):
+        answer = ask(root, "offset", topic="T", queue_id=1, offset=number, scan=scan)
+        assert answer == {"found": 0, "messages": [], **({} if scan else {"notes": [NO_PLACE]})}
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize(
+    ("boundary", "time", "found", "place"),
+    [
+        ("lower", 0, 1, 0), ("lower", 1000, 1, 0), ("lower", 1001, 1, 1), ("lower", 2000, 1, 1), ("lower", 2001, 1, 2),
+        ("lower", 3000, 1, 2), ("lower", 3001, 0, 3), ("upper", 3001, 1, 2), ("upper", 3000, 1, 2),
+        ("upper", 2999, 1, 1), ("upper", 2000, 1, 1), ("upper", 1999, 1, 0), ("upper", 1000, 1, 0),
+        ("upper", 999, 0, 0),
+    ],
+)  # fmt: skip
+def test_times(placed: tuple[Path, list[Placed]], boundary: Any, time: int, found: int, place: int, scan: bool) -> None:
+    side = {"lower": "at or after", "upper": "at or before"}[boundary]
+    assert ask(placed[0], "time", topic="T", queue_id=1, time=time, boundary=boundary, scan=scan) == {
+        "found": found, "queue_offset": place, "min_offset": 0, "max_offset": 3,
+        **({} if found else {"notes": [f"the queue has no message {side} this time"]}),
+    }  # fmt: skip
+
+
+def test_a_queue_that_the_log_does_not_have_is_empty(placed: tuple[Path, list[Placed]]) -> None:
+    assert ask(placed[0], "time", topic="T", queue_id=7, time=5, scan=True) == {
+        "found": 0, "queue_offset": 0, "min_offset": 0, "max_offset": 0,
+        "notes": ["the queue has no message at or after this time"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "question"),
+    [
+        ("key", {"topic": "T", "key": "Aa", "max_messages": 64}),
+        ("key", {"topic": "T", "key": "Aa", "scan": True}),
+        ("id", {"message_id": f"C0A8000900002A9F{0:016X}"}),
+        ("offset", {"topic": "T", "queue_id": 1, "offset": 0}),
+        ("offset", {"topic": "T", "queue_id": 1, "offset": 0, "scan": True}),
+        ("list", {"topic": "T", "queue_id": 1}),
+    ],
+)
+def test_bodies_are_there_where_they_are_asked_for(
+    placed: tuple[Path, list[Placed]], kind: Any, question: dict[str, Any]
+) -> None:
+    settings = tuple((name, str(size)) for name, size in SIZES.items())
+    for bodies, body in ((False, None), (True, "one")):
+        options = QueryOptions(store=str(placed[0]), settings=settings, kind=kind, bodies=bodies, **question)
+        message = query.run(options, Reporter(quiet=True))["messages"][0]
+        assert (message.get("body"), "body" in message) == (body, bodies)
+
+
+def test_lists(placed: tuple[Path, list[Placed]]) -> None:
+    root, records = placed
+    offsets = [records[number].offset for number in (OTHER_KEY, FIRST, SECOND, LAST)]
+    assert ask(root, "list", topic="T") == {"found": 4, "messages": offsets}
+    assert ask(root, "list", topic="T", max_messages=2) == {"found": 2, "messages": offsets[:2]}
+    assert ask(root, "list", topic="T", max_messages=1, most=3) == {"found": 3, "messages": offsets[:3]}
+    assert ask(root, "list", topic="T", group="g", not_consumed=True) == {"found": 2, "messages": offsets[2:]}
+    for most, count in ((None, 4), (3, 3)):
+        file = root.parent / f"{count}.jsonl"
+        exported = ask(root, "list", topic="T", max_messages=1, most=most, export=str(file))
+        assert exported == {"found": count, "exported": str(file)}
+        assert len(file.read_text().splitlines()) == count
+    assert ask(root, "list", topic="T", begin=9000) == {
+        "found": 0, "messages": [], "notes": ["--waiting lists messages that wait to be delivered to the topic"],
+    }  # fmt: skip
+
+
+def test_units_that_lead_nowhere_are_noted(placed: tuple[Path, list[Placed]], tmp_path: Path) -> None:
+    root, records = Path(shutil.copytree(placed[0], tmp_path / "store")), placed[1]
+    assert ask(root, "list", topic="T", until_offset=records[LAST].offset) == {
+        "found": 3, "messages": [records[number].offset for number in (OTHER_KEY, FIRST, SECOND)],
+        "units_beyond_log": 1,
+        "notes": ["some units point beyond the end of the log, and are not listed: verify says which"],
+    }  # fmt: skip
+    log = next((root / "commitlog").iterdir())
+    content = log.read_bytes()
+    log.write_bytes(content[:8] + bytes([content[8] ^ 1]) + content[9:])  # a checksum
+    assert ask(root, "list", topic="T", queue_id=1) == {
+        "found": 2, "messages": [records[SECOND].offset, records[LAST].offset], "lost_units": 1,
+        "notes": ["some units lead to no sound message: verify says which"],
+    }  # fmt: skip
+
+
+def test_lag(placed: tuple[Path, list[Placed]]) -> None:
+    root, _ = placed
+    answer = ask(root, "lag")
+    assert (answer["found"], [row["group"] for row in answer["groups"]]) == (2, ["g"])
+    assert {(row["queue_id"], row["lag"]) for row in answer["queues"]} == {(0, 0), (1, 2)}
+    assert ask(root, "lag", group="nobody") == {
+        "found": 0, "groups": [], "queues": [], "notes": ["no offset is committed for this group"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "question", "needs"),
+    [
+        ("key", {"topic": "T"}, "query key needs --topic and --key"),
+        ("key", {"key": "k"}, "query key needs --topic and --key"),
+        *(
+            (kind, {name: value for name, value in given.items() if name != without}, needs)
+            for kind, given, needs in (
+                ("offset", {"topic": "T", "queue_id": 1, "offset": 0},
+                 "query offset needs --topic, --queue and --offset"),
+                ("time", {"topic": "T", "queue_id": 1, "time": 0}, "query time needs --topic, --queue and --time"),
+                ("list", {"topic": "T"}, "query list needs --topic"),
+            )
+            for without in given
+        ),
+        *(
+            ("list", {"topic": "T", **more}, "--group and --not-consumed go together, and not with --waiting")
+            for more in ({"group": "g"}, {"not_consumed": True}, {"group": "g", "not_consumed": True, "waiting": True})
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_question_needs(
+    placed: tuple[Path, list[Placed]], kind: Any, question: dict[str, Any], needs: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        ask(placed[0], kind, **question)
+    assert str(error.value) == needs
+
+
+def test_queues_that_a_broker_would_not_answer_from(placed: tuple[Path, list[Placed]], tmp_path: Path) -> None:
+    root = Path(shutil.copytree(placed[0], tmp_path / "store"))
+    settings = tuple((name, str(size)) for name, size in SIZES.items())
+    store = OfflineStore(open_store(QueryOptions(store=str(root), settings=settings, kind="lag")))
+    path = root / "consumequeue" / "T" / "1" / f"{0:020d}"
+    path.write_bytes(path.read_bytes() + b"\0")
+    (path.parent / f"{200:020d}").touch()  # a broker was making it when it died
+    with pytest.raises(NotAStore) as wrong:
+        store.queue("T", 1)
+    what = "a queue file has the wrong length: a broker answers nothing from this queue"
+    assert str(wrong.value) == f"{what}: found 201, expected 200 ({path})"
+    assert wrong.value.advice == "rebuild it; --scan reads the log"
+    with pytest.raises(MissingInput) as missing:
+        store.queue("T", 9)
+    assert (str(missing.value), missing.value.advice) == (
+        f"the store has no such consume queue ({root / 'consumequeue' / 'T' / '9'})", "--scan reads the log",
+    )  # fmt: skip
