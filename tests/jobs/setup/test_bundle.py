@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import platform
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_java import executable
 
 from jobs.setup import bundle
 from jobs.setup.setup_steps import SetupError
@@ -63,10 +65,76 @@ def test_a_link_is_no_file(tmp_path: Path) -> None:
         unpack(tmp_path, file)
 
 
-@pytest.mark.parametrize("change", [{"python": "3.9"}, {"machine": "s390x"}])
-def test_another_kind_of_machine_is_told_so(tmp_path: Path, change: dict[str, str]) -> None:
-    with pytest.raises(SetupError, match="the bundle is for Python "):
+@pytest.mark.parametrize(
+    ("change", "there"),
+    [
+        ({"python": "3.9"}, "Python 3.9 on Linux x86_64"),
+        ({"machine": "s390x"}, "Python 3.11 on Linux s390x"),
+        ({"system": "Darwin"}, "Python 3.11 on Darwin x86_64"),
+    ],
+)
+def test_another_kind_of_machine_is_told_so(
+    tmp_path: Path, change: dict[str, str], there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "target", lambda: {"python": "3.11", "system": "Linux", "machine": "x86_64"})
+    with pytest.raises(SetupError) as error:
         unpack(tmp_path, archive(tmp_path / "x.tar", {}, **change))
+    assert str(error.value) == f"the bundle is for {there}, this is Python 3.11 on Linux x86_64"
+    assert error.value.advice == (
+        "name a Python of that version in ROCKETMQ_STORE_SPARK_PYTHON, or make the bundle with this one"
+    )
+
+
+def test_no_bundle_is_no_directory(tmp_path: Path) -> None:
+    with bundle.unpacked(None, tmp_path) as directory:
+        assert directory is None
+
+
+class TestWheels:
+    """What pip is asked for, by a Python that only pretends."""
+
+    @pytest.fixture
+    def work(self, tmp_path: Path) -> Path:
+        (tmp_path / "work").mkdir()
+        return tmp_path / "work"
+
+    def test_each_as_it_was_published(self, tmp_path: Path, work: Path) -> None:
+        (tmp_path / "setup-bundle.log").write_text("of an earlier one\n")
+        executable(tmp_path / "bin" / "python", f'#!/bin/sh\necho "$@" > "{tmp_path}/told"\n')
+        bundle._wheels(tmp_path, work, "a==1 --hash=x")
+        assert (tmp_path / "told").read_text() == (
+            "-m pip --disable-pip-version-check download --quiet --no-deps --no-build-isolation --use-pep517"
+            f" --require-hashes --dest {work}/wheels -r {work}/requirements.txt\n"
+        )
+        assert (work / "requirements.txt").read_text() == "a==1 --hash=x"
+        assert "earlier" not in (tmp_path / "setup-bundle.log").read_text()
+
+    @pytest.mark.parametrize(
+        ("said", "reason"), [("echo ERROR: no; echo ERROR: no route", "no route"), ("echo hm", "pip failed")]
+    )
+    def test_why_they_did_not_come(self, tmp_path: Path, work: Path, said: str, reason: str) -> None:
+        executable(tmp_path / "bin" / "python", f"#!/bin/sh\n{said}\nexit 1\n")
+        with pytest.raises(SetupError) as error:
+            bundle._wheels(tmp_path, work, "")
+        assert str(error.value) == f"the packages could not be fetched: {reason}"
+        assert error.value.advice == f"pip's output: {tmp_path / 'setup-bundle.log'}"
+
+    def test_one_that_was_changed_on_its_way(self, tmp_path: Path, work: Path) -> None:
+        said = "DO NOT MATCH THE HASHES.\n    a==1 from x:\n        Expected sha256 b\n             Got        c1\n"
+        executable(tmp_path / "bin" / "python", f"#!/bin/sh\necho '{said}'\nexit 1\n")
+        with pytest.raises(bundle.NotPublished) as error:
+            bundle._wheels(tmp_path, work, "")
+        log = tmp_path / "setup-bundle.log"
+        assert str(error.value) == f"a package is not the published one: a==1 from x has SHA-256 c1 (see {log})"
+        assert error.value.advice == "it was changed on its way, or built again: check where it came from"
+
+
+def test_a_bundle_without_deltas_jars_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(SetupError) as error:
+        bundle.write(tmp_path / "x.tar", tmp_path, "")
+    assert str(error.value) == "Delta's jars are not there"
+    assert error.value.advice == "install Maven, or name a directory in ROCKETMQ_STORE_SPARK_JARS"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense" * 100])
@@ -88,7 +156,21 @@ def test_a_bundle_is_written_whole_and_follows_no_link(tmp_path: Path, monkeypat
         (work / "wheels" / "a.whl").write_text(requirements)
 
     monkeypatch.setattr(bundle, "_wheels", wheels)
-    monkeypatch.setattr("jobs.setup.delta_jars.check", lambda directory: None)
+    checked = []
+    monkeypatch.setattr("jobs.setup.delta_jars.check", checked.append)
+    (venv / "jars" / "b.jar").write_bytes(b"b")
     bundle.write(tmp_path / "x.tar", venv, "what is wanted")
+    assert checked == [venv / "jars"]
+    assert [path.name for path in venv.iterdir()] == ["jars"]
     assert victim.read_text() == "dear to me"
-    assert unpack(tmp_path, tmp_path / "x.tar") == {"wheels/a.whl": b"what is wanted"}
+    assert unpack(tmp_path, tmp_path / "x.tar") == {"wheels/a.whl": b"what is wanted", "jars/b.jar": b"b"}
+    with tarfile.open(tmp_path / "x.tar") as packed:
+        assert packed.getnames() == ["bundle.json", "wheels/a.whl", "jars/b.jar"]
+        about = json.load(packed.extractfile("bundle.json") or io.BytesIO())
+    files = {"wheels/a.whl": b"what is wanted", "jars/b.jar": b"b"}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    assert about == {**bundle.target(), "files": sums}
+    assert bundle.target() == {
+        "python": ".".join(platform.python_version_tuple()[:2]), "system": platform.system(),
+        "machine": platform.machine(),
+    }  # fmt: skip

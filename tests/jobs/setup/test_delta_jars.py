@@ -123,6 +123,97 @@ def test_jars_that_spark_fetches_are_the_published_ones(
     assert fetch(tmp_path).startswith("2 of Delta")
 
 
+def test_what_is_said_of_jars_that_did_not_come(tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    cases: list[tuple[str, type[Exception], str, str | None]] = [
+        ("exit 0", LeftOut, f"Maven could not fetch them ({log}): load and report need a --setup that can", None),
+        ("echo '[ERROR] x'; echo '[ERROR] Failed: CHECKSUM bad'; echo '[ERROR] y'; exit 1", LeftOut, "", None),
+        ("echo '[ERROR] Failed: CHECKSUM bad'; exit 1", SetupError,
+         "a jar is not the published one: Failed: CHECKSUM bad", f"Maven's output: {log}"),
+        (f"cp {jars}/delta-spark* .", SetupError, "lacks delta-storage.jar", "conf/sums says which jars are needed"),
+    ]  # fmt: skip
+    for does, kind, text, advice in cases:
+        log.unlink(missing_ok=True)
+        maven_that(tmp_path, monkeypatch, does)
+        with pytest.raises(kind) as error:
+            fetch(tmp_path)
+        assert str(error.value).endswith(text)
+        assert getattr(error.value, "advice", None) == advice
+    monkeypatch.setenv(delta_jars.JARS, str(tmp_path))
+    with pytest.raises(SetupError) as lacking:
+        fetch(tmp_path)
+    assert str(lacking.value) == f"ROCKETMQ_STORE_SPARK_JARS: {tmp_path} lacks delta-spark_x.jar"
+    assert lacking.value.advice == "conf/sums says which jars are needed"
+    assert there(tmp_path) == []
+
+
+def test_what_maven_is_told(tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    does = f'echo "$@" > {told}; cp {jars}/delta-s* .; echo "Downloaded from c: http://h/p/a.jar (1 kB)"'
+    maven_that(tmp_path, monkeypatch, does)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    progress = StepProgress(tmp_path / "log")
+    (tmp_path / "venv").mkdir()
+    assert delta_jars.fetch(tmp_path / "venv", VERSIONS, progress) == "2 of Delta, 0 MB, each with its SHA-256"
+    words = told.read_text().split()
+    assert words[:5] == [
+        "--batch-mode",
+        "--strict-checksums",
+        "--file",
+        str(delta_jars.POM),
+        "dependency:copy-dependencies",
+    ]
+    assert words[5:7] == ["-DincludeScope=runtime", "-DincludeGroupIds=io.delta,io.unitycatalog"]
+    assert words[7].startswith(f"-DoutputDirectory={tmp_path}/venv/jars.")
+    assert words[8:] == ["-Dspark.minor=4.2", "-Ddelta.version=4.4.0"]
+    assert progress.text == "a.jar"
+    monkeypatch.setenv("HOME", "")
+    assert fetch(tmp_path).startswith("2 of Delta")
+    assert told.read_text().split()[10:] == [f"-Dmaven.repo.local={tmp_path}/venv/m2"]
+
+
+def test_what_spark_is_told(tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    told = tmp_path / "told"
+    executable(
+        tmp_path / "venv" / "bin" / "python",
+        f'#!/bin/sh\nfor word; do echo "$word"; done > {told}\necho "$PYTHONPATH" >> {told}; echo "[ERROR] no"; exit 1\n',
+    )
+    progress = StepProgress(tmp_path / "log")
+    with pytest.raises(LeftOut) as left:
+        delta_jars.fetch(tmp_path / "venv", VERSIONS, progress)
+    assert str(left.value) == f"Spark could not fetch them ({progress.log}): load and report need a --setup that can"
+    said = told.read_text()
+    assert said.startswith(f"-c\n{delta_jars.RESOLVING}\nio.delta:delta-spark_4.2_2.13:4.4.0\n{tmp_path}/venv/jars.")
+    assert said.endswith(f"\n{delta_jars.ROOT}\n")
+    assert progress.text == "with Spark"
+
+
+def test_a_directory_that_is_named_needs_neither_spark_nor_maven(
+    tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr("shutil.which", asked.append)
+    assert delta_jars.need_spark()
+    assert asked == ["mvn"]
+    monkeypatch.setenv(delta_jars.JARS, str(jars))
+    assert not delta_jars.need_spark()
+
+
+def test_what_is_no_published_jar_is_shown_by_its_sums(tmp_path: Path, jars: Path) -> None:
+    (jars / "unrelated.jar").unlink()
+    delta_jars.check(jars)
+    (jars / "delta-storage.jar").write_bytes(b"x" * (3 << 20))
+    found = hashlib.sha256(b"x" * (3 << 20)).hexdigest()
+    expected = hashlib.sha256(b"of another").hexdigest()
+    with pytest.raises(SetupError) as error:
+        delta_jars.check(jars)
+    assert str(error.value) == (
+        f"delta-storage.jar is not the published one: SHA-256 found {found}, expected {expected} ({jars})"
+    )
+    assert error.value.advice == "it was changed on its way, or is of another version: check where it came from"
+
+
 @pytest.mark.slow
 def test_spark_finds_the_jars_without_maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the public repository; what Maven has left on this machine is out of sight."""

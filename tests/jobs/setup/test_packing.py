@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,3 +65,42 @@ def test_what_is_packed_comes_with_what_it_requires() -> None:
     assert found[:2] == ["delta-spark", "hdfs-native"]
     assert "importlib-metadata" in found
     assert not {"pyspark", "py4j", "absent-package"} & set(found)
+
+
+def test_files_of_packages_lie_beside_the_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    names = ["a/__init__.py", "a/b.py", "a/b.pyc", "a/tests/c.py", "../bin/a"]
+    for name in names:
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(name)
+    files = []
+    for name in names:
+        file = importlib.metadata.PackagePath(name)
+        file.dist = SimpleNamespace(locate_file=lambda path: site / str(path))  # type: ignore[assignment]
+        files.append(file)
+    asked = []
+    monkeypatch.setattr(packing, "with_required", lambda wanted: asked.append(wanted) or ["a", "gone"])
+    monkeypatch.setattr(importlib.metadata, "files", {"a": files, "gone": None}.get)
+    packing.pack(tmp_path / "x.tgz")
+    assert asked == [packing.PACKED]
+    with tarfile.open(tmp_path / "x.tgz", "r:gz") as archive:
+        assert archive.getnames() == ["bin/python", "packages/a/__init__.py", "packages/a/b.py"]
+        program = archive.extractfile("bin/python")
+        assert program is not None
+        text = program.read().decode()
+    assert text == packing.PROGRAM.format(version="{}.{}".format(*sys.version_info[:2]))
+
+
+def test_what_an_extra_requires_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {
+        "a": ["B_b.c>=1", "d; python_version < '9'", "e; extra == 'x'", "pyspark", "(odd)", "a"],
+        "b-b-c": None, "d": ["a", "f"],
+    }  # fmt: skip
+
+    def requires(name: str) -> list[str] | None:
+        if name not in known:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known[name]
+
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    assert packing.with_required(["gone", "A", "py4j"]) == ["a", "b-b-c", "d"]

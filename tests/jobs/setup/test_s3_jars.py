@@ -57,6 +57,45 @@ def test_what_the_environment_says_reaches_hadoop() -> None:
     assert s3_jars.settings({}).keys() == {"spark.hadoop.fs.s3.impl"}
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"AWS_ENDPOINT_URL_S3": "http://s3", "AWS_ENDPOINT_URL": "http://h"}, {"endpoint": "http://s3"}),
+        ({"AWS_ENDPOINT_URL": "http://h"}, {"endpoint": "http://h"}),
+        ({"AWS_REGION": "eu", "AWS_DEFAULT_REGION": "us"}, {"endpoint.region": "eu"}),
+        ({"AWS_DEFAULT_REGION": "us"}, {"endpoint.region": "us"}),
+    ],
+)
+def test_each_setting_of_hadoop(given: dict[str, str], expected: dict[str, str]) -> None:
+    settings = {f"spark.hadoop.fs.s3a.{name}": value for name, value in expected.items()}
+    if "endpoint" in expected:
+        settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    settings["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    assert s3_jars.settings(given) == settings
+
+
+def test_maven_is_needed_and_told_what_to_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_jars.shutil, "which", lambda name: None)
+    progress = StepProgress(tmp_path / "log")
+    with pytest.raises(SetupError) as error:
+        s3_jars.fetch(tmp_path, progress)
+    assert str(error.value) == "the S3 connector comes by Maven, and there is no mvn"
+    assert error.value.advice == "install Maven"
+    monkeypatch.setattr(s3_jars.shutil, "which", {"mvn": str(tmp_path / "bin" / "mvn")}.get)
+    maven_that(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/told; echo "[ERROR] x"; echo "[ERROR] y"; exit 1')
+    with pytest.raises(SetupError) as error:
+        s3_jars.fetch(tmp_path, progress)
+    assert str(error.value) == "Maven could not fetch the S3 connector: y"
+    assert error.value.advice == f"its output: {progress.log}"
+    *words, output = (tmp_path / "told").read_text().split()
+    assert words == [
+        "--batch-mode", "--strict-checksums", "--file", str(s3_jars.POM), "dependency:copy-dependencies",
+        "-DincludeScope=runtime", "-DincludeArtifactIds=hadoop-aws,bundle,analyticsaccelerator-s3",
+    ]  # fmt: skip
+    assert output.startswith(f"-DoutputDirectory={tmp_path}/jars.")
+    assert progress.text == "with Maven, 700 MB"
+
+
 class TestLaunch:
     @pytest.fixture(autouse=True)
     def _an_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
