@@ -177,7 +177,7 @@ def test_what_spark_is_told(tmp_path: Path, jars: Path, monkeypatch: pytest.Monk
     told = tmp_path / "told"
     executable(
         tmp_path / "venv" / "bin" / "python",
-        f'#!/bin/sh\nfor word; do echo "$word"; done > {told}\necho "$PYTHONPATH" >> {told}; echo "[ERROR] no"; exit 1\n',
+        f'#!/bin/sh\nfor word in "$@" "$PYTHONPATH"; do echo "$word"; done > {told}\necho "[ERROR] no"; exit 1\n',
     )
     progress = StepProgress(tmp_path / "log")
     with pytest.raises(LeftOut) as left:

@@ -88,6 +88,63 @@ def test_a_forked_process_leaves_the_directories_to_its_parent(tmp_path: Path, m
     assert not directory.exists()
 
 
+class TestPrivateDirectories:
+    @pytest.fixture(autouse=True)
+    def _of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(isolation, "_made", [])  # those of the tests' own session stay
+        monkeypatch.setattr(isolation, "_given", {})
+        monkeypatch.setattr(isolation.atexit, "register", lambda *given: None)
+        monkeypatch.delenv(isolation.LOCAL_DIRS, raising=False)
+
+    def test_they_lie_where_the_user_says(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(isolation.tempfile, "tempdir", str(tmp_path / "tmp"))
+        places = (tmp_path / name for name in ("tmp", "a", "b"))
+        tmp, a, b = places
+        tmp.mkdir()
+        assert [one.parent for one in isolation.private_directories({})] == [tmp]
+        found = isolation.private_directories({"spark.local.dir": f" {a}/c , ,{b},"})
+        assert [one.parent for one in found] == [a / "c", b]
+        assert isolation.LOCAL_DIRS not in os.environ
+        assert all(isolation.is_private(str(one / "python")) for one in found)
+        isolation.remove_private_directories()
+        assert [*tmp.iterdir(), *(a / "c").iterdir(), *b.iterdir()] == []
+
+    def test_the_variable_that_spark_prefers_names_them_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(isolation.LOCAL_DIRS, f"{tmp_path}/a,{tmp_path}/b")
+        for _ in range(2):  # the second time it names those of the first
+            found = isolation.private_directories({"spark.local.dir": f"{tmp_path}/c"})
+            assert [one.parent for one in found] == [tmp_path / "a", tmp_path / "b"]
+            assert os.environ[isolation.LOCAL_DIRS] == f"{found[0]},{found[1]}"
+
+    def test_they_go_when_the_process_ends(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        registered: list[Any] = []
+        monkeypatch.setattr(isolation.atexit, "register", registered.append)
+        for _ in range(2):
+            isolation.private_directories({"spark.local.dir": str(tmp_path)})
+        assert registered == [isolation.remove_private_directories]
+
+    @pytest.mark.parametrize(
+        ("path", "private"),
+        [
+            ("/tmp/rocketmq-store-spark-x/python", True), ("/tmp/rocketmq-store-spark-x", False), ("python", False),
+            ("/tmp/rocketmq-store/python", False), ("", False),
+        ],
+    )  # fmt: skip
+    def test_paths_in_them_are_known(self, path: str, private: bool) -> None:
+        assert isolation.is_private(path) == private
+
+    def test_a_program_for_workers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(isolation.sys, "version_info", (3, 10, 9))
+        monkeypatch.setattr(isolation.sys, "executable", "/it's/python")
+        program = Path(isolation.worker_python(tmp_path))
+        assert (program, program.stat().st_mode & 0o777) == (tmp_path / "python", 0o700)
+        assert "exec '/it'\\''s/python' -c 'import sys\n" in program.read_text(encoding="utf-8")
+        monkeypatch.setattr(isolation.sys, "version_info", (3, 11, 0))
+        assert isolation.worker_python(tmp_path) == "/it's/python"
+
+
 class TestWorkingDirectory:
     """Modules of the standard library, numpy and our own, planted where somebody starts a job."""
 

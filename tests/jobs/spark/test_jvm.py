@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,3 +70,84 @@ class TestEarlyDaemon:
         assert list(tmp_path.iterdir()) == []
         assert killed.returncode == 0
         assert jvm.EARLY_DAEMON not in os.environ
+
+    def test_one_that_does_not_end_is_killed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        waited: list[float | None] = []
+
+        class Deaf:
+            stdin = io.BytesIO()
+
+            def wait(self, timeout: float | None = None) -> None:
+                waited.append(timeout)
+                if timeout is not None:
+                    raise subprocess.TimeoutExpired("python", timeout)
+
+            def kill(self) -> None:
+                waited.append(0)
+
+        monkeypatch.delenv(jvm.EARLY_DAEMON, raising=False)
+        daemon: Any = Deaf()
+        jvm.end_early_daemon(daemon)
+        jvm.end_early_daemon(None)
+        assert (waited, daemon.stdin.closed) == ([5, 0, None], True)
+
+    @pytest.fixture
+    def begun(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(jvm.subprocess, "Popen", lambda *given, **named: found.append((*given, named)) or "begun")
+        monkeypatch.setenv(jvm.EARLY_DAEMON, "of an earlier one")
+        monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+        monkeypatch.setenv(launch.WORKER_ENVIRONMENT, '{"PYTHONHASHSEED": "0", "HOME": "/elsewhere"}')
+        return found
+
+    def test_what_it_is_started_with(self, begun: list[tuple[Any, ...]], tmp_path: Path) -> None:
+        started: Any = jvm.start_early_daemon(7)
+        assert started == "begun"
+        ((command, settings),) = begun
+        path = Path(os.environ[jvm.EARLY_DAEMON])
+        assert (path.parent.parent, path.name) == (tmp_path, "early")
+        assert path.parent.name.startswith("rocketmq-store-spark-")
+        assert command == [sys.executable, "-m", launch.WORKER_DAEMON, "--early"]
+        environment = settings.pop("env")
+        assert environment == {**os.environ, "PYTHONHASHSEED": "0", "HOME": "/elsewhere"}
+        assert settings == {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": 7}
+
+    def test_it_is_not_there_where_workers_come_from_elsewhere(
+        self, begun: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PYSPARK_PYTHON", "/another/python")
+        assert jvm.start_early_daemon(7) is None
+        monkeypatch.setenv("PYSPARK_PYTHON", "/tmp/rocketmq-store-spark-x/python")
+        assert jvm.start_early_daemon(7) is not None
+        monkeypatch.setattr(launch, "LONGEST_SOCKET_PATH", len(os.environ[jvm.EARLY_DAEMON]))
+        assert jvm.start_early_daemon(7) is not None
+        monkeypatch.setattr(launch, "LONGEST_SOCKET_PATH", len(os.environ[jvm.EARLY_DAEMON]) - 1)
+        assert jvm.start_early_daemon(7) is None
+        monkeypatch.delenv(launch.WORKER_ENVIRONMENT)
+        assert jvm.start_early_daemon(7) is None
+        assert jvm.EARLY_DAEMON not in os.environ
+        assert len(begun) == len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_comes_after_the_end_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    ending = threading.Event()
+    ending.set()
+    jvm.forward(io.BytesIO(b"a worker complains\n"), ending)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
+def test_children_are_those_of_the_process() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert child.pid in jvm.children_of(os.getpid())
+        assert jvm.children_of(child.pid) == []
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_without_ps_no_children_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert jvm.children_of(os.getpid()) == []

@@ -151,6 +151,49 @@ def test_a_containers_share_of_the_cores(
 
 
 @linux
+def test_cores_are_shared_with_workers_beside_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)) if process == 0 else set())
+    for beside, cores in ((1, 9), (2, 4), (9, 1), (20, 1)):
+        monkeypatch.setattr(runners, "_side_by_side", beside)
+        assert usable_cores("/absent") == cores
+    monkeypatch.setattr(runners, "_side_by_side", 1)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for count, cores in ((6, 6), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert usable_cores("/absent") == cores
+
+
+def test_signals_are_for_the_driver_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored, threads = [], []
+    monkeypatch.setattr(runners, "_side_by_side", 1)
+    monkeypatch.setattr(signal, "signal", lambda *given: ignored.append(given))
+    monkeypatch.setattr(runners.threading, "Thread", lambda **given: threads.append(given) or runners.threading)
+    monkeypatch.setattr(runners.threading, "start", lambda: threads.append("started"), raising=False)
+    runners.become_worker(17, 3)
+    assert sorted(ignored) == [(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)]
+    assert threads == [{"target": runners._end_with, "args": (17,), "daemon": True}, "started"]
+    assert runners._side_by_side == 3
+
+
+def test_stages_of_one_name_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 11.25, 20.0, 20.5004])
+    monkeypatch.setattr(runners.time, "monotonic", lambda: next(times))
+    runner = LocalRunner()
+    assert runner.map("none", squares, []) == []
+    for _ in range(2):
+        assert runner.map("squares", squares, [2]) == [(4, True)]
+    assert runner.stages == {"squares": 1.75}
+    assert runner.costs["squares"].tasks == 2
+    assert (runner.setting("a", "b"), runner.parallelism) == ("b", 1)
+
+
+def test_a_setting_of_spark_is_text() -> None:
+    context: Any = ContextThatLosesRows(0)
+    context.getConf = lambda: {"spark.a": 5}
+    assert (SparkRunner(context).setting("spark.a", "7"), SparkRunner(context).setting("spark.b", "7")) == ("5", "7")
+
+
+@linux
 @pytest.mark.golden
 def test_the_same_files_as_in_one_process(tmp_path: Path) -> None:
     (store,) = golden.stores("base-larger-5.3.3")

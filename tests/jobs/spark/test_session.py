@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +29,22 @@ def test_the_reason_is_sparks_own() -> None:
         session.started(context)  # type: ignore[arg-type]
     assert str(ended.value) == "Spark did not start: SparkException: Application application_1_1 failed 2 times"
     assert ended.value.exit_code == 69
-    assert "--master" in (ended.value.advice or "")
+    assert ended.value.advice == "look at --master and the settings of Spark; --debug shows all that it said"
+
+
+def test_a_context_of_another_program_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pyspark, has in (
+        (None, False),
+        (SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=None)), False),
+        (SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context="one")), True),
+    ):
+        monkeypatch.setitem(sys.modules, "pyspark", pyspark)
+        assert session._has_context() == has
+        monkeypatch.setattr(session.launch, "spark_is_optional", lambda: True)
+        assert session.does_without_spark(0) == (not has)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setattr(session, "_shared", "one of a fleet")
+    assert not session.does_without_spark(0)
 
 
 class TestSharedSpark:
@@ -73,3 +90,11 @@ class TestSharedSpark:
                 with pytest.raises(DependencyMissing, match="no cluster"), session.spark_context("load"):
                     pass
         assert tries == ["load"]
+
+    def test_one_that_has_ended_does_not_start(self) -> None:
+        with session.shared_spark("load"):
+            shared = session._shared
+        assert session._shared is None
+        assert shared is not None
+        with pytest.raises(RuntimeError, match=r"^Spark has ended$"):
+            shared.context  # noqa: B018

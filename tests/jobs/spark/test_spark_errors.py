@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from jobs.contract.report import failure_report
@@ -27,6 +32,18 @@ class TestErrorsOfTasks:
     def test_an_executor_without_our_dependencies_is_named(self) -> None:
         cause = spark_errors.raised_by_task([("ModuleNotFoundError", "No module named 'numpy'")])
         assert isinstance(cause, errors.DependencyMissing)
+        assert str(cause) == "the executors' Python cannot run this program: No module named 'numpy'"
+        assert cause.advice == (
+            "name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env"
+        )
+
+    def test_the_last_that_is_ours_counts(self) -> None:
+        cause = spark_errors.raised_by_task([("Refused", "one"), ("DamagedLog", "two"), ("KeyError", "three")])
+        assert (type(cause), str(cause)) == (errors.DamagedLog, "two")
+        cause = spark_errors.raised_by_task([("FileNotFoundError", "[Errno 2] No such file: '/a'"), ("OSError", "odd")])
+        assert isinstance(cause, OSError)
+        assert (cause.errno, cause.strerror, cause.filename) == (2, "No such file", "/a")
+        assert spark_errors.raised_by_task([("annotations", "no class"), ("print", "no class")]) is None
 
     def test_others_are_nobodys(self) -> None:
         assert spark_errors.raised_by_task([("ValueError", "bad"), ("SparkException", "Job aborted")]) is None
@@ -51,3 +68,67 @@ def test_an_executor_without_a_python_is_no_defect_of_ours() -> None:
         "the executors' Python cannot run this program: Python 3.12 is needed on node-2"
     )
     assert failure_report("rebuild", raised.value).exit_code == 69
+
+
+class Ended:
+    """A JVM as subprocess knows it."""
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+        self.patience: float = 0
+
+    def wait(self, timeout: float) -> int:
+        self.patience = timeout
+        if self.code is None:
+            raise subprocess.TimeoutExpired("java", timeout)
+        return self.code
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(None, None), (0, "exit code 0"), (1, "exit code 1"), (-9, "SIGKILL"), (-1, "SIGHUP")]
+)
+def test_how_a_jvm_has_ended(code: int | None, said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Ended(code)
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+    assert spark_errors.exit_code_of_jvm() == said
+    assert process.patience == 3
+    if said is not None:
+        with pytest.raises(errors.WriteFailed) as raised, spark_errors.plain_errors():
+            raise ConnectionError("gone")
+        assert str(raised.value) == f"Spark's JVM has ended ({said})"
+        assert raised.value.advice == "short of memory? --driver-memory gives it more"
+
+
+@pytest.mark.parametrize("gateway", [None, SimpleNamespace()])
+def test_a_jvm_of_somebody_else(gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", gateway)
+    assert spark_errors.exit_code_of_jvm() is None
+    with pytest.raises(EOFError, match="gone"), spark_errors.plain_errors():
+        raise EOFError("gone")
+
+
+def test_what_fails_after_an_interruption_is_that_interruption() -> None:
+    def failing() -> None:
+        try:
+            try:
+                raise KeyboardInterrupt("first")
+            finally:
+                raise ValueError("in between")
+        finally:
+            raise ConnectionError("gone")
+
+    with pytest.raises(KeyboardInterrupt, match="first"), spark_errors.plain_errors():
+        failing()
+    assert spark_errors.interruption_that_caused(ValueError()) is None
+
+
+def test_the_reason_is_that_of_the_task_or_sparks_first() -> None:
+    trace = "\nTraceback (most recent call last)\n  File x\nValueError: of the task\n"
+    for said, reason in (
+        ("a.b.SparkException: of Spark" + trace + "KeyError: the last", "KeyError: the last"),
+        ("a.b.SparkException: of Spark\na.b.Another: later", "SparkException: of Spark"),
+        ("  no class at all\nmore", "no class at all"),
+    ):
+        with pytest.raises(spark_errors.SparkError) as raised, spark_errors.plain_errors():
+            raise PySparkException(said)
+        assert str(raised.value) == reason
