@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -177,7 +178,7 @@ def test_signals_are_for_the_driver_of_a_worker(monkeypatch: pytest.MonkeyPatch)
 
 def test_stages_of_one_name_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 11.25, 20.0, 20.5004])
-    monkeypatch.setattr(runners.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(runners, "time", SimpleNamespace(monotonic=lambda: next(times)))
     runner = LocalRunner()
     assert runner.map("none", squares, []) == []
     for _ in range(2):
