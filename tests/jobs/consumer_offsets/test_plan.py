@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.drilling import Done, run_job
 from support.publishing import snapshot
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
 
-from storeformat.store.config.config_files import read_config
+from jobs.consumer_offsets.choice import ChosenOffset
+from jobs.consumer_offsets.copies import OffsetsCopy
+from jobs.consumer_offsets.plan import OffsetsPlan
+from storeformat.store.config.config_files import FileState, read_config
+from storeformat.store.config.consumer_offsets import DataVersion
 
 ONLY = ("--only", "consumer-offsets")
 SIZES = ("--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60", "--set", f"mappedFileSizeConsumeQueue={QUEUE_FILE}")
@@ -100,7 +106,12 @@ def test_a_config_directory_that_is_gone_comes_back(store: StoreToStart, tmp_pat
     for path in store.root.joinpath("config").iterdir():
         path.unlink()
     store.root.joinpath("config").rmdir()
-    assert rebuild(store).code == 66
+    nothing = rebuild(store)
+    assert (nothing.code, nothing.report["error"]) == (
+        66, f"nothing shows how far any group has read ({store.root}/config/consumerOffset.json)",
+    )  # fmt: skip
+    advice = "--replica ROOT takes a slave's offsets; without any, groups start where ConsumeFromWhere says"
+    assert advice in nothing.said
     assert not (tmp_path / "new").exists()
     done = rebuild(store, "--replica", replica.root)
     assert done.code == 0, done.said
@@ -212,15 +223,96 @@ class TestRefused:
 
     def test_a_broker_that_has_them_in_another_database(self, store: StoreToStart) -> None:
         done = rebuild(store, "--set", "configManagerVersion=v2")
-        why = "configManagerVersion=v2 keeps committed offsets in a database"
-        assert (done.code, why in done.report["error"]) == (2, True), done.report["error"]
+        assert (done.code, done.report["error"]) == (
+            2,
+            (
+                "a broker with configManagerVersion=v2 keeps committed offsets in a database, which is not made here: "
+                f"found configManagerVersion=v2 ({store.root}/config/rdb)"
+            ),
+        )
+        assert "mqadmin resetOffsetByTime sets groups when it runs" in done.said
 
     def test_a_database_that_takes_no_file_in(self, store: StoreToStart) -> None:
         done = rebuild(store, "--set", "storeType=defaultRocksDB", "--broker-version", "5.1")
-        assert (done.code, "reads committed offsets from its database alone" in done.report["error"]) == (2, True)
+        assert done.code == 2
+        assert done.report["error"].startswith(
+            "before 5.3 a broker with storeType=defaultRocksDB reads committed offsets from its database alone, which "
+            "is not made here: found "
+        )
+        assert done.report["error"].endswith(f" ({store.root}/config/consumerOffsets)")
+        advice = "--queue-store file makes a store for storeType=default, with the offsets of that database"
+        assert advice in done.said
 
     def test_one_topic(self, store: StoreToStart) -> None:
         assert rebuild(store, "--topic", "Orders").code == 64
 
     def test_a_time_without_the_artefact(self, store: StoreToStart) -> None:
         assert rebuild(store, "--consumer-offsets-at", "1700000000000", only=()).code == 64
+
+
+# ------------------------------------------------------------------------------------------------------- a plan by hand
+def chosen(group: str, offset: int, found: int | None, source: str = "file", **more: Any) -> ChosenOffset:
+    return ChosenOffset("T", group, 0, offset, source, found, **{"range": (2, 10), **more})
+
+
+def test_all_that_a_plan_tells() -> None:
+    plan = OffsetsPlan(
+        (chosen("a", 7, 7), chosen("b", 10, 12), chosen("c", 9, 4, "time"), chosen("d", 3, None, range=None)),
+        (),
+        tuple("uvwxyz"),
+        into_database=True,
+    )
+    row = {"topic": "T", "queue_id": 0, "begin": 2, "end": 10, "skipped": 0}
+    assert plan.facts() == {
+        "consumer_offsets": [
+            {**row, "group": "a", "offset": 7, "source": "file", "found": 7, "read_again_at_most": 3},
+            {**row, "group": "b", "offset": 10, "source": "file", "found": 12, "read_again_at_most": 0},
+            {**row, "group": "c", "offset": 9, "source": "time", "found": 4, "read_again_at_most": 1, "skipped": 5},
+            {**row, "group": "d", "offset": 3, "source": "file", "found": None, "begin": None, "end": None,
+             "read_again_at_most": None},
+        ],
+        "consumer_offset_copies": [],
+        "read_again_at_most": 4,
+        "groups_without_offsets": list("uvwxyz"),
+    }  # fmt: skip
+    later = "they start where their consumers' ConsumeFromWhere says; mqadmin resetOffsetByTime sets them"
+    assert plan.notes() == [
+        (
+            "the broker takes consumerOffset.json into its database at the next start: 5.3.2 and later do, 5.3.0 and "
+            "5.3.1 with transferOffsetJsonToRocksdb=true, 5.2.0 does not"
+        ),
+        "1 offsets were beyond the ends of their queues, and are set to these ends",
+        "groups skip 5 messages that they had not committed: these are from before the time",
+        f"nothing shows how far u, v, w, x, y and others had read, nor which topics: {later}",
+    ]
+    five = OffsetsPlan((chosen("c", 3, 4, "time"),), (), tuple("uvwxy"))
+    assert five.notes() == [f"nothing shows how far u, v, w, x, y had read, nor which topics: {later}"]
+    assert OffsetsPlan((chosen("a", 7, 7),), ()).notes() == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "timestamp", "expected"),
+    [
+        ([], 0, (0, 1, 0)),
+        ([None], 77, (0, 1, 77)),
+        ([(2, 50, 9), (1, 900, 41)], 77, (2, 42, 77)),
+        ([(2, 50, 9)], 77, (2, 10, 77)),
+        ([(2, 500, 9)], 77, (2, 10, 500)),
+    ],
+)
+def test_the_data_version_of_a_plan(
+    versions: list[tuple[int, int, int] | None], timestamp: int, expected: tuple[int, int, int]
+) -> None:
+    """State version and time of the newest copy, above the counter of all."""
+    copies = []
+    for one in versions:
+        version = None if one is None else DataVersion(state_version=one[0], timestamp=one[1], counter=one[2])
+        copies.append(OffsetsCopy("file", "/f", FileState.SOUND, version=version))
+    plan = OffsetsPlan((chosen("a", 7, 7), chosen("b", 3, 3)), tuple(copies), timestamp=timestamp)
+    made = json.loads(plan.content())
+    assert made["offsetTable"] == {"T@a": {"0": 7}, "T@b": {"0": 3}}
+    version = made["dataVersion"]
+    assert (version["stateVersion"], version["counter"], version["timestamp"]) == expected
+    assert (plan.path, replace(plan, light_groups=True).path) == (
+        "config/consumerOffset.json", "config/lmqConsumerOffset.json",
+    )  # fmt: skip

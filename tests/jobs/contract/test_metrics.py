@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from jobs.cli import command_line
 from jobs.contract import metrics
 from jobs.contract.report import Report
+from storeformat.errors import DependencyMissing
 
 
 def values(path: Path) -> dict[str, float]:
@@ -54,3 +56,58 @@ def test_metrics_that_cannot_be_written_fail_the_run(tmp_path: Path, capsys: pyt
     line = ["preflight", "--store", str(tmp_path / "absent"), "--metrics", str(tmp_path / "file" / "x.prom")]
     assert command_line.main(line) == 66
     assert "error: metrics: cannot be written: File exists (" in capsys.readouterr().err
+
+
+def test_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each broker of a fleet with its labels; reasons and differences by what they are of."""
+    monkeypatch.setattr(metrics.time, "time", lambda: 1_700_000_000.5)
+    reasons = [{"rule": "r", "unsafe": True}, {"rule": "r", "unsafe": True}, {"rule": "s", "unsafe": False}]
+    rows = [
+        {"store": "s3://K:S@b/s", "cluster": "c", "broker": "a", "status": "ok", "exit_code": 0, "seconds": 2,
+         "some_rows": 5, "flag": True, "answer": "safe to start", "reasons": reasons[2:]},
+        {"store": "/t", "cluster": None, "broker": None, "status": "differences", "exit_code": 1,
+         "answer": "not safe to start", "reasons": reasons, "counts": {"gone": 7}},
+        {"store": "/u", "cluster": "c", "broker": "u", "status": "error", "exit_code": 66, "answer": "not known: x"},
+    ]  # fmt: skip
+    metrics.write_report(str(tmp_path / "m"), Report("verify", "differences", statuses={}, brokers=rows), "")
+    one = 'broker="a",cluster="c",store="s3://***@b/s"'
+    two, three = 'broker="",cluster="",store="/t"', 'broker="u",cluster="c",store="/u"'
+    reason = 'broker="{0}",cluster="{1}",rule="{2}",severity="{3}",store="{4}"'
+    expected = {
+        ("duration_seconds", "How long it took"): {one: 2.0},
+        ("some_rows", "The report's some rows"): {one: 5.0},
+        ("safe", "1 where the broker may be started, 0 where not"): {one: 1.0, two: 0.0},
+        ("ok", "1 where the status is ok, 0 where not"): {one: 1.0, two: 0.0, three: 0.0},
+        ("exit_code", "What the process ended with"): {one: 0.0, two: 1.0, three: 66.0},
+        ("time_seconds", "When this was found out, in seconds since 1970"): dict.fromkeys(
+            (one, two, three), 1_700_000_000.5
+        ),
+        ("reasons", "What was found"): {
+            reason.format("a", "c", "s", "note", "s3://***@b/s"): 1.0,
+            reason.format("", "", "r", "unsafe", "/t"): 2.0,
+            reason.format("", "", "s", "note", "/t"): 1.0,
+        },
+        ("differences", "What was found"): {'broker="",cause="gone",cluster="",store="/t"': 7.0},
+    }
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for family in text_string_to_metric_families((tmp_path / "m").read_text()):
+        name = family.name.removeprefix("rocketmq_store_verify_")
+        for sample in family.samples:
+            labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+            found.setdefault((name, family.documentation), {})[labels] = sample.value
+    assert found == expected
+
+
+def test_a_store_that_was_not_named_has_an_empty_label(tmp_path: Path) -> None:
+    metrics.write_report(str(tmp_path / "m"), Report("demo"), "")
+    assert 'rocketmq_store_demo_ok{store=""} 1.0' in (tmp_path / "m").read_text().splitlines()
+    metrics.write_report(str(tmp_path / "m"), Report("demo"), "here")
+    assert f'rocketmq_store_demo_ok{{store="{Path.cwd()}/here"}} 1.0' in (tmp_path / "m").read_text().splitlines()
+
+
+def test_metrics_need_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(DependencyMissing) as caught:
+        metrics.write_report(str(tmp_path / "m"), Report("demo"), "")
+    assert str(caught.value) == "--metrics needs the package prometheus-client"
+    assert caught.value.advice == "./spark-submit.sh --setup installs it"

@@ -13,8 +13,9 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import ARTEFACTS, TopicFilter
-from jobs.rebuild.manifest import Manifest, fetch, read_manifest
-from storeformat.errors import NotAStore, Refused
+from jobs.rebuild import manifest as manifests
+from jobs.rebuild.manifest import Manifest, check_files, fetch, read_manifest, write_pieces
+from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
 from storeformat.storage.extents import Content
 
 ALL = tuple(ARTEFACTS)
@@ -175,3 +176,111 @@ def test_a_manifest_names_the_log_and_what_was_asked_for(tmp_path: Path) -> None
     content = (Path(built.directory) / file["path"]).read_bytes()
     assert (file["path"], file["size"]) == ("consumequeue/T/1/" + "0" * 20, len(content))
     assert file["sha256"] == hashlib.sha256(content[: file["data_size"]]).hexdigest()
+
+
+# -------------------------------------------------------------------------------------------------- what is no manifest
+SOUND = {
+    "format": 2, "log_begin": 0, "log_end": 9, "broker_version": "5.3", "on_damage": "fail", "damaged_ranges": [[1, 2]],
+    "artefacts": ["index"], "topics": [], "settings": {"maxIndexNum": 7}, "queue_store": "both",
+    "queue_store_asked_for": True, "compact": True,
+    "files": [{"path": "index/1", "size": 5, "data_size": 3, "sha256": "ab" * 32}],
+}  # fmt: skip
+AGAIN = "run rebuild again"
+
+
+def refusal(directory: Path, content: bytes | None) -> tuple[type[StoreFormatError], str, str | None]:
+    if content is not None:
+        (directory / "manifest.json").write_bytes(content)
+    with pytest.raises(StoreFormatError) as caught:
+        read_manifest(str(directory))
+    return type(caught.value), str(caught.value), caught.value.advice
+
+
+def test_a_sound_manifest(tmp_path: Path) -> None:
+    data = json.dumps(SOUND).encode()
+    (tmp_path / "manifest.json").write_bytes(data)
+    assert read_manifest(str(tmp_path)) == Manifest(
+        hashlib.sha256(data).hexdigest(), 0, 9, "5.3", "fail", 1, ("index",), (), {"maxIndexNum": "7"},
+        {"index/1": Content(5, 3, b"\xab" * 32)}, queue_store="both", queue_store_asked_for=True, compact=True,
+    )  # fmt: skip
+    short = {name: value for name, value in SOUND.items() if not name.startswith(("queue_store", "compact"))}
+    (tmp_path / "manifest.json").write_text(json.dumps(short))
+    found = read_manifest(str(tmp_path))
+    assert (found.queue_store, found.queue_store_asked_for, found.compact) == ("file", False, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "advice"),
+    [
+        ({"format": 1}, "another version of this program wrote this manifest: found 1, expected 2 (PATH)", AGAIN),
+        ({"log_end": "x"}, "the manifest cannot be understood (PATH)", AGAIN),
+        ({"files": [{"path": "index/1"}]}, "the manifest cannot be understood (PATH)", AGAIN),
+        ({"files": [{**SOUND["files"][0], "data_size": 6}]}, "the manifest cannot be understood (PATH)", AGAIN),
+        ({"files": [{**SOUND["files"][0], "data_size": -1}]}, "the manifest cannot be understood (PATH)", AGAIN),
+        ({"settings": 5}, "the manifest cannot be understood (PATH)", AGAIN),
+        ({"artefacts": ["rocksdb"]}, "this is a table of RocksDB pairs, which no broker can read (PATH)", None),
+        ({"queue_store": "tape"}, "the manifest names an unknown place of queues (PATH)", AGAIN),
+        ({"broker_version": "3.2"}, "the manifest names an unknown release or artefact (PATH)", AGAIN),
+        ({"artefacts": ["index", "x"]}, "the manifest names an unknown release or artefact (PATH)", AGAIN),
+        *(
+            (
+                {"files": [{**SOUND["files"][0], "path": path}]},
+                f"the manifest names a file that does not belong to its artefacts: found {path} (PATH)",
+                None,
+            )
+            for path in ("indexes/1", "index/../x", "index//1", "/index/1", "index/.", "commitlog/0")
+        ),
+    ],
+)
+def test_manifests_that_are_refused(tmp_path: Path, changes: dict[str, Any], what: str, advice: str | None) -> None:
+    content = json.dumps({**SOUND, **changes}).encode()
+    said = what.replace("PATH", f"{tmp_path}/manifest.json")
+    assert refusal(tmp_path, content) == (Refused, said, advice)
+
+
+def test_no_manifest(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "no", None) == (MissingInput, f"there is no such directory ({tmp_path}/no)", None)
+    said = f"this is not a finished rebuild: it has no manifest ({tmp_path}/manifest.json)"
+    moved = "an empty one was published: what it held is in that store, and its manifest in the store's backup/"
+    assert refusal(tmp_path, None) == (Refused, said, f"run rebuild --output first ({moved})")
+    (tmp_path / "index").mkdir()
+    assert refusal(tmp_path, None) == (Refused, said, "run rebuild --output first")
+
+
+def test_files_beside_those_of_a_manifest(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "1").write_bytes(b"abc\0\0")
+    expected = Content(5, 3, hashlib.sha256(b"abc").digest())
+    whole = Manifest(**{**vars(manifest()), "files": {"index/1": expected}})
+
+    def said() -> tuple[str, str | None]:
+        with pytest.raises(Refused) as caught:
+            check_files(str(tmp_path), whole, QUIET)
+        return str(caught.value), caught.value.advice
+
+    check_files(str(tmp_path), whole, QUIET)
+    (tmp_path / "manifest.json").touch()
+    check_files(str(tmp_path), whole, QUIET)
+    (tmp_path / "more").touch()
+    assert said() == (f"this file is not in the manifest ({tmp_path}/more)", "move it away")
+    (tmp_path / "more").unlink()
+    (tmp_path / "index" / "1").unlink()
+    assert said() == (f"a file of the manifest is missing ({tmp_path}/index/1)", None)
+    (tmp_path / "index" / "1").write_bytes(b"abd\0\0")
+    text, advice = said()
+    assert text.startswith("a file differs from what the rebuild wrote: found ")
+    assert (text.endswith(f" ({tmp_path}/index/1)"), advice) == (True, AGAIN)
+
+
+def test_a_manifest_is_written_once(tmp_path: Path) -> None:
+    write_pieces(str(tmp_path), [b"one", b"two"])
+    assert (tmp_path / "manifest.json").read_bytes() == b"onetwo"
+    with pytest.raises(Refused) as caught:
+        write_pieces(str(tmp_path), [b"x"])
+    assert str(caught.value) == f"another rebuild wrote here at the same time ({tmp_path}/manifest.json)"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifests, "read_back", lambda path, size: (0, Content(1, 1, bytes(32))))
+        with pytest.raises(WriteFailed) as failed:
+            write_pieces(str(tmp_path / "new"), [b"x"])
+    said = "the manifest changed after it was written: another rebuild is writing here"
+    assert str(failed.value) == f"{said} ({tmp_path}/new/manifest.json)"

@@ -9,7 +9,7 @@ from support import golden
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder, Message
 
-from jobs.rebuild.planned_size import size_note
+from jobs.rebuild.planned_size import refuse_if_too_large, size_note
 from storeformat.errors import Refused
 from storeformat.storage import files
 
@@ -51,12 +51,31 @@ def test_an_output_that_does_not_fit_is_refused_before_it_is_written(
 
 
 @pytest.mark.parametrize(
-    ("planned", "log", "noted"), [(600_000_000, 9_300, True), (1 << 20, 100, False), (5, 10, False)]
+    ("planned", "log", "noted"),
+    [(600_000_000, 9_300, True), (1 << 20, 100, False), (5, 10, False), (2 << 20, 2 << 20, False)],
 )
 def test_an_output_larger_than_its_log_is_noted(planned: int, log: int, noted: bool) -> None:
-    note = size_note(planned, log)
-    assert (note is not None) == noted
-    assert not noted or ("600.0 MB" in str(note) and "9.3 kB" in str(note))
+    said = (
+        "the output takes 600.0 MB, more than the 9.3 kB of log that it is made of: its queues begin at high offsets, "
+        "or most of their messages are lost; units without a message fill the rest"
+    )
+    assert size_note(planned, log) == (said if noted else None)
+
+
+@pytest.mark.parametrize(("free", "fits"), [(None, True), (5_000, True), (4_999, False)])
+def test_what_is_free_is_enough(monkeypatch: pytest.MonkeyPatch, free: int | None, fits: bool) -> None:
+    monkeypatch.setattr(files, "free_space", lambda path: free if path == "/out" else 0)
+    if fits:
+        refuse_if_too_large(5_000, "/out", 100)
+        return
+    with pytest.raises(Refused) as caught:
+        refuse_if_too_large(5_000, "/out", 100)
+    assert str(caught.value) == (
+        "the output does not fit on its disk: found 5.0 kB free, expected 5.0 kB for 100 B of log (/out)"
+    )
+    assert caught.value.advice == (
+        "name an --output with more room, rebuild fewer --topic, or go on with --ignore-free-space"
+    )
 
 
 def test_ten_kilobytes_of_log_cannot_fill_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

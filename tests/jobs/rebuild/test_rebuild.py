@@ -1,0 +1,172 @@
+"""What a rebuild refuses before it reads the log, and what it makes sure of after it has written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.store_builder import LogBuilder
+
+from jobs.contract.options import RebuildOptions
+from jobs.contract.reporter import Reporter
+from jobs.log.opening import open_store
+from jobs.rebuild import build_store, rebuild
+from storeformat.errors import MissingInput, Refused, StoreFormatError, TotalsDisagree, UsageError, WriteFailed
+from storeformat.queues.topic_filter import TopicFilter
+from storeformat.storage.extents import Content
+
+TOPIC = (TopicFilter("T"),)
+
+
+def error_of(call: Callable[[], object]) -> tuple[type[StoreFormatError], str, str | None]:
+    with pytest.raises(StoreFormatError) as caught:
+        call()
+    return type(caught.value), str(caught.value), caught.value.advice
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> RebuildOptions:
+    log = LogBuilder(4096)
+    for _ in range(5):
+        log.message(topic="T", queue_id=3)
+    return RebuildOptions(store=str(log.write(tmp_path / "s")), output=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"topics_json": True, "topics": TOPIC}, "--topics-json needs the consume queues of all topics"),
+        ({"topics_json": True, "only": ("index",)}, "--topics-json needs the consume queues of all topics"),
+        ({"consumer_offsets_at": 0}, "--consumer-offsets-at needs consumer-offsets in --only"),
+        (
+            {"queue_store": "file", "only": ("index",)},
+            "--queue-store is for consume queues, which --only leaves out",
+        ),
+        (
+            {"queue_store": "rocksdb", "topics": TOPIC},
+            "--topic selects queues in files: a RocksDB database holds those of all topics",
+        ),
+        (
+            {"queue_store": "rocksdb", "output": "s3://b/out"},
+            "RocksDB queues need an --output on a file system: no database can be made in a bucket",
+        ),
+        ({"output": "s3://b"}, "s3://b: name a directory in the bucket"),
+        (
+            {"repair_log": "/elsewhere"},
+            "--repair-log needs --on-damage salvage or a --replica: it makes a log that a broker can read past damage",
+        ),
+        *(
+            (
+                {"repair_log": place, "on_damage": "salvage"},
+                "--repair-log and --output must be two directories, neither inside the other",
+            )
+            for place in ("OUT", "OUT/log", "OUT/..")
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(options: RebuildOptions, changes: dict[str, Any], said: str) -> None:
+    if "repair_log" in changes:
+        changes = {**changes, "repair_log": changes["repair_log"].replace("OUT", options.output)}
+    asked = replace(options, **changes)
+    assert error_of(lambda: rebuild.run(asked, Reporter(quiet=True))) == (UsageError, said, None)
+
+
+@pytest.mark.parametrize("inside", ["new", "commitlog/new"])
+def test_an_output_inside_of_the_store(options: RebuildOptions, inside: str) -> None:
+    output = f"{options.store}/{inside}"
+    said = f"the output must not lie inside the store ({output})"
+    advice = "rebuild beside it, then publish"
+    assert error_of(lambda: rebuild.run(replace(options, output=output), Reporter(quiet=True))) == (
+        Refused, said, advice,
+    )  # fmt: skip
+    log = {"on_damage": "salvage", "repair_log": output}
+    assert error_of(lambda: rebuild.run(replace(options, **log), Reporter(quiet=True))) == (  # type: ignore[arg-type]
+        Refused, said, advice,
+    )  # fmt: skip
+
+
+def test_staging_directories_of_others_are_named(options: RebuildOptions, tmp_path: Path) -> None:
+    for name in (".out.1.staging", ".out.staging.x", ".output.1.staging", "out.1.staging"):
+        (tmp_path / name).mkdir()
+    assert rebuild._left_by_others(options.output) == [f"{tmp_path}/.out.1.staging"]
+    assert rebuild._left_by_others("s3://b/out") == rebuild._left_by_others(f"{tmp_path}/no/out") == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [(TopicFilter("T", 3), None), (TopicFilter("T"), None), (TopicFilter("T", 4), "T:4"), (TopicFilter("t"), "t")],
+)
+def test_a_topic_that_is_nowhere(options: RebuildOptions, topic: TopicFilter, said: str | None) -> None:
+    """In the log, or, of a queue without messages, in the store."""
+    store = open_store(options)
+    reading: Any = SimpleNamespace(scans=[SimpleNamespace(queues=lambda: [("T", 3)])])
+    if said is None:
+        build_store._refuse_unknown_queues([topic], store, reading)
+        return
+    what = f"neither the log nor the store has this topic or queue ({said})"
+    advice = "inspect lists the topics; names are case-sensitive"
+    assert error_of(lambda: build_store._refuse_unknown_queues([topic], store, reading)) == (
+        MissingInput, what, advice,
+    )  # fmt: skip
+    for kind in ("consumequeue", "batchconsumequeue"):
+        place = Path(store.root, kind, *said.split(":"))
+        place.mkdir(parents=True)
+        build_store._refuse_unknown_queues([topic], store, reading)
+        place.rmdir()
+
+
+def rows(*given: tuple[str, int]) -> Any:
+    return [SimpleNamespace(path=path, count=count, content=Content(count, count - 1, b"")) for path, count in given]
+
+
+def test_files_that_do_not_hold_what_the_log_has() -> None:
+    made = rows(("a", 1), ("b", 2))
+    build_store.check_rows("index", made, [("a", 1), ("b", 2)])
+    for wanted, path, found, expected in (
+        ([("a", 1)], "b", 2, None),
+        ([("a", 1), ("b", 3)], "b", 2, ("b", 3)),
+        ([("a", 1), ("x", 2)], "b", 2, ("x", 2)),
+        ([("a", 1), ("b", 2), ("c", 3)], "c", None, ("c", 3)),
+    ):
+        with pytest.raises(TotalsDisagree) as caught:
+            build_store.check_rows("index", made, wanted)
+        assert (caught.value.what, caught.value.path, caught.value.found, caught.value.expected) == (
+            "the index files do not match the log", path, found, expected,
+        )  # fmt: skip
+    summed: Any = SimpleNamespace(offset_sum=lambda: 7)
+    build_store.check_offsets("index", summed, 7)
+    said = "the offsets in the index files do not add up: found 7, expected 8"
+    assert error_of(lambda: build_store.check_offsets("index", summed, 8)) == (TotalsDisagree, said, None)
+
+
+def test_what_this_process_sees_is_what_tasks_wrote(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12")
+    (tmp_path / ".claim-1").touch()
+    build_store.check_all_there(str(tmp_path), rows(("a", 2)))
+    build_store.check_all_there(str(tmp_path), rows(("a", 3)), compact=True)
+    advice = "every machine of the cluster must see the output, and nothing else may write to it"
+    what = "output file differs from what the task wrote"
+    for given, compact, path, found, expected in (
+        (rows(("a", 3)), False, "a", "2", "3"),
+        (rows(("a", 2)), True, "a", "2", "1"),
+        (rows(("a", 2), ("b", 5)), False, "b", "no file", "5"),
+        (rows(), False, "a", "2", "no file"),
+    ):
+        said = f"{what}: found {found}, expected {expected} ({tmp_path}/{path})"
+        assert error_of(
+            lambda given=given, compact=compact: build_store.check_all_there(str(tmp_path), given, compact=compact)  # type: ignore[misc]
+        ) == (WriteFailed, said, advice)
+
+
+def test_which_properties_are_looked_at(options: RebuildOptions) -> None:
+    """None for what a broker derives from the log."""
+    assert build_store._looks_at(options) == ()
+    for more in ({"topics_json": True}, {"only": ("consumer-offsets",)}, {"only": ("timers",)}):
+        found = build_store._looks_at(replace(options, **more))  # type: ignore[arg-type]
+        assert found
+        assert len(set(found)) == len(found)
+        assert not set(found) & set(build_store.DISPATCH_PROPERTIES)
