@@ -72,7 +72,7 @@ def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str
 def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None) -> str:
     """Returns what became of a half message that has no later copy."""
     if ended is None:
-        return ", waits for its producer to commit it, or was rolled back: --scan tells"
+        return ", waits for its producer to commit it, or was rolled back: --scan says which"
     offset = ended.get((row["queue_id"], row["queue_offset"]))
     if offset is None:
         return ", waits for its producer to commit it or to roll it back"

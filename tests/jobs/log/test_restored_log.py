@@ -85,7 +85,13 @@ def test_a_missing_segment_is_a_damaged_range_of_its_length(log: LogBuilder, tmp
     assert [row["begin"] for row in found.facts()["absent_ranges"]] == [begin]
     lost = [placed for placed in log.records if begin <= placed.offset < begin + SIZE]
     assert (reading.losses.messages, reading.records) == (len(lost), len(log.records) - len(lost))
-    assert "missing" in found.notes[0]
+    assert found.notes == [
+        f"the log has no bytes from offset {begin} to {begin + SIZE}: a segment is missing, or short"
+    ]  # fmt: skip
+    row = {"begin": begin, "end": begin + SIZE, "reason": "no file holds these bytes"}
+    assert found.facts() == {"absent_ranges": [row], "healed_ranges": [], "replicas": []}
+    made = tmp_path / "work" / "filled" / segment(root, number).name
+    assert (found.made, made.read_bytes()) == ([str(made)], bytes(SIZE))
 
 
 @pytest.mark.parametrize("length", [0, 1, 1_000, SIZE - 8])
@@ -126,7 +132,12 @@ def test_two_copies_damaged_in_different_places_make_one_whole_log(
     found, reading = whole(root, tmp_path / "work", slave, on_damage=policy)
     assert (reading.damaged, reading.losses.rows, reading.records) == ([], [], len(log.records))
     assert contents(found) == log.segments
-    assert {row["replica"] for row in found.facts()["healed_ranges"]} == {str(slave)}
+    rows = found.facts()["healed_ranges"]
+    assert rows == [{"begin": one.begin, "end": one.end, "replica": str(slave)} for one in found.healed]
+    assert found.healed[0].begin == log.records[5].offset
+    assert {one.replica for one in found.healed} == {0}
+    reasons = [(item.begin, item.end, item.reason) for item in found.store.healed]
+    assert reasons == [(one.begin, one.end, f"taken from {slave}") for one in found.healed]
     assert not reading.is_damaged
     assert reading.damaged_places, "a broker would still cut the store's own log there"
     names = repair_log(reading, str(tmp_path / "repaired"), found.made)
@@ -177,10 +188,16 @@ def test_copies_that_differ_in_sound_records_are_refused_with_the_first_such_off
         whole(root, tmp_path / "work", split)
     pairs = zip(one.segments[2 * SIZE], other.segments[2 * SIZE], strict=True)
     first = 2 * SIZE + next(at for at, (left, right) in enumerate(pairs) if left != right)
-    assert refused.value.offset == first
+    assert str(refused.value) == (
+        f"two copies of the log differ in a sound record: {root} and {split} ({split}, offset {first})"
+    )
+    assert refused.value.advice == (
+        "these are two logs, or a field that nothing checks is damaged in one: a person must choose"
+    )
     found, reading = whole(root, tmp_path / "work2", split, refuses=False, on_damage="salvage")
     assert found.replicas[0]["first_difference"] == first
     assert (found.healed, len(reading.damaged)) == ([], 1)
+    assert f"{split} differs from this log in a sound record at {first}" in found.notes
 
 
 def test_a_longer_replica_is_told_and_not_taken(log: LogBuilder, tmp_path: Path) -> None:
@@ -190,15 +207,22 @@ def test_a_longer_replica_is_told_and_not_taken(log: LogBuilder, tmp_path: Path)
     slave = written(log, tmp_path / "slave")
     found, reading = whole(root, tmp_path / "work", slave)
     assert (found.healed, reading.end, found.replicas[0]["log_end"]) == ([], end, log.end_offset)
-    assert found.replicas[0]["first_difference"] is None
-    assert str(end) in found.notes[0]
+    assert found.replicas == [{
+        "replica": str(slave), "log_begin": 0, "log_end": log.end_offset, "damaged_ranges": [],
+        "first_difference": None,
+    }]  # fmt: skip
+    assert found.notes == [
+        f"{slave} goes on to offset {log.end_offset}, after the end of this log at {end}"
+    ]  # fmt: skip
+    assert found.facts() == {"absent_ranges": [], "healed_ranges": [], "replicas": found.replicas}
 
 
 def test_a_replica_must_be_there(log: LogBuilder, tmp_path: Path) -> None:
 
     root = written(log, tmp_path / "root")
-    with pytest.raises(MissingInput, match="replica"):
+    with pytest.raises(MissingInput) as error:
         whole(root, tmp_path / "work", tmp_path / "nowhere")
+    assert str(error.value) == f"there is no such replica ({tmp_path / 'nowhere'})"
 
 
 @pytest.mark.parametrize("field", ["queue id", "queue offset", "topic"])
@@ -252,8 +276,11 @@ def test_entries_that_no_member_has_are_not_filled_in(tmp_path: Path) -> None:
 
 def test_a_log_without_entries_is_no_replica_of_one_with_them(log: LogBuilder, tmp_path: Path) -> None:
     root, other = entry_log.a_log().write(tmp_path / "root", 59), written(log, tmp_path / "other")
-    with pytest.raises(Refused, match="DLedger"):
+    with pytest.raises(Refused) as error:
         whole(root, tmp_path / "work", other)
+    what = "one of the two logs is that of a DLedger group, the other is not: they are not copies of each other"
+    assert str(error.value) == f"{what} ({other})"
+    assert error.value.advice == "--replica must name a copy of this log: another member's, a slave's, a backup"
     with pytest.raises(Refused, match="DLedger"):
         whole(other, tmp_path / "work", root)
 
@@ -316,8 +343,24 @@ def test_on_other_machines_nobody_sees_what_is_filled(
     root = written(log, tmp_path / "root")
     segment(root, 2).unlink()
     store = open_store(LogOptions(store=str(root), on_damage="salvage"), restores=True)
-    with pytest.raises(Refused, match="other machines"), filled(store, Reporter(quiet=True)):
+    with pytest.raises(Refused) as error, filled(store, Reporter(quiet=True)):
         pass
+    what = "bytes of the log are missing, and other machines cannot see what replaces them"
+    assert str(error.value) == f"{what} ({root}, offset {2 * SIZE})"
+    assert error.value.advice == (
+        "rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more"
+    )
+    monkeypatch.setenv(launch.ONE_MACHINE, "1")
+    reporter = Reporter(quiet=True)
+    with filled(store, reporter) as there:
+        assert [item.missing for item in there.segments] == [0] * 5
+        path = Path(there.segments[2].path)
+        assert path.read_bytes() == bytes(SIZE)
+        assert path.parent.name.startswith("rocketmq-store-spark-log-")
+    assert not path.parent.exists()
+    assert reporter.notes == [
+        f"the log has no bytes from offset {2 * SIZE} to {3 * SIZE}: a segment is missing, or short"
+    ]  # fmt: skip
 
 
 def test_damage_at_the_end_of_a_log_takes_whole_records_from_a_replica(log: LogBuilder, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_what_became_of_half_messages(tmp_path: Path) -> None:
         ]
     ends = [row["waits_for"].partition(" UTC")[2] for row in found["index"]["waiting"]]
     assert [end[:16] for end in ends] == ["; delivered at o", ", waits for its ", ", waits for its "]
-    assert "was rolled back: --scan tells" in ends[2]
+    assert "was rolled back: --scan says which" in ends[2]
 
 
 @pytest.mark.parametrize(
