@@ -250,12 +250,12 @@ def test_a_file_of_an_older_log(log: LogBuilder, tmp_path: Path, place: int) -> 
     [
         ({"colums": "topic"}, "no option colums"),
         ({"columns": "topics"}, "no column topics"),
-        ({"records": "some"}, "none of"),
+        ({"records": "some"}, "is not one of"),
         ({"splitSize": "1k"}, "not a whole number"),
-        ({"onDamage": "ignore"}, "none of"),
+        ({"onDamage": "ignore"}, "is not one of"),
         ({"fromTime": "noon"}, "nor a time with its zone"),
         ({"untilTime": "2024-05-30T07:00:00"}, "nor a time with its zone"),
-        ({"brokerVersion": "5.9"}, "none of"),
+        ({"brokerVersion": "5.9"}, "is not one of"),
     ],
 )
 def test_wrong_options(read: Any, log: LogBuilder, tmp_path: Path, options: dict[str, str], message: str) -> None:
