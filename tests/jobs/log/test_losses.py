@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from support.reading import read_segments
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.losses import DAMAGE, NO_DAMAGE, Loss, _Intervals
+from jobs.log.losses import DAMAGE, NO_DAMAGE, Loss, Losses, _Intervals
+from jobs.log.stray_records import StrayRecord
 
 SEGMENT = 1 << 16
 PROBED = 4
@@ -124,3 +126,36 @@ def test_named_losses_of_one_queue_cost_no_more_than_their_number() -> None:
         True,
         False,
     ]
+
+
+def test_what_a_report_tells_of_losses() -> None:
+    one, other = Loss("T", 1, 5, 2, 100, 400), Loss("U", 0, None, 1, 500, 600, NO_DAMAGE)
+    stray = StrayRecord(7, "T", 1, 2, 9, ("U", 3, 4))
+    assert Losses([one, other], 3, [stray, StrayRecord(8, "T", 1, 2, 9)]).facts() == {
+        "lost_messages": 3, "lost_messages_at_least": 6,
+        "losses": [
+            {"topic": "T", "queue_id": 1, "first_queue_offset": 5, "messages": 2, "begin": 100, "end": 400,
+             "cause": "damaged bytes of the log"},
+            {"topic": "U", "queue_id": 0, "first_queue_offset": None, "messages": 1, "begin": 500, "end": 600,
+             "cause": NO_DAMAGE},
+        ],
+        "stray_records": [
+            {"offset": 7, "topic": "T", "queue_id": 1, "queue_offset": 2,
+             "belongs_to": {"topic": "U", "queue_id": 3, "queue_offset": 4}},
+            {"offset": 8, "topic": "T", "queue_id": 1, "queue_offset": 2, "belongs_to": None},
+        ],
+    }  # fmt: skip
+    many = Losses([one] * 1_001, strays=[stray] * 1_001).facts()
+    assert (len(many["losses"]), len(many["stray_records"])) == (1_000, 1_000)  # type: ignore[arg-type]
+    assert many["lost_messages"] == 2_002
+
+
+@pytest.mark.parametrize(
+    ("home", "next_offset", "moves"),
+    [
+        (None, 9, False), (("U", 1, 2), 7, True), (("T", 3, 2), 7, True), (("T", 1, 3), 8, True),
+        (("T", 1, 3), 7, False), (("T", 1, 2), 9, False), (("T", 1, 1), 9, False),
+    ],
+)  # fmt: skip
+def test_which_stray_records_move_others(home: tuple[str, int, int] | None, next_offset: int, moves: bool) -> None:
+    assert StrayRecord(7, "T", 1, 2, next_offset, home).moves_others is moves

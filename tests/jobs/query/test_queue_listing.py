@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from support import golden
 from support.golden import GoldenStore
@@ -14,10 +18,12 @@ from support.store_builder import LogBuilder, Placed
 
 from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
-from jobs.query import offline_store, query
+from jobs.query import offline_store, query, queue_listing
 from jobs.query.offline_store import OfflineStore
+from jobs.query.queue_listing import Listing
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import MissingInput, UsageError
+from storeformat.log.segments import Segment
 from udfs.table.find_messages import Wanted
 
 
@@ -129,3 +135,80 @@ def test_messages_that_wait(tmp_path: Path) -> None:
     assert texts[2].endswith("to commit it or to roll it back")
     assert texts[3].startswith("dead letter in %DLQ%g:0 at 0")
     assert offsets(listed(root, waiting=True, queue_id=3)) == offsets(answer)[:3]
+
+
+@pytest.mark.parametrize(
+    ("units", "windows"),
+    [
+        ([], []),
+        ([(0, 100), (4196, 50)], [(0, [0, 1])]),
+        ([(0, 100), (4197, 50)], [(0, [0]), (0, [1])]),
+        ([(9_800, 100), (9_900, 100), (10_000, 50)], [(0, [0, 1]), (10_000, [2])]),
+        ([(9_800, 100), (9_950, 51), (10_100, 50)], [(0, [0]), (10_000, [2])]),
+        ([(19_950, 50), (20_000, 10), (30_000, 10)], [(10_000, [0])]),
+        ([(9_950, 51)], []),
+        ([(100, 10), (105, 200), (110, 10)], [(0, [0, 1, 2])]),
+    ],
+)
+def test_records_that_are_near_are_read_at_once(
+    units: list[tuple[int, int]], windows: list[tuple[int, list[int]]]
+) -> None:
+    offline: Any = SimpleNamespace(
+        store=SimpleNamespace(segments=[Segment("a", 0, 10_000), Segment("b", 10_000, 10_000)])
+    )
+    listing = Listing(offline, QueryOptions(store="S", kind="list"))
+    offsets, sizes = (np.array([unit[at] for unit in units], np.int64) for at in (0, 1))
+    found = listing._windows(offsets, sizes)
+    assert [(segment.base, numbers.tolist()) for segment, numbers in found] == windows
+
+
+def test_what_half_messages_an_op_message_ends(tmp_path: Path) -> None:
+    log = LogBuilder()
+    log.message(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"REAL_TOPIC": "T", "REAL_QID": "3"})
+    ops = [
+        log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queue_id=queue_id, tags="d", body=body, store_timestamp=time)
+        for queue_id, body, time in ((0, b"0,12,", 1000), (0, b"x,,7", 2000), (1, b"", 3000), (1, b"0", 4000))
+    ]
+    root = with_queues(log, tmp_path)
+    options = QueryOptions(store=str(root), kind="list", topic="T", begin=9000, end=9000)
+    ended = Listing(OfflineStore(open_store(options)), options)._ended_half()
+    first, second, _, last = (one.offset for one in ops)
+    assert ended == {(0, 0): first, (0, 12): first, (0, 7): second, (1, 0): last}
+
+
+def test_without_half_messages_op_messages_are_not_read(tmp_path: Path) -> None:
+    log = LogBuilder()
+    log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=b"0")
+    options = QueryOptions(store=str(with_queues(log, tmp_path)), kind="list", topic="T")
+    assert Listing(OfflineStore(open_store(options)), options)._ended_half() == {}
+
+
+def test_bodies_are_plain_where_they_can_be() -> None:
+    stored = [zlib.compress(b"one"), b"two", None, b"damaged", b""]
+    table = pa.table({"body": pa.array(stored, pa.binary()), "a": range(5), "sys_flag": [1, 0, 1, 1, 0]})
+    plain = queue_listing._with_plain_bodies(table)
+    assert plain.column_names == ["body", "a", "sys_flag"]
+    assert plain["body"].to_pylist() == [b"one", b"two", None, b"damaged", b""]
+    assert plain.schema.field("body").type == pa.binary()
+
+
+def test_a_topic_without_queues_is_named(tmp_path: Path) -> None:
+    log = LogBuilder()
+    log.message(topic="T")
+    with pytest.raises(MissingInput) as error:
+        listed(with_queues(log, tmp_path), topic="Nobody")
+    assert str(error.value) == "the store has no consume queue of this topic (Nobody)"
+    assert error.value.advice == (
+        "inspect lists the topics of the log; --waiting lists messages that were not delivered yet"
+    )
+
+
+def test_where_a_log_ends_or_is_to_end(tmp_path: Path) -> None:
+    log = LogBuilder()
+    placed = [log.message(topic="T") for _ in range(3)]
+    root = with_queues(log, tmp_path)
+    ends = {}
+    for until in (None, placed[1].offset, placed[2].end + 5):
+        options = QueryOptions(store=str(root), kind="list", topic="T", until_offset=until)
+        ends[until] = Listing(OfflineStore(open_store(options)), options).log_end
+    assert ends == {None: placed[2].end, placed[1].offset: placed[1].offset, placed[2].end + 5: placed[2].end}
