@@ -218,7 +218,7 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
             # Topics may be in any script, and the terminal's or the scheduler's locale is not ours.
             sys.stdout.reconfigure(errors="backslashreplace")
         if options.json:
-            print(report.to_json(ascii_only=(sys.stdout.encoding or "").lower() != "utf-8"))  # noqa: T201
+            print(report.to_json(ascii_only=str(sys.stdout.encoding).lower() != "utf-8"))  # noqa: T201
         elif not report.error_lines:
             print(report.to_text())  # noqa: T201
         sys.stdout.flush()

@@ -133,6 +133,10 @@ class TestEnvironment:
             (packages / f"{name}.py").touch()
             if files:
                 (about / "RECORD").write_text("".join(f"{file},sha256=x,1500000\n" for file in files) + "x.pyc,,\n")
+        for name in ("whole-1.0", "torn-1.0"):  # names with a comma stand in quotes
+            with (packages / f"{name}.dist-info" / "RECORD").open("a") as record:
+                record.write(f'"{name},x.py",sha256=x,0\n../../bin/gone,sha256=x,0\n')
+        (packages / "whole-1.0,x.py").touch()
         environment.forget_half_installed(tmp_path)
         assert [path.name for path in packages.glob("*.dist-info")] == ["whole-1.0.dist-info"]
         assert environment.megabytes_of(tmp_path, "whole-1.0") == 1.5
