@@ -5,16 +5,22 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext, java_gateway
+from pyspark.errors import PySparkRuntimeError
 
 from jobs.spark import jvm, launch
+from storeformat.errors import DependencyMissing
 
 
 class TestWhatSparkSays:
@@ -151,3 +157,72 @@ def test_children_are_those_of_the_process() -> None:
 def test_without_ps_no_children_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert jvm.children_of(os.getpid()) == []
+
+
+@pytest.fixture
+def spark_context(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """PySpark's class as it is while a context runs, with a server for accumulators."""
+    ended: list[str] = []
+    server = SimpleNamespace(shutdown=lambda: ended.append("accumulators"), handle_error=None, ended=ended)
+    for name, value in (
+        ("_active_spark_context", SimpleNamespace(_accumulatorServer=server)), ("_gateway", "one"), ("_jvm", "one"),
+    ):  # fmt: skip
+        monkeypatch.setattr(SparkContext, name, value)
+    monkeypatch.delenv(jvm.EARLY_DAEMON, raising=False)
+    return server
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
+@pytest.mark.parametrize("at_work", [True, False])
+def test_workers_that_are_at_work_end_with_the_jvm(at_work: bool, spark_context: Any) -> None:
+    program = "sleep 60 >&- & echo $!; read line; sleep 0.5"
+    process = subprocess.Popen(["sh", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    early = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    worker = int(process.stdout.readline())
+    process.stdout.close()
+    said: list[str] = []
+    pump = threading.Thread(target=said.append, args=("pumped",))
+    pump.start()
+    gateway = SimpleNamespace(
+        proc=process, early=early, ending=threading.Event(), pump=pump, shutdown=lambda: said.append("shutdown")
+    )
+    jvm.end_jvm(gateway, at_work=at_work)
+    assert (process.returncode, gateway.ending.is_set(), said) == (0, True, ["pumped", "shutdown"])
+    assert early.returncode == (-signal.SIGKILL if at_work else 0)
+    assert (spark_context.ended, spark_context.handle_error(1, 2)) == (["accumulators"], None)
+    assert (SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm) == (None, None, None)
+    with suppress(ProcessLookupError):  # it may be a zombie that nobody waits for
+        state = Path(f"/proc/{worker}/stat")
+        ended = not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+        assert ended == at_work
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_what_a_jvm_is_started_with(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its output and that of the early daemon come to stderr; where it does not start, the daemon ends."""
+    begun: list[Any] = []
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    monkeypatch.setenv(launch.DEBUG, "1")
+    monkeypatch.setattr(jvm, "start_early_daemon", lambda output: begun.append(output) or "early")
+    monkeypatch.setattr(jvm, "end_early_daemon", begun.append)
+
+    def launch_gateway(popen_kwargs: dict[str, int]) -> Any:
+        assert popen_kwargs == {"stdout": begun[0], "stderr": begun[0]}
+        os.write(begun[0], b"of the JVM\n")
+        return SimpleNamespace()
+
+    monkeypatch.setattr(java_gateway, "launch_gateway", launch_gateway)
+    gateway = jvm.start_jvm()
+    gateway.pump.join(timeout=20)
+    assert (gateway.early, gateway.ending.is_set(), len(begun)) == ("early", False, 1)
+    assert capsys.readouterr().err == "of the JVM\n"
+
+    def failing(popen_kwargs: dict[str, int]) -> Any:
+        raise PySparkRuntimeError("no Java")
+
+    monkeypatch.setattr(java_gateway, "launch_gateway", failing)
+    with pytest.raises(DependencyMissing) as error:
+        jvm.start_jvm()
+    assert (str(error.value), error.value.advice) == ("Spark's JVM did not start", "--debug shows what it said")
+    assert begun[2:] == ["early"]
