@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.rebuilding import rebuild_here
-from support.store_builder import LogBuilder, Placed
+from support.store_builder import LogBuilder, Message, Placed
 
 from jobs.contract.options import QueryOptions
 from jobs.contract.reporter import Reporter
@@ -294,3 +294,23 @@ def test_queues_that_a_broker_would_not_answer_from(placed: tuple[Path, list[Pla
     assert (str(missing.value), missing.value.advice) == (
         f"the store has no such consume queue ({root / 'consumequeue' / 'T' / '9'})", "--scan reads the log",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("boundary", "time", "found", "place"),
+    [
+        ("lower", 1000, 1, 0), ("lower", 1001, 1, 3), ("lower", 3000, 1, 5), ("lower", 3001, 0, 5),
+        ("upper", 999, 0, 0), ("upper", 1999, 1, 0), ("upper", 2000, 1, 3), ("upper", 9000, 1, 5),
+    ],
+)  # fmt: skip
+def test_times_of_batches(tmp_path: Path, boundary: Any, time: int, found: int, place: int) -> None:
+    """A batch has one time, and the search leads to its first message, as in a broker to that of the last one at most."""
+    log = LogBuilder()
+    for count, stored in ((3, 1000), (2, 2000), (1, 3000)):
+        log.inner_batch(Message(topic="B", store_timestamp=stored), count)
+    root = log.write(tmp_path / "store")
+    built = Path(rebuild_here(root, tmp_path / "work", {"batch_topics": ("B",)}, only=("consumequeue",)).directory)
+    (built / "batchconsumequeue").rename(root / "batchconsumequeue")
+    answer = ask(root, "time", topic="B", queue_id=0, time=time, boundary=boundary, batch_topics=("B",))
+    answer.pop("notes", None)
+    assert answer == {"found": found, "queue_offset": place, "min_offset": 0, "max_offset": 6}

@@ -123,7 +123,7 @@ def test_messages_that_wait(tmp_path: Path) -> None:
     real = {"REAL_TOPIC": "T", "REAL_QID": "3"}
     half = [log.message(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties=real) for _ in range(2)]
     log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=b"0,")
-    delayed = log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={**real, "DELAY": "3"})
+    delayed = log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={**real, "DELAY": "3"}, body=b"later")
     log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={**real, "REAL_TOPIC": "U", "DELAY": "3"})
     dead = log.message(topic="%DLQ%g", properties={"RETRY_TOPIC": "T"})
     root = with_queues(log, tmp_path)
@@ -135,6 +135,8 @@ def test_messages_that_wait(tmp_path: Path) -> None:
     assert texts[2].endswith("to commit it or to roll it back")
     assert texts[3].startswith("dead letter in %DLQ%g:0 at 0")
     assert offsets(listed(root, waiting=True, queue_id=3)) == offsets(answer)[:3]
+    assert "body" not in answer["messages"][0]
+    assert [row["body"] for row in listed(root, waiting=True, bodies=True)["messages"]] == ["later", "", "", ""]
 
 
 @pytest.mark.parametrize(
