@@ -304,7 +304,7 @@ def test_queues_that_a_broker_would_not_answer_from(placed: tuple[Path, list[Pla
     ],
 )  # fmt: skip
 def test_times_of_batches(tmp_path: Path, boundary: Any, time: int, found: int, place: int) -> None:
-    """A batch has one time, and the search leads to its first message, as in a broker to that of the last one at most."""
+    """A batch has one time; the search leads to its first message, and as in a broker to the last batch at most."""
     log = LogBuilder()
     for count, stored in ((3, 1000), (2, 2000), (1, 3000)):
         log.inner_batch(Message(topic="B", store_timestamp=stored), count)
