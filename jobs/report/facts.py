@@ -206,6 +206,11 @@ def key_text(value: Any) -> str:
     return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else printable(str(value))
 
 
+def number_text(value: float, digits: int) -> str:
+    """Returns a number with so many digits, or with all that it has before its point."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
 def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
     """Returns lines for a terminal, with the ``shown`` largest groups, and where the others are."""
     if not facts.brokers:
@@ -223,7 +228,7 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
             f"{group['messages']:,}",
             size_text(group["bytes"]),
             f"{group['share']:.1%}",
-            f"{group['messages_per_second']:,.3g}",
+            number_text(group["messages_per_second"], 3),
             size_text(group["bytes_per_second"]),
         )
         for group in facts.groups[:shown]

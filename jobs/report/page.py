@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.contract.report import size_text
 from jobs.contract.reporter import duration_text
 from jobs.report import plots
-from jobs.report.facts import KEYS, Facts, Row, key_text, moment, sentences
+from jobs.report.facts import KEYS, Facts, Row, key_text, moment, number_text, sentences
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
 
@@ -220,7 +220,7 @@ def _group_table(facts: Facts) -> str:
             "messages": group["messages"],
             "bytes": Amount(size_text(group["bytes"])),
             "share": Amount(f"{group['share']:.1%}"),
-            "messages/s": Amount(f"{group['messages_per_second']:,.3g}"),
+            "messages/s": Amount(number_text(group["messages_per_second"], 3)),
             "bytes/s": Amount(size_text(group["bytes_per_second"])),
             "first stored": group["first_stored"],
             "last stored": group["last_stored"],
@@ -286,7 +286,7 @@ def _cell(value: Any) -> tuple[str, bool]:
     if isinstance(value, int):
         return f"{value:,}", True
     if isinstance(value, float):
-        return f"{value:,.4g}", True
+        return number_text(value, 4), True
     return escape(str(value)), isinstance(value, Amount)
 
 

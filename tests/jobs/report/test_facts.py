@@ -11,7 +11,7 @@ from support.report_facts import ABOUT, BEGIN, facts, group, pictures
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report
-from jobs.report.facts import CHECKS, key_text, moment, sentences, to_text, with_rates
+from jobs.report.facts import CHECKS, key_text, moment, number_text, sentences, to_text, with_rates
 
 
 def test_messages_without_a_time() -> None:
@@ -126,7 +126,7 @@ def test_the_whole_text() -> None:
         head,
         "",
         "topic   tags        messages   bytes  share  messages/s  bytes/s",
-        "orders  a long tag     1,500  1.5 MB  75.0%     1.5e+03      7 B",
+        "orders  a long tag     1,500  1.5 MB  75.0%       1,500      7 B",
         "orders  (none)             5   500 B   0.2%      0.0123  12.3 kB",
         "... and 1,234 more (elsewhere)",
         "",
@@ -140,6 +140,18 @@ def test_the_whole_text() -> None:
     short = facts(brokers=brokers[:5], groups=groups[:2], checks={})
     assert to_text(short, 2).splitlines()[1:] == ["", *to_text(found, 2).splitlines()[2:5]]
     assert to_text(short, 2).splitlines()[0].endswith("; c/b0, c/b1, c/b2, c/b3, c/b4")
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [
+        (0.0, 3, "0"), (0.00012345, 3, "0.000123"), (1.5, 3, "1.5"), (99.94, 3, "99.9"), (100.4, 3, "100"),
+        (1500.4, 3, "1,500"), (1_234_567.8, 3, "1,234,568"), (-1500.4, 3, "-1,500"), (999.44, 4, "999.4"),
+        (1000.4, 4, "1,000"),
+    ],
+)  # fmt: skip
+def test_a_number_for_a_person(value: float, digits: int, shown: str) -> None:
+    assert number_text(value, digits) == shown
 
 
 @pytest.mark.parametrize(
