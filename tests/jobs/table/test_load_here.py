@@ -21,7 +21,7 @@ from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.spark.session import SparkOnDemand
-from jobs.table import commits, load
+from jobs.table import commits, load, messages_table
 from jobs.table.load import Load
 from jobs.table.load_window import Window
 from storeformat import __version__
@@ -291,3 +291,77 @@ def test_what_rows_are_read_with(one: Load) -> None:
     plain = load.row_reader(one._store, one._options, None, 0, "UTC")
     assert plain.rules.columns == tuple(schemas.MESSAGES.names)
     assert not plain.rules.split_parser
+
+
+ANOTHER = "the log is not the one that was loaded: it is another store's, or it was truncated and rewritten"
+
+
+@pytest.mark.parametrize(
+    ("end", "inside", "last", "place", "agreeing"),
+    [
+        (300, False, {"commit_log_offset": 100, "size": 50}, None, None),
+        (200, False, None, None, None),
+        (300, True, {"commit_log_offset": 100, "size": 50}, 100, 150),
+        (300, True, None, 300, None),
+        (199, False, {"commit_log_offset": 100, "size": 50}, 100, 199),
+        (199, True, None, 199, 199),
+    ],
+)
+def test_how_far_log_and_table_agree(
+    one: Load,
+    monkeypatch: pytest.MonkeyPatch,
+    end: int,
+    inside: bool,
+    last: dict[str, int] | None,
+    place: int | None,
+    agreeing: int | None,
+) -> None:
+    """Rows are to begin at 200, and the newest one is in the log."""
+    monkeypatch.setattr(load, "newest_row_in_log", lambda store, rows, reading: rows[0])
+    monkeypatch.setattr(load, "begins_inside_a_record", lambda store, window, reading: inside)
+    given: Any = (SimpleNamespace(), Window(0, 200, last=last), SimpleNamespace(end=end))
+    one._check_continues(None, *given[1:])
+    if place is None:
+        one._check_continues(*given)
+        return
+    advice = f"log and table agree up to {agreeing}: --repair-from {agreeing} replaces what was loaded after it"
+    if agreeing is None:
+        advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
+    said = f"{ANOTHER} ({one._store.root}, offset {place})"
+    assert error_of(lambda: one._check_continues(*given)) == (Refused, said, advice)
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+def test_the_columns_that_a_load_needs(
+    log: LogBuilder, tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch, bodies: bool
+) -> None:
+    root = log.write(tmp_path / "s")
+    load_here(root, table, until_offset=log.records[20].offset)
+    asked: list[list[str]] = []
+
+    def add(self: messages_table.MessagesTable, wanted: list[str]) -> list[str]:
+        asked.append(list(wanted))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(messages_table.MessagesTable, "add_missing_columns", add)
+    with pytest.raises(KeyboardInterrupt):
+        load_here(root, table, with_bodies=bodies)
+    assert asked == [list((schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES).names)]
+    assert offsets(table) == [record.offset for record in log.records[:20]]
+
+
+def test_a_log_in_which_nothing_is_new_is_scanned(
+    log: LogBuilder, tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = log.write(tmp_path / "s")
+    load_here(root, table)
+    shown: list[tuple[str, int]] = []
+    progress = Reporter.progress
+
+    def recorded(self: Reporter, what: str, total: int) -> Any:
+        shown.append((what, total))
+        return progress(self, what, total)
+
+    monkeypatch.setattr(Reporter, "progress", recorded)
+    assert load_here(root, table)["skipped"]
+    assert shown == [("scan", 4096)]  # from the segment of the newest row on
