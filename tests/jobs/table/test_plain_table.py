@@ -149,8 +149,17 @@ def test_features_that_are_not_known(path: str, readers: int, writers: int, feat
     if features:
         protocol |= {"writerFeatures": features} | ({"readerFeatures": features} if readers == 3 else {})
     Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps({"protocol": protocol}), encoding="utf-8")
-    with pytest.raises(NotPlain):
+    with pytest.raises(NotPlain) as caught:
         PlainTable(path)
+    unknown = sorted({*(features or ())} - {"appendOnly"})
+    assert str(caught.value) == f"protocol {readers}, {writers}, {unknown}"
+
+
+def test_features_that_bind_nobody(path: str) -> None:
+    features = ["appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps({"protocol": protocol}), encoding="utf-8")
+    assert PlainTable(path).version == 1
 
 
 def test_no_table(tmp_path: Path) -> None:
