@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,7 +176,7 @@ def spark_context(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
 @pytest.mark.parametrize("at_work", [True, False])
 def test_workers_that_are_at_work_end_with_the_jvm(at_work: bool, spark_context: Any) -> None:
-    program = "sleep 60 >&- & echo $!; read line; sleep 0.5"
+    program = f"sleep 60 >&- & echo $!; read line; sleep {2 if at_work else 0}"  # time enough to see the worker
     process = subprocess.Popen(["sh", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     early = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     assert process.stdout is not None
@@ -192,11 +193,13 @@ def test_workers_that_are_at_work_end_with_the_jvm(at_work: bool, spark_context:
     assert early.returncode == (-signal.SIGKILL if at_work else 0)
     assert (spark_context.ended, spark_context.handle_error(1, 2)) == (["accumulators"], None)
     assert (SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm) == (None, None, None)
-    with suppress(ProcessLookupError):  # it may be a zombie that nobody waits for
-        state = Path(f"/proc/{worker}/stat")
-        ended = not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
-        assert ended == at_work
-        os.kill(worker, signal.SIGKILL)
+    if not at_work:
+        os.kill(worker, signal.SIGKILL)  # it is there
+    deadline, state = time.monotonic() + 20, Path(f"/proc/{worker}/stat")
+    with suppress(FileNotFoundError):  # it may be a zombie that nobody waits for
+        while state.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_what_a_jvm_is_started_with(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
