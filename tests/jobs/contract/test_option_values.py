@@ -86,6 +86,11 @@ NEITHER = " is neither milliseconds since 1970 nor a time with its zone, such as
         (ov.setting, "maxIndexNum", "'maxIndexNum' is not name=value"),
         (ov.setting, "=5", "'=5' is not name=value"),
         (ov.setting, "maxIndexNun=5", "brokers know no setting 'maxIndexNun'; is it maxIndexNum?"),
+        (
+            ov.setting,
+            "enableLm=5",
+            "brokers know no setting 'enableLm'; is it enableLmq or enableLmqStats or enableLmqQuota?",
+        ),
         (ov.setting, "qqqqqqqqqq=5", "brokers know no setting 'qqqqqqqqqq'"),
         (ov.topic_filter, " ", "a topic needs a name"),
         (ov.topic_filter, "a/b", "'a/b' is not a topic; one queue is TOPIC:QUEUE"),

@@ -89,7 +89,16 @@ class TestProgress:
 
     @pytest.mark.parametrize(
         ("seconds", "text"),
-        [(3, "3 s"), (89, "89 s"), (90, "2 min"), (120, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (9000, "2.5 h")],
+        [
+            (3, "3 s"),
+            (89, "89 s"),
+            (90, "2 min"),
+            (120, "2 min"),
+            (5399, "90 min"),
+            (5400, "1.5 h"),
+            (9000, "2.5 h"),
+            (3_600_000, "1000.0 h"),
+        ],
     )
     def test_times(self, seconds: float, text: str) -> None:
         assert duration_text(seconds) == text
