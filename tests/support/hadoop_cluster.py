@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,8 +66,6 @@ def hadoop_cluster(directory: Path, *, yarn: bool = False) -> Iterator[HadoopClu
     home = os.environ.get("JAVA_HOME") or str(Path(java).resolve().parent.parent)
     hidden = ("SPARK_", "PYSPARK_", "PYTHON", "HADOOP_", "YARN_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
-    # as on nodes of a real one, a Python of the version that tasks need is on the path of containers
-    environment["PATH"] = f"{Path(sys.executable).resolve().parent}:{environment['PATH']}"
     with (directory / "cluster.log").open("w") as log:
         command = [
             java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={directory / 'tmp'}",

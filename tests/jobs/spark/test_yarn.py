@@ -48,7 +48,10 @@ class Bench:
 
     def start(self, mode: str, job: str, *arguments: str, executors: int = 1) -> subprocess.Popen[str]:
         java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        path = f"{Path(sys.executable).resolve().parent}:{os.environ['PATH']}"  # nodes have a Python of this version
         settings = (
+            f"spark.executorEnv.PATH={path}",
+            f"spark.yarn.appMasterEnv.PATH={path}",
             f"spark.submit.deployMode={mode}",
             f"spark.executor.instances={executors}",
             f"spark.archives={self.uri('python.tar.gz')}#environment",
