@@ -12,11 +12,8 @@ ELSEWHERE = {
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
     "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
     "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",
-    "jobs/log/verified_chain.py": "tests/jobs/log/test_damage_property.py",
     "jobs/publish/backups.py": "tests/jobs/publish/test_crashes.py",
-    "jobs/query/explain.py": "tests/jobs/query/test_query.py",
     "jobs/rebuild/build_store.py": "tests/jobs/test_rebuild_golden.py",
-    "jobs/rebuild/rebuild.py": "tests/jobs/test_rebuild_golden.py",
     "jobs/report/plain_outcomes.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plain_properties.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plots.py": "tests/jobs/report/test_page.py",
@@ -25,11 +22,7 @@ ELSEWHERE = {
     "jobs/verify/differences.py": "tests/jobs/verify/test_verify.py",
     "jobs/verify/judge_checkpoint.py": "tests/jobs/verify/test_verify.py",
     "jobs/verify/verification.py": "tests/jobs/verify/test_compare_store.py",
-    "jobs/safety/evidence/evidence.py": "tests/jobs/safety/test_golden_answers.py",
-    "jobs/safety/evidence/log_files.py": "tests/jobs/safety/test_files_and_space.py",
-    "jobs/safety/evidence/start_settings.py": "tests/jobs/safety/test_retention.py",
     # Spark calls it, or it is Spark that is called.
-    "jobs/spark/transforms.py": "tests/jobs/table/test_continuation.py",
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
     "jobs/cli/query_arguments.py": "tests/jobs/cli/test_command_line.py",
