@@ -102,6 +102,7 @@ class TestEarlyDaemon:
     def begun(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(launch, "LONGEST_SOCKET_PATH", len(os.fsencode(tmp_path)) + 50)
         monkeypatch.setattr(jvm.subprocess, "Popen", lambda *given, **named: found.append((*given, named)) or "begun")
         monkeypatch.setenv(jvm.EARLY_DAEMON, "of an earlier one")
         monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
