@@ -75,6 +75,11 @@ def assert_as_the_model(log: LogBuilder, rules: BrokerSettings, split_size: int)
             # refusing is right, and only there.
             if log.stale_records and refusal.offset == log.end_offset:
                 return
+            # Light queues of the drawn log are counted as such. Read without enableLmq, by the queues of their
+            # messages, they have gaps, and a foreign record before a gap may be the message that is missing.
+            light = [one.message for one in log.records if "INNER_MULTI_DISPATCH" in str(one.message.properties)]
+            if not rules.enable_lmq and "FOREIGN_OFFSET" in str(refusal) and any(one.queue_id for one in light):
+                return
             raise
         made = Path(built.directory)
         # No broker starts with a nested queue.
@@ -91,6 +96,19 @@ def assert_as_the_model(log: LogBuilder, rules: BrokerSettings, split_size: int)
     assert built.reading.records == len(log.records)
     stale = {placed.offset for placed in log.stale_records}
     assert not stale & {placed.offset for placed in log.records}
+
+
+def test_a_light_queue_with_a_gap_and_a_foreign_record_before_it_is_refused(tmp_path: Path) -> None:
+    log = LogBuilder(2048)
+    log.multi_dispatched(Message(topic="A"), ["%LMQ%a"])
+    log.foreign_record(log.records[0])
+    log.multi_dispatched(Message(topic="A", queue_id=1), ["%LMQ%a"])
+    log.write(tmp_path / "store")
+    settings = {"enableMultiDispatch": "true", "mappedFileSizeCommitLog": 2048}
+    store, rules = tmp_path / "store", {"broker_version": rules_of_release("4.9.8")}
+    assert rebuild_here(store, tmp_path / "a", {**settings, "enableLmq": "true"}, **rules).reading.records == 2
+    with pytest.raises(DamagedLog, match="FOREIGN_OFFSET"):
+        rebuild_here(store, tmp_path / "b", {**settings, "enableLmq": "false"}, **rules)
 
 
 # ----------------------------------------------------------------------------------------------------------- boundaries
