@@ -101,7 +101,7 @@ def retention_notes(root: str, segments: Sequence[Segment], settings: StartSetti
     hours = settings.number("fileReservedTime", _RESERVED_HOURS)
     why = "the disk is too full" if part.forced else f"they are older than fileReservedTime ({hours} h)"
     when = "at once" if part.hours == 0 else f"within {part.hours} h (deleteWhen {settings.text('deleteWhen', '04')})"
-    hint = "" if settings.from_broker_conf else "; --broker-conf tells the broker's own settings"
+    hint = "" if settings.from_broker_conf else "; give --broker-conf to use the broker's own settings"
     what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"
     cure = "raise fileReservedTime, or touch the segments, before the start"
     return [f"retention: a broker that starts now deletes {what}: {why}; {cure}{hint}"]

@@ -71,7 +71,7 @@ def require_conditional_writes(table: str) -> None:
             files.remove_tree(trial)
     if not apart:
         raise Refused(
-            "this S3 server overwrites objects although it is told not to: of two loads at once one could be lost",
+            "this S3 server ignores If-None-Match and overwrites objects: of two loads at once one could be lost",
             path=table, advice="a server with conditional writes (If-None-Match) is needed, or a table elsewhere",
         )  # fmt: skip
 

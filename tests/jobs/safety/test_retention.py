@@ -163,7 +163,7 @@ def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
         ", all messages before offset 4096: they are older than fileReservedTime (72 h); raise fileReservedTime, or "
         "touch the segments, before the start"
     )
-    hint = "; --broker-conf tells the broker's own settings"
+    hint = "; give --broker-conf to use the broker's own settings"
     for when, shown, from_broker_conf in (
         ("04;05", "within 18 h (deleteWhen 04;05)", True),
         ("10", "at once", False),
