@@ -1,5 +1,6 @@
 """Plans and entry points: the only layer that sees a SparkSession. A job is a module with ``run(options, reporter) ->
-Report``, which knows no other job.
+Report``, which knows no other job. It raises the classes of ``storeformat.errors``, each with an exit code of its own,
+and SparkError; ``contract/report`` makes the report of a failed run.
 
 ==============================  ======================================================================================
 what changes                    where

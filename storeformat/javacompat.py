@@ -81,7 +81,9 @@ def java_hash(text: str | bytes) -> int:
 
 
 def java_hashes(values: pa.Array) -> Int32s:
-    """Returns ``String#hashCode`` of every value of a binary or string array (dictionary-encoded too); 0 for nulls."""
+    """Returns ``String#hashCode`` of every value of a binary or string array (dictionary-encoded too); 0 for nulls.
+    Raises TypeError for other arrays.
+    """
     return java_hashes_and_lengths(values)[0]
 
 

@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **settings)
 
     def error(self, message: str) -> NoReturn:
-        """Raises what argparse would print and exit with 2 for."""
+        """Raises UsageError for what argparse would print and exit with 2 for."""
         raise UsageError(message, advice=f"see ./{self.prog} --help")
 
 

@@ -43,7 +43,9 @@ class Member(Generic[Options]):
 
 
 def members_of(options: Options) -> list[Member[Options]]:
-    """Returns the brokers that the options name, at least one; raises UsageError where two would be one."""
+    """Returns the brokers that the options name; raises MissingInput if there is none, UsageError if two would be one
+    or share a path.
+    """
     _refuse_offsets(options)
     if options.stores is None:
         found = [_member(options, {**names, "store": store}) for store, names in _matching(options.store)]

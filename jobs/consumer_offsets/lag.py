@@ -37,7 +37,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
 def offsets_in_database(path: str) -> Offsets:
     """Returns the offsets in a database of ``config/``: ``topic@group`` to JSON with an offsetTable.
 
-    Mirrors RocksDBConsumerOffsetManager#decodeOffset (5.3.3, 5.5.0).
+    Raises NotAStore if they are no offsets. Mirrors RocksDBConsumerOffsetManager#decodeOffset (5.3.3, 5.5.0).
     """
     table = {}
     with rocksdb.reading(path, ("default",)) as database:

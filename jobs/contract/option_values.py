@@ -14,7 +14,7 @@ from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
 
 def natural(text: str) -> int:
-    """Returns a whole number of at least 0."""
+    """Returns a whole number; raises ArgumentTypeError unless it is at least 0."""
     try:
         value = int(text)
     except ValueError:
@@ -25,7 +25,7 @@ def natural(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Returns a whole number of at least 1."""
+    """Returns a whole number; raises ArgumentTypeError unless it is at least 1."""
     value = natural(text)
     if value == 0:
         raise argparse.ArgumentTypeError("0 is too small")
@@ -33,7 +33,9 @@ def positive(text: str) -> int:
 
 
 def milliseconds(text: str) -> int:
-    """Returns a time in milliseconds since 1970, which is said as such or as ISO 8601 with its zone."""
+    """Returns a time in milliseconds since 1970, which is given as such or as ISO 8601 with its zone; raises
+    ArgumentTypeError for anything else.
+    """
     if text.lstrip("-").isdecimal():
         return int(text)
     try:
@@ -48,7 +50,9 @@ def milliseconds(text: str) -> int:
 
 
 def path(text: str) -> str:
-    """Returns a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere."""
+    """Returns a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere.
+    Raises ArgumentTypeError if it is empty.
+    """
     if not text.strip():
         raise argparse.ArgumentTypeError("the path is empty")
     if text.rstrip("/").endswith(":") and "://" in text and not text.startswith("file:"):
@@ -59,14 +63,14 @@ def path(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """Returns a name that is not empty."""
+    """Returns a name; raises ArgumentTypeError if it is empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
     return text
 
 
 def setting(text: str) -> tuple[str, str]:
-    """Returns the two sides of ``name=value``; the name is one that a broker knows."""
+    """Returns the two sides of ``name=value``; raises ArgumentTypeError if it is none, or no broker knows the name."""
     name, equals, value = (side.strip() for side in text.partition("="))
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -77,7 +81,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def topic_filter(text: str) -> TopicFilter:
-    """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
+    """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names; raises ArgumentTypeError if no topic is called so."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a topic needs a name")
     named = TopicFilter.parse(text)
@@ -87,7 +91,7 @@ def topic_filter(text: str) -> TopicFilter:
 
 
 def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact, ...]:
-    """Returns the artefacts of a comma-separated list."""
+    """Returns the artefacts of a comma-separated list; raises ArgumentTypeError if one is not ``known``."""
     named = {part.strip() for part in text.split(",")}
     unknown = sorted(named - set(known))
     if unknown:
@@ -96,7 +100,7 @@ def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact
 
 
 def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
-    """Returns the artefacts of a list, or the one that stands alone."""
+    """Returns the artefacts of a list, or the one that stands alone; raises ArgumentTypeError for it among others."""
     if text.strip() == ROCKSDB[0]:
         return ROCKSDB
     if ROCKSDB[0] in {part.strip() for part in text.split(",")}:
@@ -105,7 +109,7 @@ def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
 
 
 def paths(text: str) -> tuple[str, ...]:
-    """Returns the paths of a comma-separated list."""
+    """Returns the paths of a comma-separated list; raises ArgumentTypeError if there is none."""
     named = tuple(path(part.strip()) for part in text.split(",") if part.strip())
     if not named:
         raise argparse.ArgumentTypeError("the path is empty")

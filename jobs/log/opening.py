@@ -120,7 +120,9 @@ class OpenedStore:
 
 
 def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores: bool = False) -> OpenedStore:
-    """Returns the store that the options name; raises what is wrong with it in one line.
+    """Returns the store that the options name. Raises UsageError for options that exclude each other, MissingInput or
+    NotAStore as ``find_segments``, WrongSettings where the store contradicts them or they do not suffice, DamagedLog
+    where members of a DLedger group lack committed entries and ``on_damage`` is ``fail``.
 
     A job that neither reads nor writes index files does not need their sizes, and is not refused for them. One that
     ``restores`` the log is not refused for missing or short segments where these are damage to salvage, or replicas
@@ -189,7 +191,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
 
 def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:
     """Returns the store with where its queues are or will be kept: the ``kind`` that is asked for, else as settings
-    and store say. Queues of BatchCQ topics in RocksDB are plain ones. Raises DependencyMissing without the library.
+    and store say. Queues of BatchCQ topics in RocksDB are plain ones. Raises DependencyMissing without the library,
+    Refused for queues in both places with topics that cannot be.
     """
     kept = queue_store(store.root, store.queue_store, kind)
     if kept.in_rocksdb:

@@ -29,7 +29,8 @@ def read_log(
 ) -> LogReading:
     """Returns the proven reading of a store's log, as ``task`` leaves it; without one nothing is written anywhere.
 
-    ``split_size`` (bytes) counts where the options have none, ``on_damage`` instead of theirs. Raises as ``scan_log``.
+    ``split_size`` (bytes) counts where the options have none, ``on_damage`` instead of theirs. Raises UsageError if
+    there would be too many splits, else as ``scan_log``.
     """
     wanted = options.split_size or split_size
     if (count := store.log_size // wanted) > MOST_SPLITS:

@@ -24,7 +24,9 @@ _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 
 
 def local_root(store: str, *, log_elsewhere: bool = False) -> str:
-    """Returns the store's root as an absolute path; raises where it is none or not local."""
+    """Returns the store's root as an absolute path; raises MissingInput or NotAStore if it is none, DependencyMissing
+    if it is not local.
+    """
     root = locations.absolute(store)
     if not locations.is_local(root):
         raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)

@@ -44,7 +44,9 @@ _QUEUES_TELL = (
 
 
 def run(options: PublishOptions, reporter: Reporter) -> Report:
-    """Returns the report of one publish; the new files are in place when it returns."""
+    """Returns the report of one publish; the new files are in place when it returns. Raises as ``local_root`` and
+    ``read_manifest``, Refused for a running broker and for a rebuild that is not of this log or not whole.
+    """
     root, source = (
         backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
         outputs.resolved(locations.absolute(options.rebuilt)),

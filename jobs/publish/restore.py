@@ -22,7 +22,9 @@ from storeformat.store.swap.swap_journal import FINISHED, PUBLISH, RESTORE, SWAP
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
-    """Returns the report of one restore; the old files are in place when it returns."""
+    """Returns the report of one restore; the old files are in place when it returns. Raises as ``local_root``, Refused
+    for a running broker and without a backup to restore.
+    """
     root = backups.local_root(options.store)
     with backups.stopped_store(root, dry_run=options.dry_run):
         facts = _restore(root, options, reporter)

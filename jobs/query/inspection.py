@@ -33,7 +33,9 @@ _DAMAGE = ("damaged_ranges", "kept_records", "absent_ranges", "healed_ranges")
 
 
 def run(options: InspectOptions, reporter: Reporter) -> Report:
-    """Returns what the log holds; records if the options name a place or a number of them."""
+    """Returns what the log holds; records if the options name a place or a number of them. Raises as ``open_store``,
+    ``restored`` and ``read_log``.
+    """
     shows_records = options.from_offset is not None or options.limit is not None
     store = open_store(options, needs_index_sizes=False, restores=not shows_records)
     reporter.note(*store.notes)

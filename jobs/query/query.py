@@ -55,7 +55,9 @@ NEVER = 2**63 - 1
 
 
 def run(options: QueryOptions, reporter: Reporter) -> Report:
-    """Returns the answer; exit code 1 where nothing was found."""
+    """Returns the answer; exit code 1 where nothing was found. Raises UsageError if the question lacks an option, else
+    as ``open_store`` and, with ``--scan``, as ``read_log``.
+    """
     asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
     offline = _offline(store, options)
@@ -111,7 +113,7 @@ def _where_else(options: QueryOptions) -> list[str]:
 
 def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Returns the messages that the index has under a key, or that the log has with ``--scan``; and those that wait
-    under a topic of the broker's own to be delivered.
+    under a topic of the broker's own to be delivered. Raises UsageError without a topic and a key.
     """
     if options.topic is None or options.key is None:
         raise UsageError("query key needs --topic and --key")
@@ -156,7 +158,7 @@ def _stored_and_waiting(
 
 
 def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic."""
+    """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic; raises UsageError for one without it."""
     text = options.message_id or ""
     if options.topic is not None:
         keyed = QueryOptions(**{**vars(options), "kind": "key", "key": text})
@@ -169,7 +171,7 @@ def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -
 
 
 def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the message at a place of a queue."""
+    """Returns the message at a place of a queue; raises UsageError without topic, queue and offset."""
     if options.topic is None or options.queue_id is None or options.offset is None:
         raise UsageError("query offset needs --topic, --queue and --offset")
     if runner is not None:
@@ -181,7 +183,7 @@ def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | Non
 
 
 def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the queue offset of a time, with the queue's ends."""
+    """Returns the queue offset of a time, with the queue's ends; raises UsageError without topic, queue and time."""
     if options.topic is None or options.queue_id is None or options.time is None:
         raise UsageError("query time needs --topic, --queue and --time")
     if runner is not None:
@@ -274,7 +276,9 @@ def _messages(rows: list[dict[str, Any]], waiting: Sequence[dict[str, Any]] = ()
 
 
 def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the messages of a topic in the order of its queues, or writes them into a file."""
+    """Returns the messages of a topic in the order of its queues, or writes them into a file. Raises UsageError without
+    a topic, and for options that do not go together.
+    """
     if options.topic is None:
         raise UsageError("query list needs --topic")
     if options.not_consumed != (options.group is not None) or (options.not_consumed and options.waiting):

@@ -75,7 +75,9 @@ def _pieces(options: RebuildOptions, store: OpenedStore, reading: LogReading, ro
 
 
 def write_pieces(directory: str, pieces: Iterable[bytes]) -> None:
-    """Writes the manifest, which comes in pieces, where none is; with it, the files are an output."""
+    """Writes the manifest, which comes in pieces; with it, the files are an output. Raises Refused if one is there,
+    WriteFailed if another rebuild overwrites it.
+    """
     path = locations.join(directory, MANIFEST)
     if files.exists(path):
         raise Refused("another rebuild wrote here at the same time", path=path)
@@ -154,7 +156,7 @@ class Manifest:
 
 
 def read_manifest(directory: str) -> Manifest:
-    """Returns the manifest of a finished rebuild; raises Refused if DIR is none."""
+    """Returns the manifest of a finished rebuild; raises MissingInput if DIR does not exist, Refused if it is none."""
     path = locations.join(directory, MANIFEST)
     if not files.exists(directory):
         raise MissingInput("there is no such directory", path=directory)

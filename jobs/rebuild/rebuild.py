@@ -41,7 +41,9 @@ from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 
 def run(options: RebuildOptions, reporter: Reporter) -> Report:
-    """Returns the report of one rebuild; the output is there when it returns."""
+    """Returns the report of one rebuild; the output is there when it returns. Raises UsageError for options that do not
+    go together, Refused for an output that is not empty, else as ``open_store`` and ``read_log``.
+    """
     options = narrow_to_queues(options)
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")

@@ -46,6 +46,7 @@ class Workplace:
 @contextmanager
 def claimed(output: str) -> Iterator[None]:
     """Within it this rebuild alone fills an output on an object store; if it fails, the output is gone afterwards.
+    Raises Refused if anything else is there.
 
     Object stores list what was written, so of two rebuilds that each write a claim and look around afterwards, one at
     least sees the other. One that was killed leaves its claim and no manifest: no output, and no place for another.

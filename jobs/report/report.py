@@ -30,7 +30,9 @@ FORMULA_BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def run(options: ReportOptions, reporter: Reporter) -> Report:
-    """Returns the report of one table."""
+    """Returns the report of one table; raises MissingInput if there is none, NotAStore for anything else in its place,
+    WriteFailed if a page or a CSV file cannot be written, DependencyMissing without matplotlib for a page.
+    """
     for file in filter(None, (options.html, options.csv)):
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:

@@ -20,7 +20,7 @@ _UNSAFE = 1
 
 
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
-    """Returns the answer for one store."""
+    """Returns the answer for one store, with exit code 1 for no; raises as ``read_settings`` and ``gather``."""
     os.environ.setdefault("ROCKETMQ_STORE_SPARK_KERNELS", "numpy")  # to load compiled ones takes longer than the work
     settings = read_settings(options.broker_conf, options.settings)
     if not settings.from_broker_conf:

@@ -90,7 +90,9 @@ def _wheels(venv: Path, work: Path, requirements: str) -> None:
 
 @contextlib.contextmanager
 def unpacked(file: Path | None, venv: Path) -> Iterator[Path | None]:
-    """Yields a directory with ``wheels/`` and ``jars/`` of an archive, each file checked; None for no archive."""
+    """Yields a directory with ``wheels/`` and ``jars/`` of an archive, each file checked; None for no archive. Raises
+    SetupError if the archive is not what ``--bundle`` writes.
+    """
     if file is None:
         yield None
         return

@@ -72,7 +72,8 @@ def need_spark() -> bool:
 
 def fetch(venv: Path, versions: dict[str, str], progress: StepProgress) -> str:
     """Fills ``jars/`` of the environment from a directory, by Maven or by Spark, whole or not at all; returns what was
-    done. Without them jobs on tables are refused.
+    done. Without them jobs on tables are refused. Raises LeftOut if they cannot be fetched, SetupError if a jar is
+    missing or is not the published one.
     """
     given, maven = os.environ.get(JARS), shutil.which("mvn")
     draft = Path(tempfile.mkdtemp(prefix="jars.", dir=venv))
@@ -95,7 +96,7 @@ def fetch(venv: Path, versions: dict[str, str], progress: StepProgress) -> str:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copies the jars that are needed; others of the directory stay where they are."""
+    """Copies the jars that are needed, and no others of the directory; raises SetupError if one is missing."""
     for name in known_sums():
         if not (source / name).is_file():
             raise SetupError(f"{JARS}: {source} lacks {name}", f"conf/{SUMS.name} says which jars are needed")

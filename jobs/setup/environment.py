@@ -175,7 +175,7 @@ def megabytes_of(venv: Path, installed: str) -> float:
 
 
 def wheel_options() -> list[str]:
-    """Return pip's options for a directory of wheels, if there is one."""
+    """Return pip's options for a directory of wheels, if one is given; raise SetupError if it does not exist."""
     directory = os.environ.get(WHEELS)
     if not directory:
         return []
@@ -214,7 +214,7 @@ def install_spark(venv: Path, progress: StepProgress) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ the steps
 def create_venv(venv: Path, progress: StepProgress) -> str:
-    """Make the virtual environment unless a working one is there."""
+    """Make the virtual environment unless a working one is there; raise SetupError if this Python cannot."""
     python = venv / "bin" / "python"
     about = f"Python {platform.python_version()}, {venv}"
     if python.exists() and progress.run([str(python), "-m", "pip", "--version"]):
@@ -227,7 +227,7 @@ def create_venv(venv: Path, progress: StepProgress) -> str:
 
 
 def compile_kernels(venv: Path, progress: StepProgress) -> str:
-    """Compile the kernels into the environment; without that the first job does it."""
+    """Compile the kernels into the environment; raise LeftOut if that fails, and the first job does it."""
     code = [str(venv / "bin" / "python"), "-m", "storeformat.kernels.compile"]
     if not progress.run(code, environment={"PYTHONPATH": str(ROOT)}):
         raise LeftOut(f"not compiled ({progress.log}): jobs try again")
@@ -235,7 +235,9 @@ def compile_kernels(venv: Path, progress: StepProgress) -> str:
 
 
 def archive_classes(venv: Path, java: str, progress: StepProgress) -> str:
-    """Make the class archive by a short run of Spark; where the path has blanks, the JVM ignores most of it."""
+    """Make the class archive by a short run of Spark; where the path has blanks, the JVM ignores most of it. Raise
+    LeftOut if that run fails.
+    """
     target, draft = venv / "spark.jsa", venv / "spark.jsa.draft"
     target.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
@@ -330,7 +332,7 @@ def fill(venv: Path, java: str, archive: Path | None) -> None:
 
 
 def install_extra(venv: Path, extra: str) -> None:
-    """Install an extra, unless that has been done since its description changed."""
+    """Install an extra, unless that has been done since its description changed; raise SetupError if there is none."""
     lock = REQUIREMENTS / f"{extra}.txt"
     if not lock.is_file():
         raise SetupError(f"there is no extra {extra}", f"conf/{REQUIREMENTS.name} has them")

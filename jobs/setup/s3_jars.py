@@ -22,7 +22,9 @@ _ARTIFACTS = "hadoop-aws,bundle,analyticsaccelerator-s3"
 
 
 def fetch(venv: Path, progress: StepProgress) -> str:
-    """Fills ``jars-s3/`` of the environment, whole or not at all; returns what was done."""
+    """Fills ``jars-s3/`` of the environment, whole or not at all; returns what was done. Raises SetupError without
+    Maven, or if it fails.
+    """
     if (venv / DIRECTORY).is_dir():
         return "up to date"
     maven = shutil.which("mvn")

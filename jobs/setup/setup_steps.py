@@ -72,7 +72,9 @@ class StepProgress:
         hear: Callable[[str], object] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> bool:
-        """Returns whether a command succeeded; its lines go to the log, and to ``hear``."""
+        """Returns whether a command succeeded; its lines go to the log, and to ``hear``. Raises SetupError if an
+        interrupt has ended the set-up.
+        """
         if self.ended.is_set():
             raise SetupError("the set-up was interrupted")
         with self.log.open("a", encoding="utf-8", errors="replace") as log:

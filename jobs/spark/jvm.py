@@ -31,7 +31,7 @@ PYTHON_TRACE = b"Traceback (most recent call last)"
 
 
 def start_jvm() -> Any:
-    """Returns the py4j gateway to a new JVM, whose every output goes to our stderr."""
+    """Returns the py4j gateway to a new JVM, whose output goes to our stderr; raises DependencyMissing if it ends."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 

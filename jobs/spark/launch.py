@@ -73,7 +73,9 @@ compiler starts sooner and leaves the cores to it.
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
-    """Returns (options for spark-submit, the rest): the rest begins with the job's name, if one is named."""
+    """Returns (options for spark-submit, the rest): the rest begins with the job's name, if one is named. Raises
+    UsageError for another option before the name.
+    """
     at = 0
     while at < len(arguments) and arguments[at] not in jobs:
         word = arguments[at]
@@ -279,7 +281,7 @@ def spark_is_optional() -> bool:
 
 
 def spark_home() -> Path:
-    """Returns the directory of the pyspark of this environment; any other Spark would not fit it."""
+    """Returns the directory of this environment's pyspark: no other Spark fits. Raises DependencyMissing without it."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise DependencyMissing("pyspark is not installed", advice="./spark-submit.sh installs what is needed")
@@ -308,7 +310,9 @@ def delta_coordinate() -> str:
 
 
 def s3_connector(present: str, settings: dict[str, str], chosen: Mapping[str, str]) -> list[Path]:
-    """Returns the jars with which Spark reads S3, none where the user names some; adds their settings."""
+    """Returns the jars with which Spark reads S3, none where the user names some; adds their settings. Raises
+    DependencyMissing if they were not fetched.
+    """
     settings |= {name: value for name, value in s3_jars.settings().items() if name not in chosen}
     jars = sorted(Path(sys.prefix, s3_jars.DIRECTORY).glob("*.jar"))
     if "hadoop-aws" in present:
@@ -322,7 +326,7 @@ def s3_connector(present: str, settings: dict[str, str], chosen: Mapping[str, st
 
 def delta_options(chosen: dict[str, str], settings: dict[str, str], *, on_s3: bool = False) -> list[str]:
     """Returns spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none. With
-    ``on_s3`` also what Spark needs for a table there.
+    ``on_s3`` also what Spark needs for a table there. Raises DependencyMissing if the jars were not fetched.
     """
     extensions = chosen.get("spark.sql.extensions", "")
     ours = "io.delta.sql.DeltaSparkSessionExtension"

@@ -27,7 +27,7 @@ _SECONDS_TO_DIE = 3
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what Spark raises within it into the exception that a task raised, or into SparkError.
+    """Turns what Spark raises within it into what a task raised, WriteFailed where Spark itself ended, or SparkError.
 
     Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
     """

@@ -79,7 +79,10 @@ def register(spark: SparkSession) -> None:
 
 
 class CommitLogSource(DataSource):
-    """The format. Everything here runs where the query is planned; what reads is in ``udfs.table.datasource``."""
+    """The format. Everything here runs where the query is planned; what reads is in ``udfs.table.datasource``.
+
+    Options are told apart without case, ``-`` and ``_``. Raises UsageError for one that the format does not have.
+    """
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -117,7 +120,7 @@ class CommitLogSource(DataSource):
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Returns the reader of the log as it grows."""
+        """Returns the reader of the log as it grows; raises UsageError for options that no stream takes."""
         options = self._log_options()
         if self._defects or options.on_damage != "fail" or self._is_set("truststoretimes"):
             raise UsageError("a stream takes neither records=defects nor on-damage nor trust-store-times")

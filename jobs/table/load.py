@@ -48,7 +48,9 @@ _ROWS_COMPARED = 10_000
 
 
 def run(options: LoadOptions, reporter: Reporter) -> Report:
-    """Returns the report of one load; its rows are in the table when it returns."""
+    """Returns the report of one load; its rows are in the table when it returns. Raises Refused for a table inside the
+    store, else as ``open_store``, ``read_log``, ``plan_window`` and ``open_table``.
+    """
     _check_time_zone(options.time_zone)
     store = open_store(options, needs_index_sizes=False, restores=True)
     shown = shown_delays(store.root, store.segments)

@@ -43,7 +43,9 @@ class Window:
 def plan_window(
     options: LoadOptions, segments: Sequence[Segment], state: commits.BrokerState | None, last: Row | None
 ) -> Window:
-    """Returns what to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load."""
+    """Returns what to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load. Raises
+    UsageError if ``repair_from`` was never loaded, Refused for a gap that is not allowed.
+    """
     log_begin = segments[0].base
     if state is None:
         if options.repair_from is not None:

@@ -202,8 +202,8 @@ class MessagesTable:
 
 
 def open_table(spark: SparkSession | Session, path: str, *, writes: bool = False) -> MessagesTable | None:
-    """Returns the table at a path, None if nothing is there. Raises what is there instead, and, for one who ``writes``,
-    Refused where two at once could not be told apart.
+    """Returns the table at a path, None if nothing is there. Raises NotAStore if something else is there, and, for one
+    who ``writes``, Refused where one of two commits at once could be lost.
     """
     plain = plain_table.open_plain(path)
     if plain is None and plain_table.may_be_plain(path):

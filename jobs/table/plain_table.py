@@ -98,7 +98,9 @@ class PlainTable:
 
     @cached_property
     def transactions(self) -> dict[str, int]:
-        """The newest version of each application's transactions."""
+        """Returns the newest version of each application's transactions; raises NotPlain if the log lacks commits,
+        TotalsDisagree if delta-rs reads other versions.
+        """
         found: dict[str, int] = {}
         checkpoint = self._checkpoint()
         reached = self.version + 1
@@ -280,7 +282,7 @@ def open_plain(path: str) -> PlainTable | None:
 
 
 def create(path: str, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-    """Makes an empty table, unless one is there."""
+    """Makes an empty table, unless one is there; raises Overtaken if another is made just now, else WriteFailed."""
     uri, options = _place_of(path)
     try:
         deltalake.DeltaTable.create(

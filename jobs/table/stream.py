@@ -81,7 +81,9 @@ class LogStreamReader(DataSourceStreamReader):
             most *= 2  # not one record fits
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Returns the partitions between two offsets, proven: planned just now, or read again after a restart."""
+        """Returns the partitions between two offsets, proven: planned just now, or read again after a restart. Raises
+        Refused if the log is no longer the one that was read.
+        """
         begin, stop = start[OFFSET], end[OFFSET]
         if begin == stop:
             return []

@@ -26,7 +26,9 @@ from storeformat.store.layout import LOCK
 
 
 def run(options: VerifyOptions, reporter: Reporter) -> Report:
-    """Returns the report of one verification."""
+    """Returns the report of one verification; differences are in it. Raises as ``open_store``, ``restored`` and
+    ``read_log``.
+    """
     options = narrow_to_queues(options)
     store = open_store(options, needs_index_sizes="index" in options.only, restores=True)
     if "consumequeue" in options.only:

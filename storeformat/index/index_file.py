@@ -119,7 +119,8 @@ def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
     full.
 
     The count of a full file is ``max_index_num``, and the rest of its length is slots. That holds if the last entry
-    then lies where it should: its slot names it as the newest, and the header has its offset.
+    then lies where it should: its slot names it as the newest, and the header has its offset. Raises NotAStore where
+    there is no whole header.
     """
     header = parse_header(read(0, HEADER_SIZE))
     max_index_num = header.index_count

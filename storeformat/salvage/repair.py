@@ -88,7 +88,9 @@ def is_filler(topic: bytes) -> bool:
 def fill_range(
     begin: int, end: int, segment: Segment, store_timestamp: int, *, is_last: bool = False
 ) -> Iterator[Patch]:
-    """Yields the patches that make [begin, end) of a segment readable; ``is_last`` if no record follows it there."""
+    """Yields the patches that make [begin, end) of a segment readable; ``is_last`` if no record follows it there.
+    Raises NotAStore where one does, and the range is too short for a record.
+    """
     is_last = is_last or end == segment.end
     stop = min(end, segment.end - m.BLANK_SIZE) if is_last else end
     while begin < stop and (stop - begin >= m.MIN_RECORD_SIZE or not is_last):

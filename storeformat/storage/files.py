@@ -156,7 +156,7 @@ def size_of(path: str) -> int | None:
 
 
 class RangeReader:
-    """Random reads of one file into buffers of the caller. Use as a context manager."""
+    """Random reads of a file into the caller's buffers; a context manager. Raises MissingInput unless it is regular."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -212,7 +212,7 @@ class RangeReader:
 
 
 def read_bytes(path: str, limit: int = MOST_BYTES) -> bytes:
-    """Returns a whole file; raises NotAStore for one of more than ``limit`` bytes."""
+    """Returns a whole file; raises MissingInput if there is none, NotAStore if it has more than ``limit`` bytes."""
     size = size_of(path)
     if size is None:
         what = "this is a directory, not a file" if exists(path) else "there is no such file"
@@ -263,7 +263,7 @@ class FileWriter:
         self.write(data)
 
     def skip_to(self, position: int) -> None:
-        """Moves to a position; what was not written reads as zeros."""
+        """Moves to a position; what was not written reads as zeros. Raises WriteFailed if a stream would go back."""
         if not self._stream:
             with writing(self.path):
                 self._file.seek(position)
@@ -363,7 +363,9 @@ def make_directory(path: str, *, private: bool = False) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Moves a local file or directory in one step, onto an empty directory too; raises Refused if it is not empty."""
+    """Moves a local file or directory in one step, onto an empty directory too; raises Refused if that is not empty,
+    DependencyMissing if one of the two is not local.
+    """
     if not (locations.is_local(source) and locations.is_local(target)):
         raise DependencyMissing("this storage cannot rename in one step", path=source)
     with writing(target):

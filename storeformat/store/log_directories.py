@@ -35,7 +35,8 @@ def commit_log_directories(
     """Returns the directories that hold the log: as the command line says, as the settings say, or as the store shows.
 
     ``given`` are the settings that were given; a group's folder in the store counts unless they say that there is none.
-    Paths from another machine's broker.conf often do not exist here; then the store's own folders are meant.
+    Paths from another machine's broker.conf often do not exist here; then the store's own folders are meant. Raises
+    WrongSettings where several members of a group have entries, or not the one that the settings name.
     """
     if named:
         return [locations.absolute(path) for path in named]

@@ -23,7 +23,8 @@ _MOST_STRAY = 20
 def find_segments(
     directories: Sequence[str], expected_size: int | None, *, with_missing: bool = False
 ) -> list[Segment]:
-    """Returns the segments of the commit log in order; raises what is wrong with them, with path and the two values.
+    """Returns the segments of the commit log in order. Raises MissingInput if there is no such directory or a link is
+    broken, NotAStore, with the path and the two values, if these are not the segments of one log.
 
     All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
     file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.

@@ -6,4 +6,7 @@
 ``verify``         files that are there against what the log says
 ``output_files``   how a file gets its place; ``file_rows`` what a task says of each
 =================  ===================================================================================================
+
+What makes files of an output yields batches of ``file_rows.SCHEMA``, a row a file, which was read back; it raises
+TotalsDisagree where a file holds anything but its plan and the staged runs. What compares files returns what differs.
 """

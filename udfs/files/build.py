@@ -313,7 +313,7 @@ def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, In
 
 
 def staged_timestamp(source: str, row: int) -> int:
-    """Returns the store time of one staged index entry."""
+    """Returns the store time (milliseconds) of one staged index entry."""
     with Readers() as readers:
         return int(readers.rows(source, ROW, row, 1)["store_timestamp"][0])
 

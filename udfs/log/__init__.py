@@ -10,4 +10,6 @@
 ``find_records``   which offsets are those of records
 ``log_copies``     the same log in several places: where they differ
 =================  ===================================================================================================
+
+Damage is in what they return, and raises nothing. Times are milliseconds, sums of commit-log offsets are modulo 2**64.
 """

@@ -142,7 +142,7 @@ def _chunks(begin: int, end: int, source: Segment) -> Iterator[tuple[int, bytes]
 
 
 def make_segment(made: MadeSegment) -> None:
-    """Writes a segment."""
+    """Writes a segment to ``made.path``; raises WriteFailed if a file is there, MissingInput if a copy has shrunk."""
     with files.FileWriter(made.path) as writer:
         for position, data in parts_of(made):
             writer.write_at(position, data)

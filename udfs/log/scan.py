@@ -57,7 +57,8 @@ _RECENT = slice(Tally.THIRD_TIME, Tally.LAST_TIME + 1)
 class ScanTask:
     """How to scan: the configuration that goes to every task. An instance is called with an iterator of splits.
 
-    Without a ``staging`` directory runs are only summed up, not written.
+    Without a ``staging`` directory runs are only summed up, not written. Raises WriteFailed if that directory is not
+    there: it is on a disk that not every machine of the cluster sees.
     """
 
     staging: str

@@ -28,7 +28,7 @@ class DraftedSplit:
 
 @dataclass(frozen=True)
 class DraftTask:
-    """A mapper from splits to their scans and rows."""
+    """A mapper from splits to their scans and rows; raises TotalsDisagree if a scan counts other records than rows."""
 
     scan: ScanTask
     write: WriteFiles

@@ -210,6 +210,7 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "consumerOrderInfo.json": _decode_table("table"),
     "timermetrics": _decode_table("timingCount"),
 }
+"""What a file of ``config/`` says, by its name; each raises ValueError for a document that cannot be in it."""
 
 
 def _table(document: Any, name: str) -> Mapping[str, Any]:
