@@ -18,7 +18,7 @@ from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import beneath, durable, files, locations, mounts, outputs
+from storeformat.storage import beneath, durable, files, local_status, locations, mounts, outputs
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
     ABORT,
@@ -273,7 +273,7 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
 
 def _check_space(root: str, manifest: Manifest) -> None:
     """Raises Refused if a rebuild that has to be copied, holes as holes, does not fit."""
-    free = files.free_space(root)
+    free = local_status.free_space(root)
     if free is not None and free < manifest.disk_size:
         raise Refused(
             "the rebuild does not fit on the file system of the store, which is another one", path=root,

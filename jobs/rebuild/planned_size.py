@@ -18,7 +18,7 @@ from storeformat.arrays import Int64s
 from storeformat.errors import Refused
 from storeformat.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
-from storeformat.storage import files
+from storeformat.storage import local_status
 from storeformat.store.layout import StoreLayout
 
 _BLOCK = 4096
@@ -57,7 +57,7 @@ def size_note(planned: int, log: int) -> str | None:
 
 def refuse_if_too_large(planned: int, directory: str, log: int) -> None:
     """Raises Refused where less is free below a directory than the planned files take."""
-    free = files.free_space(directory)
+    free = local_status.free_space(directory)
     if free is not None and free < planned:
         raise Refused(
             "the output does not fit on its disk", path=directory,

@@ -115,7 +115,7 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
     if not locations.is_local(output):
         if not locations.parent_of(output).partition("://")[2]:
             raise UsageError(f"{output}: name a directory in the bucket")
-        files.refuse_missing_bucket(output)
+        outputs.refuse_missing_bucket(output)
     for directory in {store.root: None} | {locations.parent_of(segment.path): None for segment in store.segments}:
         if outputs.lies_inside(output, directory):
             raise Refused(

@@ -5,7 +5,7 @@ a location without a client; so does whoever calls it with a path. Docstrings sa
 
 ================  ====================================================================================
 ``locations``     names of files and directories, local or not
-``files``         opens, lists, writes and removes what they name; ``hdfs`` is a client of its own
+``files``         opens, lists, writes and removes what they name, by the ``clients`` of storage
 ``extents``       how far a file holds data, and its content; ``holes`` tells data and holes apart
 ``outputs``       places for something new
 ----------------  ------------------------------------------------------------------------------------

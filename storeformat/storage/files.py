@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
-from storeformat.storage import hdfs, locations
+from storeformat.storage import clients, locations
 from storeformat.storage.holes import data_ranges
 
 MOST_BYTES = (1 << 31) - 1
@@ -54,22 +53,10 @@ def resolve(path: str) -> tuple[Any, str]:
     scheme, _, rest = plain.partition("://")
     place, _, name = rest.partition("/")
     try:
-        filesystem, root = _client(f"{'s3' if scheme == 's3a' else scheme}://{place}{settings}")
+        filesystem, root = clients.client_of(f"{'s3' if scheme == 's3a' else scheme}://{place}{settings}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise DependencyMissing(f"no client for this storage: {first_line(error)}", path=path) from error
     return filesystem, posixpath.join(root, name) if name else root
-
-
-@lru_cache(maxsize=16)
-def _client(uri: str) -> tuple[Any, str]:
-    """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
-    if uri.startswith("hdfs://"):
-        return hdfs.client(uri), "/"
-    filesystem, root = pafs.FileSystem.from_uri(uri)
-    if filesystem.type_name == "abfs" and (key := os.environ.get("AZURE_STORAGE_KEY")):
-        _, (given,) = filesystem.__reduce__()  # pyarrow takes a key, but from no URI
-        filesystem = pafs.AzureFileSystem(**{**given, "account_key": key})
-    return filesystem, root
 
 
 def first_line(error: BaseException) -> str:
@@ -333,17 +320,6 @@ def write_bytes(path: str, data: bytes) -> None:
         writer.write(data)
 
 
-def refuse_missing_bucket(path: str) -> None:
-    """Raises WriteFailed where an object store has no such bucket."""
-    if not locations.is_local(path):
-        scheme, _, rest = path.partition("://")
-        bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
-        with writing(path):
-            filesystem, inner = resolve(bucket)
-            if filesystem.get_file_info(inner).type == pafs.FileType.NotFound:
-                raise WriteFailed("there is no such bucket", path=bucket)
-
-
 def tree_sizes(path: str) -> dict[str, int]:
     """Returns the length of every file below a directory by its path there; nothing if there is no such directory."""
     filesystem, inner = resolve(path)
@@ -394,15 +370,6 @@ def remove_tree(path: str) -> None:
             except FileNotFoundError:  # gs:// misses an object for the directory itself; all that was in it has gone
                 if tree_sizes(path):
                     raise
-
-
-def free_space(path: str) -> int | None:
-    """Returns the bytes that can be written below an existing local directory, or None where that cannot be known."""
-    if not locations.is_local(path):
-        return None
-    with reading(path):
-        status = os.statvfs(locations.local_path(path))
-    return status.f_bavail * status.f_frsize
 
 
 def set_modified(path: str, milliseconds: int) -> None:

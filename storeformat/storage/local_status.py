@@ -93,3 +93,8 @@ def space_of(path: str) -> Space:
     with files.reading(path):
         found = os.statvfs(locations.local_path(path))
     return Space(found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def free_space(path: str) -> int | None:
+    """Returns the bytes that can be written below an existing local directory, or None where that cannot be known."""
+    return space_of(path).available if locations.is_local(path) else None

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pyarrow.fs import FileType
+
 from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import files, local_files, locations
 
@@ -36,6 +38,17 @@ def refuse_used_directory(path: str) -> None:
             "the output directory is not empty", path=path, found=entries[0].name, expected="nothing",
             advice="choose another directory, or empty this one",
         )  # fmt: skip
+
+
+def refuse_missing_bucket(path: str) -> None:
+    """Raises WriteFailed where an object store has no such bucket."""
+    if not locations.is_local(path):
+        scheme, _, rest = path.partition("://")
+        bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
+        with files.writing(path):
+            filesystem, inner = files.resolve(bucket)
+            if filesystem.get_file_info(inner).type == FileType.NotFound:
+                raise WriteFailed("there is no such bucket", path=bucket)
 
 
 def missing_parents(path: str) -> list[str]:

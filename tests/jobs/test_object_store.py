@@ -33,7 +33,7 @@ from jobs.spark import launch
 from jobs.spark.runner import LocalRunner
 from jobs.table import load
 from storeformat.errors import MissingInput, Refused, WriteFailed
-from storeformat.storage import files, locations
+from storeformat.storage import clients, files, locations
 
 pytestmark = pytest.mark.thorough
 
@@ -275,7 +275,7 @@ class TestTrouble:
             def get_file_info(path: str) -> Any:
                 raise OSError(f"When getting information for key 'x' in bucket '{path}': AWS Error ACCESS_DENIED")
 
-        monkeypatch.setattr(files, "_client", lambda uri: (Denied, "b"))
+        monkeypatch.setattr(clients, "client_of", lambda uri: (Denied, "b"))
         with pytest.raises(MissingInput, match="ACCESS_DENIED") as failure:
             open_store(RebuildOptions(store="s3://b/store", output="o"))
         assert failure.value.exit_code == 66

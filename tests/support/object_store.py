@@ -11,7 +11,7 @@ from pathlib import Path
 import boto3
 from moto.server import ThreadedMotoServer
 
-from storeformat.storage import files
+from storeformat.storage import clients
 
 
 @dataclass(frozen=True)
@@ -68,4 +68,4 @@ def serving() -> Iterator[str]:
         yield f"{host}:{port}"
     finally:
         server.stop()
-        files._client.cache_clear()
+        clients.client_of.cache_clear()

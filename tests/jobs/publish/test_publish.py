@@ -27,7 +27,7 @@ from support.rebuilding import rebuild_here
 from jobs.contract.options import PublishOptions, TopicFilter
 from jobs.publish import publish
 from storeformat.errors import MissingInput, Refused, StoreFormatError
-from storeformat.storage import durable, files, mounts
+from storeformat.storage import durable, files, local_status, mounts
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 DERIVED = ("consumequeue", "index", "checkpoint", "abort")
@@ -159,7 +159,7 @@ def test_store_and_rebuild_may_be_named_by_links(
     rebuilt.symlink_to(case.out)
     device_of = mounts.device_of
     monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink()))
-    monkeypatch.setattr(files, "free_space", lambda path: 0)  # nothing has to be copied
+    monkeypatch.setattr(local_status, "free_space", lambda path: 0)  # nothing has to be copied
     linked = Case(store, rebuilt)
     linked.publish()
     assert snapshot(case.root) == new

@@ -24,7 +24,7 @@ from support.publishing import (
 )
 
 from storeformat.errors import MissingInput, NotAStore, Refused
-from storeformat.storage import broker_lock, files, mounts
+from storeformat.storage import broker_lock, local_status, mounts
 
 
 def flip_a_byte(case: Case) -> None:
@@ -176,12 +176,12 @@ def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
     assert size * 9 // 10 < taken < size + 2 * (case.out / "manifest.json").stat().st_size
     device_of = mounts.device_of
     monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
-    monkeypatch.setattr(files, "free_space", lambda path: size - 1)
+    monkeypatch.setattr(local_status, "free_space", lambda path: size - 1)
     with pytest.raises(Refused, match="does not fit on the file system of the store") as caught:
         case.publish()
     assert caught.value.exit_code == 2
     assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
-    monkeypatch.setattr(files, "free_space", lambda path: size)
+    monkeypatch.setattr(local_status, "free_space", lambda path: size)
     assert case.publish(dry_run=True)["dry_run"]
 
 

@@ -11,7 +11,7 @@ from support.store_builder import LogBuilder, Message
 
 from jobs.rebuild.planned_size import refuse_if_too_large, size_note
 from storeformat.errors import Refused
-from storeformat.storage import files
+from storeformat.storage import local_status
 
 
 def taken(directory: Path) -> int:
@@ -39,14 +39,14 @@ def test_an_output_that_does_not_fit_is_refused_before_it_is_written(
     (store,) = golden.stores("base-clean-5.3.3")
     root = golden.unpack(store)
     size = rebuild_here(root, tmp_path / "dry", store.settings, dry_run=True).planned_bytes
-    monkeypatch.setattr(files, "free_space", lambda path: size - 1)
+    monkeypatch.setattr(local_status, "free_space", lambda path: size - 1)
     with pytest.raises(Refused, match="does not fit") as caught:
         rebuild_here(root, tmp_path / "small", store.settings)
     assert caught.value.exit_code == 2
     assert "of log" in str(caught.value)
     assert not list((tmp_path / "small").rglob("consumequeue"))
     rebuild_here(root, tmp_path / "ignored", store.settings, ignore_free_space=True)
-    monkeypatch.setattr(files, "free_space", lambda path: size)
+    monkeypatch.setattr(local_status, "free_space", lambda path: size)
     rebuild_here(root, tmp_path / "fits", store.settings)
 
 
@@ -64,7 +64,7 @@ def test_an_output_larger_than_its_log_is_noted(planned: int, log: int, noted: b
 
 @pytest.mark.parametrize(("free", "fits"), [(None, True), (5_000, True), (4_999, False)])
 def test_what_is_free_is_enough(monkeypatch: pytest.MonkeyPatch, free: int | None, fits: bool) -> None:
-    monkeypatch.setattr(files, "free_space", lambda path: free if path == "/out" else 0)
+    monkeypatch.setattr(local_status, "free_space", lambda path: free if path == "/out" else 0)
     if fits:
         refuse_if_too_large(5_000, "/out", 100)
         return
@@ -84,6 +84,6 @@ def test_ten_kilobytes_of_log_cannot_fill_a_disk(tmp_path: Path, monkeypatch: py
     for number in range(100):
         log.message(Message(f"T{number}", 0), queue_offset=299_999)
     log.write(tmp_path / "store")
-    monkeypatch.setattr(files, "free_space", lambda path: 500_000_000)
+    monkeypatch.setattr(local_status, "free_space", lambda path: 500_000_000)
     with pytest.raises(Refused, match=r"500\.0 MB free, expected 60[0-9].. MB for [0-9.]+ kB of log"):
         rebuild_here(tmp_path / "store", tmp_path / "work", {}, broker_version="5.5")

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from pyarrow import fs as pafs
 
-from storeformat.storage import files
-from storeformat.storage import hdfs as hdfs_client
+from storeformat.storage import clients
 
 
 @pytest.fixture
@@ -30,8 +29,8 @@ def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     in_memory = pytest.importorskip("fsspec.implementations.memory")
     memory = in_memory.MemoryFileSystem(skip_instance_cache=True)
     memory.store.clear()
-    monkeypatch.setattr(hdfs_client, "client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
-    files._client.cache_clear()
+    monkeypatch.setattr(clients, "hdfs_client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
+    clients.client_of.cache_clear()
     yield memory
-    files._client.cache_clear()
+    clients.client_of.cache_clear()
     memory.store.clear()

@@ -8,7 +8,6 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from pyarrow import fs as pafs
 from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
-from storeformat.storage import extents, files
+from storeformat.storage import clients, extents, files
 
 
 @pytest.mark.parametrize(
@@ -29,6 +28,7 @@ def test_a_time_of_last_change_is_rounded_up_to_a_second(milliseconds: int, seco
     files.set_modified(str(tmp_path / "file"), milliseconds)
     assert (tmp_path / "file").stat().st_mtime_ns == seconds * 1_000_000_000
     assert files.modified_at(str(tmp_path / "file")) == seconds * 1000
+    files.set_modified("s3://bucket/a", milliseconds)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -56,7 +56,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         directory: ("this is a directory, not a file", lambda: files.read_bytes(directory)),
         pipe: ("this is not a regular file", lambda: files.RangeReader(pipe)),
         f"{missing}/none": ("cannot be read: No such file or directory", lambda: files.RangeReader(f"{missing}/none")),
-        f"{pipe}x": ("cannot be read: No such file or directory", lambda: files.free_space(f"{pipe}x")),
     }
     for path, (what, act) in said.items():
         assert refusal(MissingInput, act) == {"what": what, "path": path}
@@ -181,14 +180,14 @@ class Failing:
     ],
 )  # fmt: skip
 def test_what_fails_to_read_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_client", lambda uri: (Failing(), "bucket"))
+    monkeypatch.setattr(clients, "client_of", lambda uri: (Failing(), "bucket"))
     said = {"what": "cannot be read: Input/output error", "path": "s3://bucket/a"}
     assert refusal(MissingInput, lambda: act("s3://bucket/a")) == said
 
 
 @pytest.mark.parametrize("act", [files.remove_tree, files.remove_object, lambda path: files.write_bytes(path, b"x")])
 def test_what_fails_to_change_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_client", lambda uri: (Failing(), "bucket"))
+    monkeypatch.setattr(clients, "client_of", lambda uri: (Failing(), "bucket"))
     said = {"what": "cannot be written: Input/output error", "path": "s3://bucket/a"}
     assert refusal(WriteFailed, lambda: act("s3://bucket/a")) == said
 
@@ -198,9 +197,8 @@ def test_local_names_that_fail_are_named(tmp_path: Path) -> None:
     below = str(tmp_path / "file" / "below")
     for act in (lambda: files.make_directory(below), lambda: files.set_modified(below, 5)):
         assert refusal(WriteFailed, act) == {"what": "cannot be written: Not a directory", "path": below}
-    for read in (files.first_dead_link, files.free_space):
-        said = refusal(MissingInput, lambda read=read: read(below))  # type: ignore[misc]
-        assert said == {"what": "cannot be read: Not a directory", "path": below}
+    said = refusal(MissingInput, lambda: files.first_dead_link(below))
+    assert said == {"what": "cannot be read: Not a directory", "path": below}
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -273,13 +271,6 @@ def test_what_is_ours_is_removed(tmp_path: Path) -> None:
     assert refusal(WriteFailed, lambda: files.remove_object(str(tmp_path / "file")))["path"] == str(tmp_path / "file")
 
 
-def test_the_space_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=7, f_frsize=512, f_bfree=9, f_bsize=4096))
-    assert files.free_space(str(tmp_path)) == 7 * 512
-    assert files.free_space("s3://bucket/a") is None
-    files.set_modified("s3://bucket/a", 5)
-
-
 # --------------------------------------------------------------------------------------------------------------- HDFS
 def test_a_path_of_hdfs_begins_at_the_root(hdfs: Any) -> None:
     files.write_bytes("hdfs://node:8020/store/commitlog/0", b"log")
@@ -338,24 +329,12 @@ def test_a_storage_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(uri)
         raise pa.ArrowInvalid("no\nsuch")
 
-    monkeypatch.setattr(files, "_client", none)
+    monkeypatch.setattr(clients, "client_of", none)
     said = {"what": "no client for this storage: no", "path": "s3a://b/a/c?region=eu"}
     assert refusal(DependencyMissing, lambda: files.resolve("s3a://b/a/c?region=eu")) == said
     assert refusal(DependencyMissing, lambda: files.resolve("gs://b"))["path"] == "gs://b"
     assert asked == ["s3://b?region=eu", "gs://b"]
-
-
-def test_a_bucket_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Buckets:
-        def get_file_info(self, asked: str) -> Any:
-            kind = pafs.FileType.Directory if asked == "there" else pafs.FileType.NotFound
-            return pafs.FileInfo(asked, kind)
-
-    monkeypatch.setattr(files, "_client", lambda uri: (Buckets(), uri.removeprefix("s3://").partition("?")[0]))
-    files.refuse_missing_bucket("s3://there/a/b?region=eu")
-    files.refuse_missing_bucket("/none")
-    said = {"what": "there is no such bucket", "path": "s3://gone?region=eu"}
-    assert refusal(WriteFailed, lambda: files.refuse_missing_bucket("s3://gone/a/b?region=eu")) == said
+    monkeypatch.setattr(clients, "client_of", lambda uri: (None, uri.removeprefix("s3://")))
     assert files.resolve("s3://there/a/b")[1] == "there/a/b"
     assert files.resolve("s3://there")[1] == "there"
 
@@ -398,7 +377,7 @@ def test_a_directory_that_was_no_object_is_removed(left: bool, monkeypatch: pyte
         def delete_dir(self, path: str) -> None:
             raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(files, "_client", lambda uri: (NoDirectories(), "bucket"))
+    monkeypatch.setattr(clients, "client_of", lambda uri: (NoDirectories(), "bucket"))
     if left:
         with pytest.raises(WriteFailed):
             files.remove_tree("gs://bucket/out")

@@ -11,7 +11,7 @@ import pytest
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput
-from storeformat.storage.local_status import FileStatus, Space, space_of, status_of, statuses_in
+from storeformat.storage.local_status import FileStatus, Space, free_space, space_of, status_of, statuses_in
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -59,6 +59,8 @@ def test_space_is_counted_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = SimpleNamespace(f_blocks=11, f_bfree=7, f_bavail=5, f_frsize=512, f_bsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda path: found)
     assert space_of(str(tmp_path)) == Space(11 * 512, 7 * 512, 5 * 512)
+    assert free_space(str(tmp_path)) == 5 * 512
+    assert free_space("s3://bucket/a") is None
 
 
 def test_used_percent_is_rounded_up() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs as pafs
 from support.refusals import refusal
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import outputs
+from storeformat.storage import clients, outputs
 
 
 def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
@@ -48,6 +49,19 @@ def test_only_an_absent_or_empty_directory_takes_an_output(tmp_path: Path) -> No
         "expected": "nothing",
         "advice": "choose another directory, or empty this one",
     }
+
+
+def test_a_bucket_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Buckets:
+        def get_file_info(self, asked: str) -> Any:
+            kind = pafs.FileType.Directory if asked == "there" else pafs.FileType.NotFound
+            return pafs.FileInfo(asked, kind)
+
+    monkeypatch.setattr(clients, "client_of", lambda uri: (Buckets(), uri.removeprefix("s3://").partition("?")[0]))
+    outputs.refuse_missing_bucket("s3://there/a/b?region=eu")
+    outputs.refuse_missing_bucket("/none")
+    said = {"what": "there is no such bucket", "path": "s3://gone?region=eu"}
+    assert refusal(WriteFailed, lambda: outputs.refuse_missing_bucket("s3://gone/a/b?region=eu")) == said
 
 
 def test_what_was_made_for_an_output_is_removed_up_to_what_is_used(tmp_path: Path) -> None:

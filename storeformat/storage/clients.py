@@ -1,9 +1,10 @@
-"""A client of HDFS for pyarrow."""
+"""Clients of storage: what pyarrow makes of a URI; HDFS and Azure need more."""
 
 from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
 
 from pyarrow import fs as pafs
@@ -13,7 +14,19 @@ from storeformat.errors import DependencyMissing
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def client(uri: str) -> Any:
+@lru_cache(maxsize=16)
+def client_of(uri: str) -> tuple[Any, str]:
+    """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
+    if uri.startswith("hdfs://"):
+        return hdfs_client(uri), "/"
+    filesystem, root = pafs.FileSystem.from_uri(uri)
+    if filesystem.type_name == "abfs" and (key := os.environ.get("AZURE_STORAGE_KEY")):
+        _, (given,) = filesystem.__reduce__()  # pyarrow takes a key, but from no URI
+        filesystem = pafs.AzureFileSystem(**{**given, "account_key": key})
+    return filesystem, root
+
+
+def hdfs_client(uri: str) -> Any:
     """Returns a client of HDFS: hdfs-native, which needs no Java, else pyarrow's where Hadoop is installed; without
     libhdfs or a class path that one ends the process. Raises DependencyMissing where neither is there.
     """

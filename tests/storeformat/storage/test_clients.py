@@ -1,4 +1,4 @@
-"""The client of HDFS: what it says of files, and what is told where there is none."""
+"""Clients: that of HDFS has times of files; where there is none, that is said in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing
-from storeformat.storage import files, hdfs
+from storeformat.storage import clients, files
 
 
 def test_hdfs_without_a_client_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_hdfs_without_a_client_is_said_in_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "hdfs_native.fsspec", None)
     for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "CLASSPATH"):
         monkeypatch.delenv(name, raising=False)
-    files._client.cache_clear()
+    clients.client_of.cache_clear()
     assert refusal(DependencyMissing, lambda: files.exists("hdfs://node:8020/store")) == {
         "what": "no client for HDFS is installed",
         "path": "hdfs://node:8020",
@@ -36,16 +36,16 @@ def test_where_hadoop_is_installed_its_own_client_is_taken(name: str, monkeypatc
         def from_uri(uri: str) -> tuple[str, str]:
             return f"client of {uri}", "root"
 
-    monkeypatch.setattr(hdfs.pafs, "FileSystem", FileSystems)
+    monkeypatch.setattr(clients.pafs, "FileSystem", FileSystems)
     monkeypatch.delenv("CLASSPATH", raising=False)
     with pytest.raises(DependencyMissing):
-        hdfs.client("hdfs://node")
+        clients.hdfs_client("hdfs://node")
     monkeypatch.setenv("CLASSPATH", "jars")
     monkeypatch.delenv(name)
     with pytest.raises(DependencyMissing):
-        hdfs.client("hdfs://node")
+        clients.hdfs_client("hdfs://node")
     monkeypatch.setenv(name, "/hadoop")
-    assert hdfs.client("hdfs://node") == "client of hdfs://node"
+    assert clients.hdfs_client("hdfs://node") == "client of hdfs://node"
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_a_client_is_of_a_host_and_a_port(
     native = pytest.importorskip("hdfs_native.fsspec")
     asked: list[object] = []
     monkeypatch.setattr(native.HdfsFileSystem, "__init__", lambda self, *where: asked.append(where))
-    monkeypatch.setattr(hdfs.pafs, "FSSpecHandler", lambda made: made)
-    monkeypatch.setattr(hdfs.pafs, "PyFileSystem", lambda handler: handler)
-    hdfs.client(uri)
+    monkeypatch.setattr(clients.pafs, "FSSpecHandler", lambda made: made)
+    monkeypatch.setattr(clients.pafs, "PyFileSystem", lambda handler: handler)
+    clients.hdfs_client(uri)
     assert asked == [where]
 
 
@@ -75,9 +75,9 @@ def test_a_listing_of_hdfs_has_times_where_it_has_details(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(native.HdfsFileSystem, "__init__", lambda self, *where: None)
     monkeypatch.setattr(native.HdfsFileSystem, "ls", listed)
-    monkeypatch.setattr(hdfs.pafs, "FSSpecHandler", lambda made: made)
-    monkeypatch.setattr(hdfs.pafs, "PyFileSystem", lambda handler: handler)
-    client = hdfs.client("hdfs://node")
+    monkeypatch.setattr(clients.pafs, "FSSpecHandler", lambda made: made)
+    monkeypatch.setattr(clients.pafs, "PyFileSystem", lambda handler: handler)
+    client = clients.hdfs_client("hdfs://node")
     assert client.ls("/d", refresh=True) == [
         {**status, "mtime": datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=timezone.utc)}
     ]
@@ -89,6 +89,6 @@ def test_the_client_of_hdfs_has_times_of_last_change(monkeypatch: pytest.MonkeyP
     native = pytest.importorskip("hdfs_native.fsspec")
     status = {"name": "/d/f", "size": 3, "type": "file", "modification_time": 1_700_000_000_123}
     monkeypatch.setattr(native.HdfsFileSystem, "info", lambda self, path, **more: status)
-    files._client.cache_clear()
+    clients.client_of.cache_clear()
     assert files.modified_at("hdfs://127.0.0.1:1/d/f") == 1_700_000_000_123
-    files._client.cache_clear()
+    clients.client_of.cache_clear()
