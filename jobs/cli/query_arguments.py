@@ -27,32 +27,7 @@ def add_query(parser: Parser) -> None:
         ("lag", "how far groups lag behind the ends of their queues"),
     ):
         one = parser_of[kind] = kinds.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
-        if kind != "lag":
-            one.add_argument(
-                "--topic",
-                type=name,
-                required=kind != "id",
-                metavar="T",
-                help="its topic" if kind != "id" else "its topic: the id is then a UNIQ_KEY, as producers know it",
-            )
-        if kind in ("offset", "time", "list"):
-            one.add_argument(
-                "--queue", dest="queue_id", required=kind != "list", type=natural, metavar="Q", help="the queue's id"
-            )
-        if kind in ("key", "list"):
-            one.add_argument(
-                "--begin",
-                type=milliseconds,
-                metavar="MS",
-                help="stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
-            )
-            one.add_argument("--end", type=milliseconds, metavar="MS", help="stored at or before this time")
-        add_log_arguments(one, required=False)
-        if kind not in ("list", "lag"):
-            one.add_argument("--scan", action="store_true", help="read the log itself, use neither index nor queues")
-        if kind != "lag":
-            one.add_argument("--bodies", action="store_true", help="show bodies, too")
-        add_output_arguments(one)
+        _add_shared(one, kind)
     parser_of["key"].add_argument(
         "--key", type=name, required=True, metavar="K", help="one of its keys, or its UNIQ_KEY"
     )
@@ -77,6 +52,36 @@ def add_query(parser: Parser) -> None:
         choices=("lower", "upper"),
         help="the first message at or after the time (lower, the default), or the last at or before it (upper)",
     )
+
+
+def _add_shared(one: Parser, kind: str) -> None:
+    """Adds the options that several kinds of question have."""
+    if kind != "lag":
+        one.add_argument(
+            "--topic",
+            type=name,
+            required=kind != "id",
+            metavar="T",
+            help="its topic" if kind != "id" else "its topic: the id is then a UNIQ_KEY, as producers know it",
+        )
+    if kind in ("offset", "time", "list"):
+        one.add_argument(
+            "--queue", dest="queue_id", required=kind != "list", type=natural, metavar="Q", help="the queue's id"
+        )
+    if kind in ("key", "list"):
+        one.add_argument(
+            "--begin",
+            type=milliseconds,
+            metavar="MS",
+            help="stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
+        )
+        one.add_argument("--end", type=milliseconds, metavar="MS", help="stored at or before this time")
+    add_log_arguments(one, required=False)
+    if kind not in ("list", "lag"):
+        one.add_argument("--scan", action="store_true", help="read the log itself, use neither index nor queues")
+    if kind != "lag":
+        one.add_argument("--bodies", action="store_true", help="show bodies, too")
+    add_output_arguments(one)
 
 
 def _add_list_and_lag(listing: Parser, lag: Parser) -> None:

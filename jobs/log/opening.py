@@ -151,19 +151,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
         for directory in directories
         if files.size_of(path := locations.join(directory, file_name(segments[-1].end))) == 0
     ]
-    version, reason = options.broker_version, "as given by --broker-version"
-    if version is None:
-        version, reason = guess_version(release_signs(root, layout))
-        if reason == NOTHING_SHOWN and layout.enable_multi_dispatch:
-            raise WrongSettings(
-                "which records go to light queues depends on the broker's release, and the store does not show it",
-                path=root,
-                advice="give --broker-version 4.9, 5.1, 5.3 or 5.5",
-            )
-    else:
-        shown, why = guess_version(release_signs(root, layout))
-        if shown not in (version, DEFAULT):
-            notes.append(f"using the rules of {version}, as requested; the store suggests {shown}: {why}")
+    version, reason, release_notes = _release(options, root, layout)
+    notes += release_notes
     if len(segments) == 1 and not sized and segments[0].size != StoreLayout().mapped_file_size_commit_log:
         notes.append(
             f"the only segment has {segments[0].size} bytes: if the broker's mappedFileSizeCommitLog is another, the "
@@ -187,6 +176,22 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
         root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
         missing_from=committed.missing_from, queue_store=queue_store,
     )  # fmt: skip
+
+
+def _release(options: LogOptions, root: str, layout: StoreLayout) -> tuple[str, str, list[str]]:
+    """Returns the release whose rules are applied, why it is that one, and a note where the store suggests another."""
+    shown, why = guess_version(release_signs(root, layout))
+    version = options.broker_version
+    if version is not None:
+        note = f"using the rules of {version}, as requested; the store suggests {shown}: {why}"
+        return version, "as given by --broker-version", [note] if shown not in (version, DEFAULT) else []
+    if why == NOTHING_SHOWN and layout.enable_multi_dispatch:
+        raise WrongSettings(
+            "which records go to light queues depends on the broker's release, and the store does not show it",
+            path=root,
+            advice="give --broker-version 4.9, 5.1, 5.3 or 5.5",
+        )
+    return shown, why, []
 
 
 def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:

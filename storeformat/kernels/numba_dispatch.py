@@ -67,6 +67,36 @@ def dispatch_plain(
 
 
 @njit(forceinline=True)
+def _is_message(buffer, p, offset):  # type: ignore[no-untyped-def]
+    """Whether a head is that of a message in its own place of the log, and of a queue that there can be."""
+    magic = int32_at(buffer, p + 4)
+    return magic in (m.MAGIC_V1, m.MAGIC_V2) and int64_at(buffer, p + 28) == offset and int32_at(buffer, p + 12) >= 0
+
+
+@njit(forceinline=True)
+def _parts(buffer, p, total_size, sys_flag):  # type: ignore[no-untyped-def]
+    """Whether the lengths in a record add up, its store timestamp, and where body, topic and properties begin, each
+    with its length.
+    """
+    store_at = p + 56 + (12 if sys_flag & m.BORN_HOST_V6 else 0)
+    tail = store_at + 16 + (12 if sys_flag & m.STORE_HOST_V6 else 0)
+    body_start, body_length = tail + 16, max(int32_at(buffer, tail + 12), 0)
+    fits, topic_start, topic_length, properties_start, properties_length = part_lengths(
+        buffer, body_start + body_length, p + total_size, 1 if int32_at(buffer, p + 4) == m.MAGIC_V2 else 0
+    )
+    store_timestamp = int64_at(buffer, store_at)
+    return (
+        fits, store_timestamp, body_start, body_length, topic_start, topic_length, properties_start, properties_length,
+    )  # fmt: skip
+
+
+@njit(forceinline=True)
+def _has_its_crc(tables, buffer, p, body_start, body_length):  # type: ignore[no-untyped-def]
+    found = crc32(tables, buffer, body_start, body_start + body_length, True) & m.CRC_MASK
+    return found == swap32(load32(buffer, p + 8))
+
+
+@njit(forceinline=True)
 def _find_topic(slots, mixes, names, starts, lengths, buffer, at, length):  # type: ignore[no-untyped-def]
     """Row of a topic in the table (-1 where it is not in it), what it is found by, and its slot."""
     last = np.uint64((slots[1] >> 3) - 1)
@@ -81,6 +111,23 @@ def _find_topic(slots, mixes, names, starts, lengths, buffer, at, length):  # ty
         ):
             return row, mixed, place
         place = (place + np.uint64(1)) & last
+
+
+@njit(forceinline=True)
+def _add_topic(  # type: ignore[no-untyped-def]
+    slots, mixes, names, starts, lengths, tally, slot, mixed, buffer, at, length
+):
+    """Makes a topic the last row of the table; returns why the pass stops: for that, or because there is no room."""
+    row = tally[_TOPICS]
+    start = starts[row - 1] + lengths[row - 1] if row > 0 else np.int64(0)
+    if row == len(starts) or start + length > len(names) - PADDING:
+        return _ODD
+    for byte in range(length):
+        names[start + byte] = load8(buffer, at + byte)
+    slots[slot], mixes[row] = row, mixed
+    starts[row], lengths[row] = start, length
+    tally[_TOPICS] += 1
+    return _NEW_TOPIC
 
 
 @njit(forceinline=True)
@@ -198,6 +245,18 @@ def _put_entries(  # type: ignore[no-untyped-def]
     return number, odd
 
 
+@njit(forceinline=True)
+def _count(tally, offset, total_size, store_timestamp):  # type: ignore[no-untyped-def]
+    """Adds a record to the sums."""
+    if tally[_RECORDS] == 0:
+        tally[_FIRST_TIME] = store_timestamp
+    tally[_RECORDS] += 1
+    tally[_RECORD_BYTES] += total_size
+    tally[_LAST_RECORD] = offset
+    tally[_THIRD_TIME], tally[_SECOND_TIME] = tally[_SECOND_TIME], tally[_LAST_TIME]
+    tally[_LAST_TIME], tally[_LATEST_TIME] = store_timestamp, max(tally[_LATEST_TIME], store_timestamp)
+
+
 @njit(
     types.int64(
         column(types.uint32, 2),
@@ -211,7 +270,7 @@ def _put_entries(  # type: ignore[no-untyped-def]
     ),
     cache=True,
 )
-def _dispatch(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0912, PLR0915 - one loop over many columns
+def _dispatch(  # type: ignore[no-untyped-def]
     table_words,
     buffer_bytes, positions, buffer_offset,
     check_crc, split_parser, with_units, with_entries, index_tags, delays,
@@ -219,54 +278,32 @@ def _dispatch(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0912, PLR0915 -
     topic_codes, queue_ids, queue_offsets, offsets, sizes, tags_codes, store_timestamps,
     entry_bytes, tally,
 ):  # fmt: skip
-    buffer, tables, delay_millis, entries = (
-        memory(buffer_bytes),
-        memory(table_words),
-        memory(delays),
-        memory(entry_bytes),
-    )
+    buffer, tables = memory(buffer_bytes), memory(table_words)
+    delay_millis, entries = memory(delays), memory(entry_bytes)
     slots, mixes, names = memory(topic_slots), memory(topic_mixes), memory(name_bytes)
     starts, lengths = memory(topic_starts), memory(topic_lengths)
     unit, entry = tally[_UNITS], tally[_ENTRIES]
     unit_room, entry_room = len(offsets), len(entry_bytes) // ENTRY_SIZE
-    records, record_bytes, last_record = np.int64(0), np.int64(0), tally[_LAST_RECORD]
-    third, second, last, latest = tally[_THIRD_TIME], tally[_SECOND_TIME], tally[_LAST_TIME], tally[_LATEST_TIME]
-    stop = _DONE
+    taken, stop = np.int64(0), _DONE
     for row in range(len(positions)):
-        stop = _ODD
-        p = positions[row]
-        magic, total_size, sys_flag = int32_at(buffer, p + 4), int32_at(buffer, p), int32_at(buffer, p + 36)
-        queue_id, offset = int32_at(buffer, p + 12), int64_at(buffer, p + 28)
-        if magic not in (m.MAGIC_V1, m.MAGIC_V2) or offset != p + buffer_offset or queue_id < 0:
+        p, stop = positions[row], _ODD
+        offset, total_size, sys_flag = p + buffer_offset, int32_at(buffer, p), int32_at(buffer, p + 36)
+        if not _is_message(buffer, p, offset):
             break
-        store_at = p + 56 + (12 if sys_flag & m.BORN_HOST_V6 else 0)
-        tail = store_at + 16 + (12 if sys_flag & m.STORE_HOST_V6 else 0)
-        body_start, body_length = tail + 16, max(int32_at(buffer, tail + 12), 0)
-        store_timestamp = int64_at(buffer, store_at)
-        fits, topic_start, topic_length, properties_start, properties_length = part_lengths(
-            buffer, body_start + body_length, p + total_size, 1 if magic == m.MAGIC_V2 else 0
+        fits, store_timestamp, body_start, body_length, topic_start, topic_length, begin, size = _parts(
+            buffer, p, total_size, sys_flag
         )
-        if not fits:
+        if not fits or (check_crc and not _has_its_crc(tables, buffer, p, body_start, body_length)):
             break
-        if check_crc:
-            found = crc32(tables, buffer, body_start, body_start + body_length, True) & m.CRC_MASK
-            if found != swap32(load32(buffer, p + 8)):
-                break
         topic, mixed, slot = _find_topic(slots, mixes, names, starts, lengths, buffer, topic_start, topic_length)
         if topic < 0:
-            topic = tally[_TOPICS]
-            start = topic_starts[topic - 1] + topic_lengths[topic - 1] if topic > 0 else np.int64(0)
-            if topic == len(topic_starts) or start + topic_length > len(name_bytes) - PADDING:
-                break
-            for byte in range(topic_length):
-                name_bytes[start + byte] = load8(buffer, topic_start + byte)
-            topic_slots[slot], topic_mixes[topic] = topic, mixed
-            topic_starts[topic], topic_lengths[topic] = start, topic_length
-            tally[_TOPICS] += 1
-            stop = _NEW_TOPIC
+            stop = _add_topic(
+                topic_slots, topic_mixes, name_bytes, topic_starts, topic_lengths, tally,
+                slot, mixed, buffer, topic_start, topic_length,
+            )  # fmt: skip
             break
         uniq_at, uniq_size, keys_at, keys_size, tags_at, tags_size, delay_at, delay_size, rare = _properties(
-            buffer, properties_start, properties_start + properties_length, split_parser
+            buffer, begin, begin + size, split_parser
         )
         if rare or kinds[topic] == _ODD_TOPIC:
             break
@@ -294,25 +331,15 @@ def _dispatch(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0912, PLR0915 -
                 entry = after
                 tally[_LAST_ENTRY] = offset
         if queued:
-            topic_codes[unit], queue_ids[unit], sizes[unit] = codes[topic], queue_id, total_size
+            topic_codes[unit], queue_ids[unit], sizes[unit] = codes[topic], int32_at(buffer, p + 12), total_size
             queue_offsets[unit], offsets[unit] = int64_at(buffer, p + 20), offset
             tags_codes[unit], store_timestamps[unit] = tags_code, store_timestamp
             unit += 1
             tally[_LAST_UNIT] = offset
-
-        if tally[_RECORDS] + records == 0:
-            tally[_FIRST_TIME] = store_timestamp
-        records += 1
-        record_bytes += total_size
-        last_record = offset
-        third, second, last, latest = second, last, store_timestamp, max(latest, store_timestamp)
-        stop = _DONE
+        _count(tally, offset, total_size, store_timestamp)
+        taken, stop = taken + 1, _DONE
     tally[_UNITS], tally[_ENTRIES], tally[_STOP] = unit, entry, stop
-    tally[_RECORDS] += records
-    tally[_RECORD_BYTES] += record_bytes
-    tally[_LAST_RECORD] = last_record
-    tally[_THIRD_TIME], tally[_SECOND_TIME], tally[_LAST_TIME], tally[_LATEST_TIME] = third, second, last, latest
-    return records
+    return taken
 
 
 _MOST_GROUPS = 1 << 20
