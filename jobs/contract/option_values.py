@@ -81,7 +81,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def topic_filter(text: str) -> TopicFilter:
-    """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names; raises ArgumentTypeError if no topic is called so."""
+    """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names; raises ArgumentTypeError for an impossible topic."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a topic needs a name")
     named = TopicFilter.parse(text)

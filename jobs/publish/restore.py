@@ -22,8 +22,8 @@ from storeformat.store.swap.swap_journal import FINISHED, PUBLISH, RESTORE, SWAP
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
-    """Returns the report of one restore; the old files are in place when it returns. Raises as ``local_root``, Refused
-    for a running broker and without a backup to restore.
+    """Returns the report of one restore; the old files are in place when it returns. Raises as ``local_root``,
+    MissingInput for a name that no backup has, Refused for a running broker and without a whole backup.
     """
     root = backups.local_root(options.store)
     with backups.stopped_store(root, dry_run=options.dry_run):

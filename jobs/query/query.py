@@ -158,7 +158,7 @@ def _stored_and_waiting(
 
 
 def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic; raises UsageError for one without it."""
+    """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic; raises UsageError if it is neither."""
     text = options.message_id or ""
     if options.topic is not None:
         keyed = QueryOptions(**{**vars(options), "kind": "key", "key": text})

@@ -129,7 +129,6 @@ class Database:
     """A database that is open for reading."""
 
     path: str
-    handle: Any
     families: Mapping[str, Any]
 
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -151,15 +150,6 @@ class Database:
         with _naming(self.path):
             found = self.families[family].iter()
             found.seek(key)
-            return found.key() if found.valid() else None
-
-    def key_before(self, family: str, key: bytes) -> bytes | None:
-        """Returns the last key before ``key``."""
-        with _naming(self.path):
-            found = self.families[family].iter()
-            found.seek_for_prev(key)
-            if found.valid() and found.key() == key:
-                found.prev()
             return found.key() if found.valid() else None
 
 
@@ -188,7 +178,7 @@ def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
             handle = rocksdict.Rdict(view, _options(), column_families=columns, access_type=access)
         opened = {name: handle.get_column_family(name) for name in families}
         try:
-            yield Database(directory, handle, opened)
+            yield Database(directory, opened)
         finally:
             for column in opened.values():
                 column.close()

@@ -48,7 +48,7 @@ _MAX_FILE_SIZE = (1 << 31) - 1
 @dataclass(frozen=True)
 class StoreLayout:
     """Everything that shapes the files of one store. Each field is the broker.conf name in snake case; sizes are
-    bytes. Raises WrongSettings for values with which no broker starts.
+    bytes. Raises WrongSettings for a value that no broker can work with.
     """
 
     mapped_file_size_commit_log: int = 1 << 30

@@ -14,7 +14,6 @@ from itertools import islice
 import numpy as np
 
 from storeformat.arrays import Int64s, Structs
-from storeformat.errors import MissingInput
 from storeformat.queues import rocksdb_pairs
 from storeformat.queues.rocksdb_pairs import DEFAULT_FAMILY, MAX, MIN, OFFSET_FAMILY, VALUE
 from storeformat.storage import rocksdb
@@ -64,13 +63,6 @@ class RocksDbQueues:
             if queue is not None:
                 yield queue
             key = self.database.key_from(DEFAULT_FAMILY, rocksdb_pairs.after_queue(*queue) if queue else key + b"\0")
-
-    def last_offset(self, queue: Queue) -> int | None:
-        """Returns the highest queue offset that has a unit."""
-        key = self.database.key_before(DEFAULT_FAMILY, rocksdb_pairs.after_queue(*queue))
-        if key is None or rocksdb_pairs.parse_queue(key) != queue:
-            return None
-        return int.from_bytes(key[-8:], "big", signed=True)
 
     def unit(self, queue: Queue, queue_offset: int) -> Structs | None:
         """Returns the unit at a queue offset as one row of ``VALUE``, None where there is none."""
@@ -165,12 +157,3 @@ def rocksdb_queues_in(directory: str) -> Iterator[RocksDbQueues]:
     """Yields the queues in a database; raises MissingInput where there is none."""
     with rocksdb.reading(directory, (DEFAULT_FAMILY, OFFSET_FAMILY)) as database:
         yield RocksDbQueues(database)
-
-
-def has_database(directory: str) -> bool:
-    """Returns whether a directory holds a database that can be opened."""
-    try:
-        with rocksdb_queues_in(directory):
-            return True
-    except MissingInput:
-        return False

@@ -233,7 +233,7 @@ class _Dispatch:
             self._plain = PlainDispatch(
                 task.decode_rules,
                 task.dispatch_rules,
-                partial(_code, self._topics) if task.with_units else _no_code,
+                partial(_code, self._topics) if task.with_units else lambda topic: 0,
                 is_filler,
                 with_units=task.with_units,
                 with_entries=task.with_entries,
@@ -359,10 +359,6 @@ class _Dispatch:
 
 def _code(topics: dict[bytes, int], topic: bytes) -> int:
     return topics.setdefault(topic, len(topics))
-
-
-def _no_code(topic: bytes) -> int:
-    return 0
 
 
 def _fillers(block: RecordBlock) -> list[tuple[int, int]]:

@@ -25,6 +25,8 @@ from storeformat.record.decode import (
 NO_CRC = DecodeRules(check_crc=False)
 BASE = 1 << 40
 """Where the buffer lies in the log: offsets need 64 bits."""
+COMMIT = 0x8
+"""The transaction type of a committed message, in its sysFlag."""
 
 
 def decode_all(*messages: Message, rules: DecodeRules | None = None) -> tuple[RecordBlock, Fault | None]:
@@ -58,7 +60,7 @@ def test_every_field_after_every_host(born_host: tuple[str, int], store_host: tu
         tags="a||b",
         keys="k1 k2",
         flag=-9,
-        sys_flag=m.TRANSACTION_COMMIT,
+        sys_flag=COMMIT,
         born_timestamp=-1,
         born_host=born_host,
         store_timestamp=1 << 45,
@@ -73,7 +75,7 @@ def test_every_field_after_every_host(born_host: tuple[str, int], store_host: tu
     assert heads["queue_offset"] == (1 << 40) + 5
     assert heads["physical_offset"] == BASE + block.positions[1]
     assert heads["flag"] == -9
-    assert heads["sys_flag"] & m.TRANSACTION_MASK == m.TRANSACTION_COMMIT
+    assert heads["sys_flag"] & m.TRANSACTION_MASK == COMMIT
     assert heads["born_timestamp"] == -1
     assert heads["store_timestamp"] == 1 << 45
     assert heads["reconsume_times"] == 3

@@ -40,9 +40,6 @@ def test_pairs_come_back_in_order(tmp_path: Path) -> None:
         assert open_one.get("default", b"k") is None
         assert open_one.key_from("default", b"a4995") == b"b\x00"
         assert open_one.key_from("default", b"c") is None
-        assert open_one.key_before("default", b"b\x00") == b"a499"
-        assert open_one.key_before("default", b"z") == b"b\xff"
-        assert open_one.key_before("default", b"a000") is None
 
 
 def test_values_of_a_family_are_compressed_or_as_they_are(tmp_path: Path) -> None:

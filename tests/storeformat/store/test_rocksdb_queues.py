@@ -12,7 +12,7 @@ import pytest
 
 from storeformat.errors import MissingInput
 from storeformat.store import rocksdb_queues
-from storeformat.store.rocksdb_queues import RocksDbQueues, StoredEnds, has_database, rocksdb_queues_in
+from storeformat.store.rocksdb_queues import RocksDbQueues, StoredEnds, rocksdb_queues_in
 
 Q = (b"T", 1)
 
@@ -33,9 +33,6 @@ class SortedDict:
 
     def key_from(self, family: str, key: bytes) -> bytes | None:
         return min((other for other in self.families[family] if other >= key), default=None)
-
-    def key_before(self, family: str, key: bytes) -> bytes | None:
-        return max((other for other in self.families[family] if other < key), default=None)
 
 
 def unit_key(queue_offset: int, topic: bytes = b"T", queue_id: int = 1) -> bytes:
@@ -107,14 +104,6 @@ def test_the_queues_that_have_units() -> None:
     found = queues({key: unit(0) for key in [*keys, *odd]}).queues()
     assert list(found) == [(b"T", 1), (b"T", 300), (b"A2", 0)]
     assert list(queues().queues()) == []
-
-
-def test_the_last_unit_of_a_queue() -> None:
-    keys = {unit_key(at): unit(at) for at in (3, 300)} | {unit_key(9, b"T", 2): unit(0), unit_key(8, b"S"): unit(0)}
-    assert queues(keys).last_offset(Q) == 300
-    assert queues(keys).last_offset((b"T", 0)) is None, "the key before is of another queue"
-    assert queues(keys).last_offset((b"A", 0)) is None, "there is no key before"
-    assert queues({unit_key(-2): unit(0)}).last_offset(Q) == -2
 
 
 def test_a_unit_is_a_value_of_28_bytes() -> None:
@@ -248,6 +237,5 @@ def test_equal_times_end_where_the_queue_does() -> None:
 
 def test_a_directory_without_a_database(tmp_path: Path) -> None:
     pytest.importorskip("rocksdict")
-    assert not has_database(str(tmp_path))
     with pytest.raises(MissingInput), rocksdb_queues_in(str(tmp_path)):
         pass
