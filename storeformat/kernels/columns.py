@@ -31,7 +31,7 @@ class Heads(NamedTuple):
     record.
 
     ``defect`` holds ``RecordDefect`` codes; the positions of a row with a defect in its frame are only safe to read,
-    not right. Negative lengths are stored as 0.
+    not right. Starts are positions in the buffer, times milliseconds; negative lengths are stored as 0.
     """
 
     total_size: Int32s

@@ -60,7 +60,7 @@ class Broken:
 @dataclass(frozen=True)
 class Survey:
     """What lies in [start, limit): pieces of chain that survived, records kept in spite of their body's CRC, a BLANK,
-    and everything else. Together they tile the range.
+    and everything else, as log offsets [begin, end). Together they tile the range.
     """
 
     broken: Broken

@@ -31,7 +31,7 @@ class SharedRange:
 @dataclass(frozen=True)
 class Difference:
     """Where two copies differ in bytes that are sound in both: the log offset of the first byte where nothing shows
-    which is right, and the records that are wrong in the one or in the other.
+    which is right, None if there is none, and the records [begin, end) that are wrong in the one or in the other.
     """
 
     offset: int | None = None

@@ -123,6 +123,7 @@ class SplitScan:
     records: int = 0
     record_bytes: int = 0
     foreign_records: tuple[tuple[int, int], ...] = ()
+    """Offset and size of each."""
     foreign_refs: tuple[RecordRef, ...] = ()
     """What the first of them say of themselves."""
     fillers: tuple[tuple[int, int], ...] = ()
