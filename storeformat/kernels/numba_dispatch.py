@@ -245,7 +245,7 @@ def _put_entries(  # type: ignore[no-untyped-def]
     return number, odd
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _count(tally, offset, total_size, store_timestamp):  # type: ignore[no-untyped-def]
     """Adds a record to the sums."""
     if tally[_RECORDS] == 0:
