@@ -33,11 +33,15 @@ QUICK = (
 """Settings of Spark for tables of a few rows: few tasks for each step."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out. What waits for
-    Hadoop begins first: the others run beside it.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out. Where processes
+    share tests out by file, they run in an order that keeps cores busy.
     """
-    items.sort(key=lambda item: item.get_closest_marker("hadoop") is None)
+    if config.getvalue("dist", None) == "loadfile":
+        from support.scheduling import spread
+
+        items[:] = spread(items)
     newest = golden.newest_of_each_scenario()
     for item in items:
         given = getattr(item, "callspec", None)

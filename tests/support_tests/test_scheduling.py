@@ -11,4 +11,4 @@ scheduling = pytest.importorskip("support.scheduling")
 
 def test_examples_give_what_they_say() -> None:
     assert doctest.testmod(scheduling).failed == 0
-    assert doctest.testmod(scheduling).attempted == 3
+    assert doctest.testmod(scheduling).attempted == 4
