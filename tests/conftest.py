@@ -33,7 +33,6 @@ QUICK = (
 """Settings of Spark for tables of a few rows: few tasks for each step."""
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what says of an older release what it says of the newest, too: the fast tests leave it out. Where processes
     share tests out by file, they run in an order that keeps cores busy.
