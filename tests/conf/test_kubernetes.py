@@ -12,6 +12,8 @@ import pytest
 
 from jobs.spark import launch
 
+pytestmark = pytest.mark.thorough
+
 PROPERTIES = Path(__file__).resolve().parents[2] / "conf" / "kubernetes.properties"
 BUILDER = Path(__file__).with_name("ExecutorPod.java")
 

@@ -138,7 +138,7 @@ def states(case: Case) -> list[str]:
     return [json.loads(path.read_text())["state"] for path in case.root.glob("backup/*/journal.json")]
 
 
-@pytest.mark.parametrize("recovery", ["publish", "restore"])
+@pytest.mark.parametrize("recovery", ["publish", pytest.param("restore", marks=pytest.mark.thorough)])
 def test_a_recovery_killed_too_ends_old_or_new(
     recovery: str, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
 ) -> None:

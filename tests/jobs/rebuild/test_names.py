@@ -84,6 +84,7 @@ def test_topics_that_java_reads_alike_share_their_queues(tmp_path: Path) -> None
     assert [path.read_bytes() for path in sorted((made / "index").iterdir())] == model.index_files
 
 
+@pytest.mark.thorough
 def test_every_name_can_be_asked_for(log: LogBuilder, tmp_path: Path) -> None:
     log.write(tmp_path / "log")
     built = rebuild_here(tmp_path / "log", tmp_path / "work", SIZES, broker_version="5.5")

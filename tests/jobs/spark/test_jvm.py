@@ -175,7 +175,7 @@ def spark_context(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
-@pytest.mark.parametrize("at_work", [True, False])
+@pytest.mark.parametrize("at_work", [pytest.param(True, marks=pytest.mark.thorough), False])
 def test_workers_that_are_at_work_end_with_the_jvm(at_work: bool, spark_context: Any) -> None:
     program = f"sleep 60 >&- & echo $!; read line; sleep {2 if at_work else 0}"  # time enough to see the worker
     process = subprocess.Popen(["sh", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

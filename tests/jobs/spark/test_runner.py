@@ -123,6 +123,7 @@ runner.map("sleeps", task, [1, 2])
 
 
 @linux
+@pytest.mark.thorough
 def test_workers_end_when_their_driver_is_killed() -> None:
     driver = subprocess.Popen([sys.executable, "-c", DRIVER_PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None

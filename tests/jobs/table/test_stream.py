@@ -77,7 +77,7 @@ def test_batches_tile_the_log(growing: Growing) -> None:
     assert reader.partitions(at, at) == []
 
 
-@pytest.mark.parametrize("most", [1, 3000, SEGMENT, 1 << 30])
+@pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.thorough), 3000, SEGMENT, 1 << 30])
 def test_batches_of_bounded_size(growing: Growing, most: int) -> None:
     growing.grow(150)
     reader = growing.reader(**{"max-bytes-per-trigger": most})

@@ -52,7 +52,7 @@ def test_queues_that_are_not_wanted_have_no_units() -> None:
     assert found.records == 4
 
 
-@pytest.mark.parametrize("split_size", [1, 100, 1000])
+@pytest.mark.parametrize("split_size", [pytest.param(1, marks=pytest.mark.thorough), 100, 1000])
 def test_each_record_is_in_one_split(split_size: int) -> None:
     log = a_log()
     scans = read_segments(log.segments, split_size, with_entries=True).scans

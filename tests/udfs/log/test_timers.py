@@ -19,7 +19,7 @@ def events(log: LogBuilder, split_size: int = 1 << 30) -> list[TimerEvent]:
     return [event for scan in scans for event in scan.properties.timers]
 
 
-@pytest.mark.parametrize("split_size", [1, 1 << 30])
+@pytest.mark.parametrize("split_size", [pytest.param(1, marks=pytest.mark.thorough), 50, 1 << 30])
 def test_what_waits_and_what_ended(split_size: int) -> None:
     log = LogBuilder()
     log.message(topic="Other")
