@@ -372,12 +372,13 @@ class RealStore:
         with tempfile.TemporaryDirectory(prefix="real-store-") as scratch:
             job, result = Path(scratch, "job.json"), Path(scratch, "result.json")
             job.write_text(json.dumps({"command": command, "stores": list(stores)}), encoding="utf-8")
-            # Logs and a default store path hang on the home directory.
+            # Logs and a default store path hang on the home directory; one that is killed leaves RocksDB's library.
             Path(scratch).chmod(0o777)  # it may be another user's process
-            driver = [*prefix, "java", *options, f"-Duser.home={scratch}", "-cp", class_path, "realstore.StoreDriver"]
+            driver = [*prefix, "java", *options, f"-Duser.home={scratch}", f"-Djava.io.tmpdir={scratch}", "-cp"]
+            driver += [class_path, "realstore.StoreDriver", str(job), str(result)]
             # In no other locale Java can name a directory after every topic.
             ran = subprocess.run(
-                [*driver, job, result], check=False, capture_output=True, text=True, cwd=scratch, timeout=_TIMEOUT,
+                driver, check=False, capture_output=True, text=True, cwd=scratch, timeout=_TIMEOUT,
                 env={**os.environ, "LC_ALL": "C.UTF-8"},
             )  # fmt: skip
             if not result.exists():
