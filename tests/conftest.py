@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import signal
 import sys
 from collections.abc import Iterator
@@ -32,12 +31,6 @@ QUICK = (
     "spark.databricks.delta.snapshotPartitions=2",
 )
 """Settings of Spark for tables of a few rows: few tasks for each step."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """A process that pytest-xdist started ends without its exit functions; they remove temporary directories."""
-    if hasattr(config, "workerinput"):
-        config.add_cleanup(atexit._run_exitfuncs)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

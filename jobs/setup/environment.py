@@ -215,15 +215,17 @@ def install_spark(venv: Path, progress: StepProgress) -> str:
 # ------------------------------------------------------------------------------------------------------------ the steps
 def create_venv(venv: Path, progress: StepProgress) -> str:
     """Make the virtual environment unless a working one is there; raise SetupError if this Python cannot."""
-    python = venv / "bin" / "python"
-    about = f"Python {platform.python_version()}, {venv}"
+    python, made = venv / "bin" / "python", venv / "pyvenv.cfg"
     if python.exists() and progress.run([str(python), "-m", "pip", "--version"]):
-        return about
+        version = (
+            re.search(r"^version\w* = (\S+)", made.read_text(encoding="utf-8"), re.MULTILINE) if made.exists() else None
+        )
+        return f"Python {version[1] if version else 'of unknown version'}, {venv}"
     shutil.rmtree(venv / "lib", ignore_errors=True)
     if not progress.run([sys.executable, "-m", "venv", str(venv)]):
         reason = (progress.log.read_text(encoding="utf-8").strip().splitlines() or [""])[-1]
         raise SetupError(f"{sys.executable} cannot make a virtual environment: {reason}")
-    return about
+    return f"Python {platform.python_version()}, {venv}"
 
 
 def compile_kernels(venv: Path, progress: StepProgress) -> str:

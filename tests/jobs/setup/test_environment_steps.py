@@ -134,9 +134,12 @@ class TestPip:
 class TestSteps:
     def test_an_environment_that_works_is_kept(self, venv: Path) -> None:
         (venv / "lib").mkdir()
-        about = environment.create_venv(venv, python_that(venv, ""))
-        assert re.fullmatch(rf"Python 3\.\d+\.\d+\S*, {venv}", about)
-        assert told(venv) == ["-m", "pip", "--version"]
+        progress = python_that(venv, "")
+        assert environment.create_venv(venv, progress) == f"Python of unknown version, {venv}"
+        (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.13.0\n")
+        about = environment.create_venv(venv, progress)
+        assert about == f"Python 3.13.0, {venv}", "that of the environment, not of the one who asks"
+        assert told(venv)[-3:] == ["-m", "pip", "--version"]
         assert (venv / "lib").is_dir()
 
     def test_one_without_pip_is_made_anew(self, venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
