@@ -42,10 +42,6 @@ class Patch:
     offset: int
     data: bytes
 
-    @property
-    def end(self) -> int:
-        return self.offset + len(self.data)
-
 
 def filler_record(offset: int, size: int, store_timestamp: int) -> bytes:
     """Returns a record of ``size`` bytes at ``offset`` that no broker dispatches; raises NotAStore if none can be so
