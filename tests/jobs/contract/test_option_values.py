@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.contract import option_values as ov
-from jobs.contract import options
 from jobs.contract.options import JUDGED, MADE
-from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 
 
@@ -105,11 +103,3 @@ def test_what_is_wrong_is_said(read: Callable[[str], Any], text: str, what: str)
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         read(text)
     assert str(caught.value) == what
-
-
-def test_options_that_are_required_are_named() -> None:
-    given = argparse.Namespace(source="s", other=1)
-    with pytest.raises(UsageError, match=r"^the following arguments are required: --store, --rebuilt"):
-        options.from_arguments(options.PublishOptions, given)
-    found = options.from_arguments(options.PublishOptions, argparse.Namespace(store="s", rebuilt="r", other=1))
-    assert found == options.PublishOptions(store="s", rebuilt="r")

@@ -121,3 +121,54 @@ def test_a_part_of_a_quiet_whole_is_quiet() -> None:
     part = Reporter(stream=said, quiet=True).for_part("broker-a")
     part.note("by the way")
     assert said.getvalue() == ""
+
+
+def test_what_must_not_be_missed_is_said_of_a_quiet_run_too() -> None:
+    said = io.StringIO()
+    reporter = Reporter(stream=said, quiet=True)
+    reporter.tell("  a ", "b")
+    reporter.say("c")
+    assert (said.getvalue(), reporter.notes) == ("a\nb\n", [])
+
+
+def test_what_a_reporter_is_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = Reporter.for_options(JobOptions(quiet=True))
+    assert (reporter.quiet, reporter.dated, reporter.interval) == (True, True, 30)
+    reporter = Reporter()
+    assert (reporter.quiet, reporter.dated, reporter.terminal) == (False, False, False)
+    reporter.say("a")
+    assert capsys.readouterr().err == "a\n"
+
+
+def test_the_clock_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100.0, 102.34567])
+    monkeypatch.setattr("jobs.contract.reporter.time.monotonic", lambda: next(times))
+    assert Reporter(stream=io.StringIO()).seconds == 2.346
+
+
+def test_what_a_report_is_given() -> None:
+    report = Reporter(quiet=True).report("query", "ok", exit_code=1, text="t", rows=2)
+    assert (report["job"], report["status"], report.exit_code, report.text) == ("query", "ok", 1, "t")
+    assert (report["rows"], report["notes"]) == (2, [])
+    assert Reporter(quiet=True).report("query")["status"] == "ok"
+
+
+def test_the_first_progress_on_a_terminal_comes_after_half_a_second() -> None:
+    said = io.StringIO()
+    said.isatty = lambda: True  # type: ignore[method-assign]
+    with Reporter(stream=said).progress("scan", 10) as progress:
+        for tick, lines in ((0.25, 0), (0.5, 1), (0.625, 1), (0.75, 2)):
+            progress.update(5, now=progress.begun + tick)
+            assert said.getvalue().count("scan") == lines
+
+
+def test_progress_goes_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    now = [1000.0]
+    monkeypatch.setattr("jobs.contract.reporter.time.monotonic", lambda: now[0])
+    with Reporter(stream=said, interval=30).progress("scan", 1000) as progress:
+        for now[0] in (1000.0, 1029.9, 1030.0, 1059.9, 1060.0):
+            progress.update(500)
+    amounts = ("500 B of 1.0 kB, 17 B/s, about 30 s left", "500 B of 1.0 kB, 8 B/s, about 60 s left")
+    assert said.getvalue() == "".join(f"scan: 50%, {amount}\n" for amount in amounts)
+    assert progress.text(2, progress.begun) == "scan: 0%, 2 B of 1.0 kB, 2.0 GB/s, about 0 s left"

@@ -1,0 +1,102 @@
+"""Options of jobs: how a command line fills them, and what follows from them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+
+import pytest
+
+from jobs.contract.options import (
+    ARTEFACTS,
+    JUDGED,
+    Artefact,
+    InspectOptions,
+    JobOptions,
+    LoadOptions,
+    PublishOptions,
+    RebuildOptions,
+    VerifyOptions,
+    from_arguments,
+    narrow_to_queues,
+)
+from storeformat.errors import UsageError
+from storeformat.queues.topic_filter import TopicFilter
+
+
+def test_options_that_are_required_are_named() -> None:
+    with pytest.raises(UsageError) as caught:
+        from_arguments(PublishOptions, Namespace(source="s", other=1))
+    assert str(caught.value) == "the following arguments are required: --store, --rebuilt"
+    found = from_arguments(PublishOptions, Namespace(store="s", rebuilt="r", other=1, dry_run=True))
+    assert found == PublishOptions(store="s", rebuilt="r", dry_run=True)
+
+
+def test_a_name_of_several_words_is_shown_as_it_is_typed() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class OwnOptions(JobOptions):
+        two_words: str
+
+    with pytest.raises(UsageError, match=r"^the following arguments are required: --two-words$"):
+        from_arguments(OwnOptions, Namespace())
+    assert from_arguments(OwnOptions, Namespace(two_words="a")).two_words == "a"
+
+
+def test_a_file_of_stores_stands_for_what_its_lines_name() -> None:
+    found = from_arguments(LoadOptions, Namespace(stores="f", table="t"))
+    assert found == LoadOptions(stores="f", table="t", store="", cluster="", broker="")
+    assert from_arguments(LoadOptions, Namespace(stores="f", table="t", cluster="c")).cluster == "c"
+    with pytest.raises(UsageError, match=r"required: --store, --cluster, --broker$"):
+        from_arguments(LoadOptions, Namespace(table="t"))
+    with pytest.raises(UsageError, match=r"required: --table$"):
+        from_arguments(LoadOptions, Namespace(stores="f"))
+
+
+@pytest.mark.parametrize(
+    ("store", "stores", "several"),
+    [
+        ("/s", None, False),
+        ("/{cluster}/s", None, True),
+        ("/{broker}", None, True),
+        ("", "f", True),
+        ("/{x}", None, False),
+    ],
+)
+def test_when_several_stores_are_named(store: str, stores: str | None, several: bool) -> None:
+    assert InspectOptions(store=store, stores=stores).names_several is several
+
+
+TOPICS = (TopicFilter("T"),)
+
+
+@pytest.mark.parametrize(
+    ("topics", "only", "narrowed"),
+    [
+        ((), ARTEFACTS, ARTEFACTS),
+        ((), ("index",), ("index",)),
+        (TOPICS, ARTEFACTS, ("consumequeue",)),
+        (TOPICS, JUDGED, ("consumequeue",)),
+        (TOPICS, ("consumequeue",), ("consumequeue",)),
+        (TOPICS, ("rocksdb",), ("rocksdb",)),
+    ],
+)
+def test_a_selection_of_topics_means_their_queues(
+    topics: tuple[TopicFilter, ...], only: tuple[Artefact, ...], narrowed: tuple[Artefact, ...]
+) -> None:
+    given = VerifyOptions(store="/s", topics=topics, only=only, quiet=True)
+    assert narrow_to_queues(given) == VerifyOptions(store="/s", topics=topics, only=narrowed, quiet=True)
+
+
+@pytest.mark.parametrize("only", [("index",), ("consumequeue", "index"), ("checkpoint",), ("consumer-offsets",)])
+def test_what_belongs_to_all_topics_is_not_made_for_some(only: tuple[Artefact, ...]) -> None:
+    with pytest.raises(UsageError) as caught:
+        narrow_to_queues(VerifyOptions(store="/s", topics=TOPICS, only=only))
+    said = "--topic selects consume queues only: index, checkpoint and offsets belong to all topics"
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("output", "compact", "ends"), [("s3://b/o", True, True), ("s3://b/o", False, False), ("/o", True, False)]
+)
+def test_only_objects_end_where_their_data_ends(output: str, compact: bool, ends: bool) -> None:
+    assert RebuildOptions(store="/s", output=output, compact=compact).ends_with_data is ends
