@@ -35,9 +35,9 @@ QUICK = (
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what says of an older release what it says of the newest, too: the fast tests leave it out. Where processes
-    share tests out by file, they run in an order that keeps cores busy.
+    share tests out, they run in an order that keeps cores busy.
     """
-    if config.getvalue("dist", None) == "loadfile":
+    if hasattr(config, "workerinput"):  # one of pytest-xdist's
         from support.scheduling import spread
 
         items[:] = spread(items)

@@ -159,3 +159,19 @@ def test_what_a_report_tells_of_losses() -> None:
 )  # fmt: skip
 def test_which_stray_records_move_others(home: tuple[str, int, int] | None, next_offset: int, moves: bool) -> None:
     assert StrayRecord(7, "T", 1, 2, next_offset, home).moves_others is moves
+
+
+@pytest.mark.parametrize("base", [0, SEGMENT])
+def test_what_lay_in_segments_that_expired_is_not_lost(base: int) -> None:
+    """Queue 1 has its first message after the damage. In a log from its start the seven before it lay there."""
+    log = LogBuilder(SEGMENT, base=base)
+    log.queue_offsets.update({("Topic", 0): 40 if base else 0, ("Topic", 1): 7})
+    for number in range(12):
+        log.clock += 1
+        log.message(topic="Topic", queue_id=number > 6, body=bytes(5000 if number == 2 else 20))
+    data, lost = bytearray(log.segments[base]), log.records[2]
+    data[lost.offset - base : lost.end - base] = random.Random(1).randbytes(lost.size)
+    rows = read_segments({base: data}, 500, "salvage").losses.rows
+    assert {(row.queue_id, row.first_queue_offset): row.messages for row in rows} == (
+        {(0, 42): 1} if base else {(0, 2): 1, (1, 0): 7}
+    )

@@ -187,3 +187,15 @@ def test_a_topic_created_anew_is_no_stray_record() -> None:
         reading = read(log, policy)
         assert reading.losses.strays == []
         assert reading.queue_runs.plan().end.tolist() == [1, 1]
+
+
+def test_two_strays_in_one_queue_come_home() -> None:
+    log = LogBuilder(SIZE)
+    for _ in range(10):
+        log.message(Message("Topic", 1))
+    for number in range(20):
+        log.message(Message("Topic", number % 2))
+    strays = [log.records[13], log.records[19]]
+    reading = read(log, "salvage", *(queue_id(stray, 0) for stray in strays))
+    assert units(reading) == {0: list(range(10)), 1: list(range(20))}
+    assert [row["offset"] for row in reading.facts()["stray_records"]] == [stray.offset for stray in strays]
