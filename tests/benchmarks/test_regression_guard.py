@@ -1,10 +1,12 @@
-"""A kernel that loses more than 15 % fails here, on any machine, without a word about seconds.
+"""A kernel that loses more than 15 % fails here, on any machine, without a word about seconds; the chain, if it takes
+twice as long.
 
     python -m pytest tests/benchmarks/test_regression_guard.py -m benchmark
 
 Every stage is compared with ``zlib.crc32`` over the same block in the same process: work that no change of ours slows
 down. ``ratios.json`` keeps the best ratio seen for each kind of processor and each Python: the chain is followed by
-Python's own loop. Where both are not in it the guard is wide (a factor of 3 from the slowest known):
+Python's own loop. Compiled, it is one load from memory after another, and takes 1.7 times as long where the pages of a
+process lie badly, from its start to its end. Where both are not in it the guard is wide (a factor of 3 from the slowest known):
 ``RECORD_RATIOS=1`` adds them.
 """
 
@@ -26,7 +28,7 @@ from support.uniform_log import uniform_log
 
 pytestmark = pytest.mark.benchmark
 RATIOS = Path(__file__).with_name("ratios.json")
-ALLOWED, ALLOWED_ELSEWHERE = 1.15, 3.0
+ALLOWED, ALLOWED_OF_CHAIN, ALLOWED_ELSEWHERE = 1.15, 2.0, 3.0
 GUARDED = (
     "chain", "heads", "body CRC", "topics", "properties", "tags", "index keys", "plain records", "group units",
 )  # fmt: skip
@@ -89,5 +91,6 @@ def limits(known: dict[str, Any], name: str) -> dict[str, float]:
     for stage in GUARDED:
         seen = [ratios[name][stage] for ratios in known.values() if stage in ratios.get(name, {})]
         if seen:
-            found[stage] = ALLOWED * mine[stage] if stage in mine else ALLOWED_ELSEWHERE * max(seen)
+            allowed = ALLOWED_OF_CHAIN if stage == "chain" else ALLOWED
+            found[stage] = allowed * mine[stage] if stage in mine else ALLOWED_ELSEWHERE * max(seen)
     return found

@@ -6,10 +6,11 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.publishing import Case, Snapshot, manifest, own_bytes, snapshot
+from support.publishing import QUIET, Case, Snapshot, manifest, own_bytes, snapshot
 
 from jobs.contract.options import ARTEFACTS, PublishOptions
 from jobs.publish import backups, publish, restore
@@ -345,3 +346,19 @@ def test_an_index_without_files_is_swapped_in_as_an_empty_directory(case: Case) 
     assert not list((case.root / "index").iterdir())
     case.restore()
     assert list((case.root / "index").iterdir())
+
+
+def test_a_rebuild_elsewhere_is_fetched_beside_the_backups_under_its_digest(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(
+        publish, "read_manifest", lambda source: SimpleNamespace(digest="0123456789abcdef01", of=source)
+    )
+    monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {})
+    monkeypatch.setattr(publish, "start_facts", lambda root, settings: {"settings": settings, "root": root})
+    options = PublishOptions(store=str(case.root), rebuilt="s3://b/out", commitlog=("/x/log", "/y/log"))
+    facts = publish.run(options, QUIET)
+    root = str(case.root)
+    assert asked == [(root, f"{root}/backup/fetched-0123456789abcdef", "s3://b/out")]
+    assert (facts["root"], facts["settings"]) == (root, [("storePathCommitLog", "/x/log")])

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.publishing import QUIET
@@ -13,6 +17,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import ARTEFACTS, TopicFilter
+from jobs.contract.reporter import Reporter
 from jobs.rebuild import manifest as manifests
 from jobs.rebuild.manifest import Manifest, check_files, fetch, read_manifest, write_pieces
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
@@ -130,6 +135,22 @@ def test_a_rebuild_is_fetched_whole_and_what_was_right_already_stays(tmp_path: P
     after = (target / "consumequeue/T/0/0").stat()
     assert (after.st_ino, after.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns)
     assert [path.name for path in (tmp_path / "backup").iterdir()] == ["fetched"]
+
+
+def test_progress_counts_what_was_there_already(tmp_path: Path) -> None:
+    heard: list[Any] = []
+
+    @contextmanager
+    def progress(title: str, total: int) -> Iterator[Any]:
+        heard.append((title, total))
+        yield SimpleNamespace(update=heard.append)
+
+    source = made(tmp_path / "made")
+    manifest = read_manifest(str(source))
+    for _ in range(2):
+        fetch(str(source), str(tmp_path / "fetched"), manifest, cast("Reporter", SimpleNamespace(progress=progress)))
+    sizes = [content.data_size for _, content in sorted(manifest.files.items())]
+    assert heard == 2 * [("fetch the rebuild", sum(sizes)), *accumulate(sizes)]
 
 
 @pytest.mark.parametrize("wrong", [QUEUE[:-1] + b"x", b"UNITS" + QUEUE[5:], QUEUE[:-1], QUEUE + bytes(1)])
