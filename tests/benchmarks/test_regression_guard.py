@@ -6,8 +6,8 @@ twice as long.
 Every stage is compared with ``zlib.crc32`` over the same block in the same process: work that no change of ours slows
 down. ``ratios.json`` keeps the best ratio seen for each kind of processor and each Python: the chain is followed by
 Python's own loop. Compiled, it is one load from memory after another, and takes 1.7 times as long where the pages of a
-process lie badly, from its start to its end. Where both are not in it the guard is wide (a factor of 3 from the slowest known):
-``RECORD_RATIOS=1`` adds them.
+process lie badly, from its start to its end. Where both are not in it the guard is wide (a factor of 3 from the slowest
+known): ``RECORD_RATIOS=1`` adds them.
 """
 
 from __future__ import annotations
