@@ -58,7 +58,8 @@ def units_to_come(store: Path) -> int:
 
 @pytest.fixture(scope="module", params=JUDGED_SINCE_5)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
-    with BrokerSite(request.param, tmp_path_factory.mktemp(f"timers-{request.param}")) as site:
+    scratch = tmp_path_factory.mktemp(f"timers-{request.param}")
+    with BrokerSite(request.param, scratch, settings={"timerFlushIntervalMs": 1_000}) as site:
         store = site.scratch / "store"
         site.start(store)
         counts = {"soon": LATER, "brief": SOON, "timed": FAR}
