@@ -127,6 +127,7 @@ class TestEarly:
         late.end()
         early.end()
 
+    @pytest.mark.thorough
     def test_it_does_not_where_its_memory_is_managed_otherwise(self, place: Path) -> None:
         early = Daemon(place, "--early")
         while not (place / "place" / "early").exists():

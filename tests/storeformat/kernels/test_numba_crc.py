@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
 
 
-@pytest.mark.parametrize("carryless", [True, False])
+@pytest.mark.parametrize("carryless", [pytest.param(True, marks=pytest.mark.thorough), False])
 def test_crc_is_zlibs_at_every_length(carryless: bool) -> None:
     from storeformat.kernels.machine_words import memory
     from storeformat.kernels.numba_crc import TABLES, crc32
