@@ -274,7 +274,11 @@ def test_a_log_is_repaired_by_its_group(tmp_path: Path, capsys: pytest.CaptureFi
     root = a_log().write(tmp_path / "store", 59)
     more = ["--on-damage", "salvage", "--repair-log", str(tmp_path / "repaired"), "--quiet"]
     assert command_line.main(["rebuild", "--store", str(root), "--output", str(tmp_path / "out"), *more]) == 64
-    assert "its members repair it from each other" in capsys.readouterr().err
+    said = (
+        "--repair-log is not for the log of a DLedger group: its members repair it from each other, and so does"
+        " --replica with the store of another member"
+    )
+    assert f" {said}\n" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------------------- other questions

@@ -92,6 +92,7 @@ def test_a_missing_segment_is_a_damaged_range_of_its_length(log: LogBuilder, tmp
     assert found.facts() == {"absent_ranges": [row], "healed_ranges": [], "replicas": []}
     made = tmp_path / "work" / "filled" / segment(root, number).name
     assert (found.made, made.read_bytes()) == ([str(made)], bytes(SIZE))
+    assert {item.missing for item in found.store.segments} == {0}
 
 
 @pytest.mark.parametrize("length", [0, 1, 1_000, SIZE - 8])

@@ -107,8 +107,9 @@ def test_a_light_queue_with_a_gap_and_a_foreign_record_before_it_is_refused(tmp_
     settings = {"enableMultiDispatch": "true", "mappedFileSizeCommitLog": 2048}
     store, rules = tmp_path / "store", {"broker_version": rules_of_release("4.9.8")}
     assert rebuild_here(store, tmp_path / "a", {**settings, "enableLmq": "true"}, **rules).reading.records == 2
-    with pytest.raises(DamagedLog, match="FOREIGN_OFFSET"):
+    with pytest.raises(DamagedLog, match="FOREIGN_OFFSET") as caught:
         rebuild_here(store, tmp_path / "b", {**settings, "enableLmq": "false"}, **rules)
+    assert caught.value.advice == "--on-damage salvage fills the place of the message"
 
 
 # ----------------------------------------------------------------------------------------------------------- boundaries

@@ -12,7 +12,8 @@ from collections import Counter
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
@@ -507,3 +508,16 @@ def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:
     assert seen["inks"] == [seen["body"]]
     brightness = sum(map(int, re.findall(r"\d+", seen["body"])[:3]))
     assert (brightness > 380) is (scheme == "dark")
+
+
+def test_text_of_a_plot_keeps_its_size_and_takes_the_font_of_the_page() -> None:
+    """As matplotlib 3.9 writes it, and as later releases do."""
+    text = (
+        '<?xml version="1.0"?>\n<svg width="1pt" height="2pt"><text style="font: 10px \'DejaVu Sans\', serif"/>'
+        "<text style=\"font-size: 9.5px; font-family: 'DejaVu Sans'; fill: red\"/></svg>"
+    )
+    figure = SimpleNamespace(savefig=lambda file, **_: file.write(text))
+    assert plots._svg(cast(Any, figure), "sizes", "a & b") == (
+        '<svg role="img" aria-label="a &amp; b"><text style="font-size: 10px"/>'
+        '<text style="font-size: 9.5px; fill: red"/></svg>'
+    )
