@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
@@ -516,8 +516,8 @@ def test_text_of_a_plot_keeps_its_size_and_takes_the_font_of_the_page() -> None:
         '<?xml version="1.0"?>\n<svg width="1pt" height="2pt"><text style="font: 10px \'DejaVu Sans\', serif"/>'
         "<text style=\"font-size: 9.5px; font-family: 'DejaVu Sans'; fill: red\"/></svg>"
     )
-    figure = SimpleNamespace(savefig=lambda file, **_: file.write(text))
-    assert plots._svg(cast(Any, figure), "sizes", "a & b") == (
+    figure: Any = SimpleNamespace(savefig=lambda file, **_: file.write(text))
+    assert plots._svg(figure, "sizes", "a & b") == (
         '<svg role="img" aria-label="a &amp; b"><text style="font-size: 10px"/>'
         '<text style="font-size: 9.5px; fill: red"/></svg>'
     )
