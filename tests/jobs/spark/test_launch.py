@@ -172,7 +172,8 @@ class TestLaunch:
         monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
         words = self.submitted(job="load", job_arguments=["load"])
         confs = launch.values_of(words, "--conf")
-        worker = isolation.worker_python(Path("/"))
+        (private,) = (conf.partition("=")[2] for conf in confs if conf.startswith("spark.local.dir="))
+        worker = sys.executable if sys.version_info >= (3, 11) else f"{private}/python"
         expected = {
             "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": worker, "PYTHONPATH": str(launch.ROOT),
             "PYTHONSAFEPATH": "1", "SPARK_HOME": str(launch.spark_home()),
@@ -183,7 +184,6 @@ class TestLaunch:
         defaults = launch.read_properties(launch.CONF / "spark-defaults.conf")
         assert json.loads(os.environ[launch.WORKER_ENVIRONMENT]) == launch.worker_environment(defaults)
         assert f"spark.python.daemon.module={launch.WORKER_DAEMON}" in confs
-        (private,) = (conf.partition("=")[2] for conf in confs if conf.startswith("spark.local.dir="))
         assert isolation.is_private(f"{private}/x")
         assert f"{launch.SOCKETS}.dir={private}" in confs
         monkeypatch.setenv("PYTHONPATH", "/mine")
@@ -196,7 +196,9 @@ class TestLaunch:
         gone = "/tmp/rocketmq-store-spark-x/python"
         monkeypatch.setenv("PYSPARK_PYTHON", gone)
         launch.prepare()
-        assert os.environ["PYSPARK_PYTHON"] == isolation.worker_python(Path("/"))
+        found = os.environ["PYSPARK_PYTHON"]
+        assert found != gone
+        assert isolation.is_private(found) if sys.version_info < (3, 11) else found == sys.executable
         monkeypatch.setenv("PYSPARK_PYTHON", gone)
         launch.prepare(["--master", "spark://h:1"])
         assert os.environ["PYSPARK_PYTHON"] == gone, "there it is the executors' own"
