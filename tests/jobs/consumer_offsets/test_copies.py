@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from support.reading import opened
 from support.store_to_start import StoreToStart
 
 from jobs.consumer_offsets.copies import OffsetsCopy, read_copies
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, NotAStore
 from storeformat.store.config.config_files import FileState
 
 NAME = "consumerOffset.json"
@@ -75,8 +76,16 @@ def test_without_versions_times_tell(store: StoreToStart, tmp_path: Path) -> Non
 
 
 def test_a_replica_without_offsets(store: StoreToStart, tmp_path: Path) -> None:
-    with pytest.raises(MissingInput, match="no committed offsets"):
+    with pytest.raises(MissingInput) as caught:
         copies(store, tmp_path / "slave")
+    path = tmp_path / "slave" / "config" / NAME
+    assert str(caught.value) == f"this replica has no committed offsets ({path})"
+
+
+def test_copies_are_read_from_a_local_disk_alone(store: StoreToStart) -> None:
+    with pytest.raises(NotAStore) as caught:
+        read_copies(replace(opened(store.root, needs_index_sizes=False), root="s3://bucket/store"))
+    assert str(caught.value) == "committed offsets can only be read from a local disk (s3://bucket/store)"
 
 
 def test_a_database_is_what_the_broker_read(store: StoreToStart) -> None:

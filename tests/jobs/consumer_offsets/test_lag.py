@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.reading import opened
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
-from jobs.consumer_offsets.lag import offsets_in_database, version_of_database
+from jobs.consumer_offsets import lag as lag_module
+from jobs.consumer_offsets.lag import committed_offsets, lag_rows, offsets_in_database, totals_of, version_of_database
 from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
 from storeformat.errors import MissingInput, NotAStore
+from storeformat.storage import locations
 from storeformat.store.config.consumer_offsets import DataVersion
+from storeformat.store.queue_places import QueueStore
 
 
 @pytest.fixture
@@ -62,11 +69,15 @@ def test_lag(root: Path) -> None:
 
 
 def test_offsets_that_cannot_be_read(root: Path) -> None:
-    with pytest.raises(MissingInput, match="no committed offsets"):
+    path = root / "config" / "consumerOffset.json"
+    with pytest.raises(MissingInput) as caught:
         lag(root)
-    (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {"T@g"')
-    with pytest.raises(MissingInput, match="torn"):
+    assert str(caught.value) == f"there are no committed offsets ({path})"
+    assert caught.value.advice == "a replica, or a backup, may have them"
+    path.write_text('{"offsetTable": {"T@g"')
+    with pytest.raises(MissingInput) as caught:
         lag(root)
+    assert str(caught.value) == f"consumerOffset.json is torn, and its backup cannot be used ({path})"
     (root / "config" / "consumerOffsets").mkdir()
     (root / "config" / "consumerOffsets" / "000009.sst").write_bytes(b"pairs")
     with pytest.raises(MissingInput, match="there is no RocksDB database"):
@@ -85,6 +96,83 @@ def test_offsets_in_a_database(root: Path) -> None:
     found = lag(root)
     assert [(row["queue_id"], row["committed"]) for row in found["queues"]] == [(0, 8)]
     assert "of another storeType" in found["lag_notes"][-1]
+
+
+def test_what_is_no_text_in_a_database_costs_no_group(tmp_path: Path) -> None:
+    """A broker never writes such; what is shown of it has U+FFFD in its place."""
+    rocksdict = pytest.importorskip("rocksdict")
+    path = str(tmp_path / "offsets")
+    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
+    database[b"T\xff@g\xfe"] = b'{"offsetTable":{0:7},"x":"\xff"}'
+    database[b"U@g"] = b"[1]"
+    family = database.create_column_family("kvDataVersion", rocksdict.Options(raw_mode=True))
+    family[b"kvDataVersionKey"] = b'{"counter":41,"stateVersion":2,"timestamp":5,"x":"\xff"}'
+    database.close()
+    assert offsets_in_database(path) == {("T\ufffd", "g\ufffd"): {0: 7}, ("U", "g"): {}}
+    assert version_of_database(path) == DataVersion(2, 41, 5)
+
+
+def test_queues_in_rocksdb_have_their_ranges_from_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened_at: list[str] = []
+
+    class Queues:
+        def ends(self) -> dict[tuple[bytes, int], None]:
+            return {(b"T", 0): None, (b"T\xff", 1): None}
+
+        def range_of(self, queue: tuple[bytes, int], log_begin: int) -> tuple[int, int]:
+            assert log_begin == 1024
+            return {(b"T", 0): (3, 9), (b"T\xff", 1): (0, 5)}[queue]
+
+    @contextmanager
+    def queues_in(directory: str) -> Iterator[Queues]:
+        opened_at.append(directory)
+        yield Queues()
+
+    monkeypatch.setattr(lag_module, "rocksdb_queues_in", queues_in)
+    commit(root, {"T@g": {"0": 4, "1": 8}, "T\ufffd@g": {"1": 2}})
+    store = replace(opened(root), queues_in=QueueStore("rocksdb", database="rocks"))
+    rows, notes = lag_rows(store)
+    assert [(row["topic"], row["queue_id"], row["begin"], row["end"], row["lag"]) for row in rows] == [
+        ("T", 0, 3, 9, 5), ("T\ufffd", 1, 0, 5, 3), ("T", 1, None, None, None),
+    ]  # fmt: skip
+    assert (opened_at, notes) == ([locations.join(str(root), "rocks")], [])
+
+
+def test_offsets_are_read_from_a_local_disk_alone(root: Path) -> None:
+    store = replace(opened(root), root="s3://bucket/store")
+    with pytest.raises(NotAStore) as caught:
+        committed_offsets(store)
+    assert str(caught.value) == "committed offsets can only be read from a local disk (s3://bucket/store)"
+
+
+@pytest.mark.parametrize(
+    ("committed", "begin", "end", "lag_deleted_beyond"),
+    [
+        (3, 3, 9, (6, 0, False)),
+        (2, 3, 9, (6, 1, False)),
+        (9, 3, 9, (0, 0, False)),
+        (10, 3, 9, (0, 0, True)),
+        (0, 0, 0, (0, 0, False)),
+        (5, None, None, (None, 0, False)),
+    ],
+)
+def test_the_lag_of_a_queue(
+    committed: int, begin: int | None, end: int | None, lag_deleted_beyond: tuple[int | None, int, bool]
+) -> None:
+    assert lag_module._row("g", "T", 1, committed, begin, end) == {
+        "group": "g", "topic": "T", "queue_id": 1, "committed": committed, "begin": begin, "end": end,
+        **dict(zip(("lag", "deleted", "beyond_end"), lag_deleted_beyond, strict=True)),
+    }  # fmt: skip
+
+
+def test_totals_of_groups_and_topics() -> None:
+    rows = [{"group": group, "topic": topic, "lag": lag} for group, topic, lag in
+            [("a", "T", 1), ("b", "T", 5), ("a", "T", None), ("a", "U", 2), ("a", "T", 3)]]  # fmt: skip
+    assert totals_of(rows) == [
+        {"group": "b", "topic": "T", "queues": 1, "lag": 5},
+        {"group": "a", "topic": "T", "queues": 3, "lag": 4},
+        {"group": "a", "topic": "U", "queues": 1, "lag": 2},
+    ]
 
 
 def test_a_database_without_offsets_and_one_with_a_version(tmp_path: Path) -> None:

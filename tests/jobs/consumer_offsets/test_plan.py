@@ -132,6 +132,15 @@ def test_all_groups_at_a_time(store: StoreToStart) -> None:
     assert {row["found"] for row in done.report["consumer_offsets"]} == {9}
 
 
+@pytest.mark.parametrize(("store_type", "is_told"), [("default", False), ("defaultRocksDB", True)])
+def test_a_broker_with_a_database_of_offsets_takes_the_file_in(
+    store: StoreToStart, store_type: str, is_told: bool
+) -> None:
+    done = rebuild(store, "--set", f"storeType={store_type}", "--broker-version", "5.5", "--dry-run")
+    assert done.code == 0, done.said
+    assert any(note.startswith("the broker takes consumerOffset.json in") for note in done.report["notes"]) is is_told
+
+
 def test_dry_run_writes_nothing(store: StoreToStart) -> None:
     before = snapshot(store.root.parent)
     done = rebuild(store, "--dry-run")

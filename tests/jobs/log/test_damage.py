@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support import reading as reading_here
 from support.reading import read_segments
 from support.store_builder import Embedded, LogBuilder, Message
+
+from jobs.spark.runner import LocalRunner
 
 SEGMENT = 4096
 TIME = 1_700_000_000_000
@@ -82,4 +85,24 @@ def test_survivors_of_one_damaged_segment_say_how_late_it_is_in_the_next(split_s
     reading = read_segments(spoiled(log, first.offset, holder.offset), split_size, "salvage")
     assert [(item.begin, item.end) for item in reading.damaged] == [
         (first.offset, first.end), (holder.offset, holder.end),
+    ]  # fmt: skip
+
+
+def test_stages_have_the_names_that_people_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage in two segments, the older of which tells more of the later one, and at the end."""
+    runner = LocalRunner()
+    monkeypatch.setattr(reading_here, "LocalRunner", lambda: runner)
+    log = LogBuilder(SEGMENT)
+    first = log.message(topic="B")
+    claims(log, 0, 1, 2)
+    log.blank()
+    holder = log.message(topic="B")
+    claims(log, 3)
+    log.blank()
+    claims(log, 4)
+    last = log.message(topic="B")
+    read_segments(spoiled(log, first.offset, holder.offset, last.offset), SEGMENT, "salvage")
+    assert list(runner.stages) == [
+        "scan the commit log", "look past the end", "survey damaged segments", "scan what survived",
+        "survey again after survivors",
     ]  # fmt: skip

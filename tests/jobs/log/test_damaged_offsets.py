@@ -17,7 +17,7 @@ from support.store_builder import LogBuilder, Message, Placed
 from jobs.log.log_scan import LogReading
 from jobs.rebuild import planning
 from jobs.spark.runner import LocalRunner
-from storeformat.errors import DamagedLog
+from storeformat.errors import DamagedLog, RecordDefect
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
 from storeformat.store.layout import StoreLayout
@@ -88,8 +88,10 @@ def test_a_damaged_own_offset_is_told_whatever_queues_are_read(number: int, task
     segments = {0: bytearray(log.segments[0])}
     place, data = own_offset(lost)
     segments[0][place : place + 8] = data
-    with pytest.raises(DamagedLog, match="FOREIGN_OFFSET"):
+    with pytest.raises(DamagedLog) as refused:
         read_segments(segments, SIZE, **task)
+    assert str(refused.value) == f"the commit log is damaged: {RecordDefect.FOREIGN_OFFSET} (0, offset {lost.offset})"
+    assert refused.value.advice == "--on-damage salvage fills the place of the message"
     reading = read_segments(segments, SIZE, "stop", **task)
     assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)]
     assert (reading.foreign_records, reading.losses.facts()["lost_messages_at_least"]) == ([], 1)

@@ -133,6 +133,7 @@ def test_two_copies_damaged_in_different_places_make_one_whole_log(
     found, reading = whole(root, tmp_path / "work", slave, on_damage=policy)
     assert (reading.damaged, reading.losses.rows, reading.records) == ([], [], len(log.records))
     assert contents(found) == log.segments
+    assert {item.missing for item in found.store.segments} == {0}
     rows = found.facts()["healed_ranges"]
     assert rows == [{"begin": one.begin, "end": one.end, "replica": str(slave)} for one in found.healed]
     assert found.healed[0].begin == log.records[5].offset

@@ -7,16 +7,19 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from support import random_messages
 from support.report_facts import without_spark
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import report
 from jobs.report.facts import KEYS
-from jobs.table import messages_table
+from jobs.report.plain_facts import measure_plain
+from jobs.table import messages_table, plain_table
 from udfs.table import schemas
 
 
@@ -38,6 +41,18 @@ def test_a_group_without_a_key_and_a_day_without_files(
         found = found_both_ways(ReportOptions(table=path, by=by), monkeypatch)  # type: ignore[arg-type]
         assert sum(group["messages"] for group in found["groups"]) == 2
     assert [group["tags"] for group in found_both_ways(options, monkeypatch)["groups"]] == [None, "b"]
+
+
+@pytest.mark.parametrize("days", [(None, date(2024, 5, 1)), (date(2024, 5, 1), None), (None, None)])
+def test_messages_without_a_day_are_a_group_of_their_own(days: tuple[date | None, ...], tmp_path: Path) -> None:
+    rows = [{**random_messages.messages(1, 1)[0], "size": 100, "store_date": day} for day in days]
+    deltalake.write_deltalake(
+        str(tmp_path / "t"), pa.Table.from_pylist(rows, schema=schemas.MESSAGES), partition_by=["store_date"]
+    )
+    table = plain_table.open_plain(str(tmp_path / "t"))
+    assert table is not None
+    groups = [(group["store_date"], group["bytes"]) for group in measure_plain(table, "date").groups]
+    assert groups == ([(None, 200)] if set(days) == {None} else [(None, 100), (date(2024, 5, 1), 100)])
 
 
 def found_both_ways(options: ReportOptions, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
