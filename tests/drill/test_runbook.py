@@ -1,5 +1,5 @@
-"""The runbook: every command of README's section "Disaster recovery" is run, in its order, on a store that has the
-symptom.
+"""The runbook: every command of README's section "Disaster recovery" and of jobs/RUNBOOK.md is run, in its order, on a
+store that has the symptom.
 
 Under each heading the commands run as they stand there, with the variables that are set in front of the first one:
 paths, topic, key and offset of the examples are replaced by those of a store that a real broker wrote,
@@ -58,14 +58,13 @@ class Case:
         return not found.verdicts.counts
 
 
-def section(text: str) -> dict[str, list[str]]:
-    """Heading to commands, of the README's recovery section; in front of all headings is what sets the variables."""
-    _, _, rest = text.partition("\n## Disaster recovery\n")
+def commands(text: str, level: str) -> dict[str, list[str]]:
+    """Heading of a level to commands; in front of all headings is what sets the variables."""
     found: dict[str, list[str]] = {}
     heading, inside = "", False
-    for line in re.split(r"\n## ", rest)[0].splitlines():
-        if line.startswith("### "):
-            heading = line[4:]
+    for line in text.splitlines():
+        if line.startswith(level):
+            heading = line.removeprefix(level)
         elif line.startswith("```"):
             inside = line == "```sh"
         elif inside and line.strip():
@@ -128,6 +127,7 @@ def replica_beside_it(root: Path) -> None:
 def last_record_is_torn(root: Path) -> None:
     reading = read(root)
     last = max(scan.dispatched.last for scan in reading.scans)
+    config_of(root, 0)
     overwrite(root, last + 60, reading.end, b"\0")
     wipe(root)
 
@@ -194,13 +194,6 @@ def offsets_are_torn(root: Path) -> None:
     path.write_text('{"offsetTable":{')
 
 
-def an_append_was_cut_short(root: Path) -> None:
-    config_of(root, 0)
-    (store,) = golden.stores("base-clean-5.3.3")
-    record = sorted((root / "commitlog").iterdir())[0].read_bytes()[:90]
-    overwrite(root, store.end_offset, store.end_offset + len(record), record)
-
-
 def the_store_was_down_for_a_week(root: Path) -> None:
     config_of(root, 0)
     then = time.time() - 7 * 24 * 3600
@@ -232,7 +225,6 @@ SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     "config/ is lost": ("base-clean-5.3.3", topics_are_torn, False),
     "Committed offsets are lost": ("base-clean-5.3.3", offsets_are_torn, False),
     "Timer state is lost": ("base-clean-5.3.3", wheel_and_timer_log_are_lost, False),
-    "The log ends in a torn record": ("base-clean-5.3.3", an_append_was_cut_short, False),
     "Old segments would expire": ("base-clean-5.3.3", the_store_was_down_for_a_week, False),
     "Queues in RocksDB": ("base-killed-5.5.0", queues_in_rocksdb_are_gone, False),
     "Another storeType": ("base-clean-5.5.0", nothing, False),
@@ -286,7 +278,11 @@ def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, 
     return code, int(expected[1]) if expected else 0
 
 
-COMMANDS = section((ROOT / "README.md").read_text(encoding="utf-8"))
+_, _, _rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Disaster recovery\n")
+_README = _rest.partition("\n## ")[0]
+_RUNBOOK = (ROOT / "jobs" / "RUNBOOK.md").read_text(encoding="utf-8")
+IN_README, IN_RUNBOOK = commands(_README, "### "), commands(_RUNBOOK, "## ")
+COMMANDS = IN_README | IN_RUNBOOK
 (_settings,) = COMMANDS.pop("")
 SETTINGS = {f"${name}": value for name, _, value in (word.partition("=") for word in shlex.split(_settings))}
 BEFORE = {"The way back": COMMANDS[WITH_SPARK][:2]}
@@ -294,7 +290,16 @@ BEFORE = {"The way back": COMMANDS[WITH_SPARK][:2]}
 
 
 def test_every_heading_has_its_symptom() -> None:
-    assert list(COMMANDS) == list(SYMPTOMS)
+    assert sorted(COMMANDS) == sorted(SYMPTOMS)
+    assert IN_README[""] == IN_RUNBOOK[""]
+
+
+def test_the_table_of_symptoms_leads_to_every_heading() -> None:
+    links = re.findall(r"^\|[^|]+\| \[(.+)\]\((.*)#(.+)\) \|$", _README, re.MULTILINE)
+    for heading, file, anchor in links:
+        assert anchor == re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        assert file == ("jobs/RUNBOOK.md" if heading in IN_RUNBOOK else "")
+    assert {heading for heading, _, _ in links} - {"Before a broker starts"} == set(SYMPTOMS)
 
 
 @pytest.mark.spark
