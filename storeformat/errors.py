@@ -56,15 +56,6 @@ class StoreFormatError(Exception):
         )
         return f"{text} ({where})" if where else text
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.__dict__.copy())
-
-
-def _rebuild(cls: type[StoreFormatError], what: str, state: dict[str, Any]) -> StoreFormatError:
-    error = cls(what)
-    error.__dict__.update(state)
-    return error
-
 
 class NotAStore(StoreFormatError):
     """The input exists but is not what it should be: stray files, lengths that do not fit, a gap between segments."""
