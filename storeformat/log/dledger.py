@@ -99,7 +99,7 @@ class EntryFraming(Framing):
     def blank_size(self, head: bytes) -> int:
         return int.from_bytes(head[4:8], "big", signed=True)
 
-    def find(self, data: bytearray, data_offset: int, length: int, start: int, stop: int) -> int | None:
+    def find(self, data: bytes | bytearray, data_offset: int, length: int, start: int, stop: int) -> int | None:
         begin = start
         while True:
             record = PLAIN.find(data, data_offset, length, begin + HEAD_SIZE, stop + HEAD_SIZE)
@@ -208,9 +208,7 @@ def _first_entry(segment: Segment, *, may_be_unwritten: bool) -> tuple[int, Entr
     """Returns where the first entry of a segment lies and its number: the first certified one where its head is
     damaged; None where there is none. A segment that may be unwritten is not searched for what follows zeros.
     """
-    head = bytearray(HEAD_SIZE)
-    with files.RangeReader(segment.path) as reader:
-        reader.read_into(0, memoryview(head)[: min(HEAD_SIZE, segment.size)])
+    head = files.read_range(segment.path, 0, min(HEAD_SIZE, segment.size)).ljust(HEAD_SIZE, b"\0")
     magic, _ = _MAGIC_AND_SIZE.unpack_from(head)
     if magic == ENTRY_MAGIC:
         return segment.base, EntryNumber(*_NUMBER.unpack_from(head))
@@ -223,9 +221,7 @@ def _next_entry(segment: Segment, start: int) -> tuple[int, EntryNumber] | None:
         found = search_certificate(BlockWindow(reader, segment), start, segment.end, segment.end).first
         if found is None:
             return None
-        head = bytearray(HEAD_SIZE)
-        reader.read_into(found - segment.base, memoryview(head))
-    return found, EntryNumber(*_NUMBER.unpack_from(head))
+        return found, EntryNumber(*_NUMBER.unpack_from(reader.read(found - segment.base, HEAD_SIZE)))
 
 
 def _end_after_break(segment: Segment, start: int, index: int) -> int | None:
@@ -277,8 +273,6 @@ def _is_closed(segment: Segment, end: int) -> bool:
     return end == segment.end or _MAGIC_AND_SIZE.unpack_from(_head(segment, end))[0] == BLANK_MAGIC
 
 
-def _head(segment: Segment, offset: int) -> bytearray:
-    head = bytearray(m.BLANK_SIZE)
-    with files.RangeReader(segment.path) as reader:
-        reader.read_into(offset - segment.base, memoryview(head)[: segment.end - offset])
-    return head
+def _head(segment: Segment, offset: int) -> bytes:
+    head = files.read_range(segment.path, offset - segment.base, min(m.BLANK_SIZE, segment.end - offset))
+    return head.ljust(m.BLANK_SIZE, b"\0")

@@ -82,7 +82,7 @@ class Framing:
         """Returns the size that a BLANK with this head has."""
         return int.from_bytes(head[:4], "big", signed=True)
 
-    def find(self, data: bytearray, data_offset: int, length: int, start: int, stop: int) -> int | None:
+    def find(self, data: bytes | bytearray, data_offset: int, length: int, start: int, stop: int) -> int | None:
         """Returns the first log offset p in [start, stop) whose head is in the data and certifies a link at p."""
         at = start - data_offset + m.MAGIC_POSITION
         last = min(stop, data_offset + length - m.CERTIFICATE_SIZE + 1) - data_offset + m.MAGIC_POSITION

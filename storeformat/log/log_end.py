@@ -17,7 +17,7 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, segment_at
 from storeformat.message import BLANK_SIZE
 from storeformat.record.decode import DecodeRules
-from storeformat.storage.files import RangeReader
+from storeformat.storage.files import RangeReader, read_range
 
 
 def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
@@ -26,7 +26,7 @@ def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
     Before the broker wrote, its recovery found the log sound up to its end, so the first bytes that are not a record
     are that end, whatever follows: zeros, a record half written, or bytes of an older log.
     """
-    written = [segment for segment in segments if _begins(segment)]
+    written = [segment for segment in segments if any(read_range(segment.path, 0, BLANK_SIZE))]
     if not written:
         return segments[0].base
     at = segments.index(written[-1])
@@ -39,13 +39,6 @@ def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
             return end
         end = segment.end
     return end
-
-
-def _begins(segment: Segment) -> bool:
-    head = bytearray(BLANK_SIZE)
-    with RangeReader(segment.path) as reader:
-        reader.read_into(0, memoryview(head))
-    return any(head)
 
 
 def check_log_end(

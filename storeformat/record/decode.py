@@ -269,8 +269,7 @@ def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:
 
 def store_timestamp_at(reader: RangeReader, position: int) -> int:
     """Returns STORETIMESTAMP of the record whose first byte lies at ``position`` of a segment file."""
-    head = bytearray(m.MAX_HEAD_SIZE)
-    reader.read_into(position, memoryview(head)[: m.FIXED_HEAD + 2 * m.HOST_V4])
+    head = reader.read(position, m.FIXED_HEAD + 2 * m.HOST_V4).ljust(m.MAX_HEAD_SIZE, b"\0")
     v4 = np.frombuffer(head, m.head_dtype(m.HOST_V4, m.HOST_V4))
     if int(v4["sys_flag"][0]) & m.BORN_HOST_V6 == 0:
         return int(v4["store_timestamp"][0])

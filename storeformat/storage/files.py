@@ -178,6 +178,12 @@ class RangeReader:
                     )  # fmt: skip
                 done += count
 
+    def read(self, offset: int, length: int) -> bytes:
+        """Returns the bytes [offset, offset + length) of the file; raises MissingInput where it ends before."""
+        data = bytearray(length)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
     def next_data(self, offset: int) -> int:
         """Returns where the first byte from ``offset`` on lies that is in no hole, the length of the file where only a
         hole follows; ``offset`` itself of an object, and where the file system does not tell.
@@ -206,10 +212,13 @@ def read_bytes(path: str, limit: int = MOST_BYTES) -> bytes:
         raise MissingInput(what, path=path)
     if size > limit:
         raise NotAStore("this file is too large", path=path, found=size, expected=f"at most {limit} bytes")
-    data = bytearray(size)
+    return read_range(path, 0, size)
+
+
+def read_range(path: str, offset: int, length: int) -> bytes:
+    """Returns the bytes [offset, offset + length) of a file; raises MissingInput where it ends before."""
     with RangeReader(path) as reader:
-        reader.read_into(0, memoryview(data))
-    return bytes(data)
+        return reader.read(offset, length)
 
 
 class FileWriter:

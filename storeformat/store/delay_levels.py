@@ -7,9 +7,8 @@ A unit's tags_code there is the time of delivery: STORETIMESTAMP of the record +
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-
-import numpy as np
 
 from storeformat.arrays import Structs
 from storeformat.log.framing import PLAIN
@@ -45,16 +44,7 @@ def _newest_units(queue: str) -> Structs:
     found = [entry for entry in files.list_directory(queue) or [] if is_file_name(entry.name)]
     for entry in sorted(found, key=lambda entry: entry.name, reverse=True):
         with files.RangeReader(entry.path) as reader:
-            low, high = 0, -(-entry.size // consume_queue.UNIT_SIZE // _UNITS_A_READ)
-            while low < high:  # units are written front to back: the first block that is not full
-                middle = (low + high) // 2
-                units = _units(reader, entry.size, middle * _UNITS_A_READ, _UNITS_A_READ)
-                if consume_queue.written_units(units) == _UNITS_A_READ:
-                    low = middle + 1
-                else:
-                    high = middle
-            begin = max(low * _UNITS_A_READ - _UNITS_ASKED, 0)
-            units = _units(reader, entry.size, begin, _UNITS_A_READ + _UNITS_ASKED)
+            units = _last_written(reader, entry.size)
         units = units[: consume_queue.written_units(units)]
         units = units[~consume_queue.is_pre_blank(units)]
         if len(units):
@@ -62,10 +52,20 @@ def _newest_units(queue: str) -> Structs:
     return consume_queue.parse_units(b"")
 
 
+def _last_written(reader: files.RangeReader, size: int) -> Structs:
+    """Returns the units around the end of what is written of a file: units are written front to back."""
+
+    def is_open(block: int) -> bool:
+        units = _units(reader, size, block * _UNITS_A_READ, _UNITS_A_READ)
+        return consume_queue.written_units(units) < _UNITS_A_READ
+
+    full = bisect_left(range(-(-size // consume_queue.UNIT_SIZE // _UNITS_A_READ)), True, key=is_open)
+    return _units(reader, size, max(full * _UNITS_A_READ - _UNITS_ASKED, 0), _UNITS_A_READ + _UNITS_ASKED)
+
+
 def _units(reader: files.RangeReader, size: int, first: int, count: int) -> Structs:
-    content = bytearray(max(min(count * consume_queue.UNIT_SIZE, size - first * consume_queue.UNIT_SIZE), 0))
-    reader.read_into(first * consume_queue.UNIT_SIZE, memoryview(content))
-    return consume_queue.parse_units(content)
+    begin = first * consume_queue.UNIT_SIZE
+    return consume_queue.parse_units(reader.read(begin, max(min(count * consume_queue.UNIT_SIZE, size - begin), 0)))
 
 
 def _delays(units: Structs, segments: Sequence[Segment]) -> Iterator[int]:
@@ -75,14 +75,10 @@ def _delays(units: Structs, segments: Sequence[Segment]) -> Iterator[int]:
         if segment is None or offset + max(size, CERTIFICATE_SIZE) > segment.end - segment.missing:
             continue
         with files.RangeReader(segment.path) as reader:
-            head = bytearray(CERTIFICATE_SIZE)
-            reader.read_into(offset - segment.base, memoryview(head))
-            if PLAIN.find(head, offset, len(head), offset, offset + 1) is None or _total_size(head) != size:
+            head = reader.read(offset - segment.base, CERTIFICATE_SIZE)
+            found = PLAIN.find(head, offset, len(head), offset, offset + 1)
+            if found is None or int.from_bytes(head[:4], "big", signed=True) != size:
                 continue
             delay = deliver_time - store_timestamp_at(reader, offset - segment.base)
         if delay >= 0:  # the address of an extended unit is negative
             yield delay
-
-
-def _total_size(head: bytearray) -> int:
-    return int(np.frombuffer(head, ">i4", 1)[0])

@@ -19,6 +19,7 @@ Anything else in the root is named, too, as unknown; but not names with a dot in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -115,15 +116,10 @@ def _holds_something(entry: files.Entry | None) -> bool:
 
 def _has_bit_maps(root: str) -> bool:
     """Returns whether one of the first ext files begins with a unit that has a bit map."""
-    for asked, path in enumerate(_ext_files(root)):
-        if asked == _EXT_FILES_TO_ASK:
-            break
-        with files.RangeReader(path) as reader:
-            head = bytearray(UNIT_HEAD.itemsize)
-            reader.read_into(0, memoryview(head))
-        if np.frombuffer(head, UNIT_HEAD)["bit_map_size"][0] > 0:
-            return True
-    return False
+    return any(
+        np.frombuffer(files.read_range(path, 0, UNIT_HEAD.itemsize), UNIT_HEAD)["bit_map_size"][0] > 0
+        for path in islice(_ext_files(root), _EXT_FILES_TO_ASK)
+    )
 
 
 def _ext_files(root: str) -> Iterator[str]:

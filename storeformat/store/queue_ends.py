@@ -10,9 +10,10 @@ on, the first unit that is not valid ends the queue, and files after it are dele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from bisect import bisect_left
+from collections.abc import Container
 from dataclasses import dataclass, replace
-from functools import partial
+from types import ModuleType
 
 from storeformat.arrays import Structs
 from storeformat.queues import batch_consume_queue, consume_queue
@@ -69,7 +70,7 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
     own = tuple(entry for entry in entries if is_file_name(entry.name) and not entry.is_directory)
     stray = tuple(entry for entry in entries if not is_file_name(entry.name) and not entry.is_directory)
     queue = QueueEnd(topic, queue_id, own, batch, stray=stray)
-    units = _unit_size(batch=batch)
+    kind = _kind_of(queue)
     if not own:
         return queue
     if not batch:
@@ -77,74 +78,44 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
     last: Structs | None = None
     recovered = own[max(len(own) - RECOVERED_FILES, 0) :]
     for number, file in enumerate(recovered):
-        written, last_unit = _written(file, batch=batch)
+        written, last_unit = _written(file, kind)
         if last_unit is not None:
             last = last_unit
-            queue = replace(queue, end=_offset_after(file, written, last, batch=batch))
-        if written < file.size // units:
+            end = int(file.name) // kind.UNIT_SIZE + written
+            if batch:
+                end = int(last["msg_base_offset"][0]) + int(last["batch_size"][0])
+            queue = replace(queue, end=end, end_offset=int(last["phy_offset"][0]) + int(last["size"][0]))
+        if written < file.size // kind.UNIT_SIZE:
             later = recovered[number + 1 :]
-            lost = sum(_written(file, batch=batch)[0] for file in later)
             empty_last = not later and not written and len(own) > 1
-            return replace(queue, end_offset=_end_offset(last), lost_units=lost, empty_last=empty_last)
-    return replace(queue, end_offset=_end_offset(last))
+            return replace(queue, lost_units=sum(_written(file, kind)[0] for file in later), empty_last=empty_last)
+    return queue
 
 
-def _unit_size(*, batch: bool) -> int:
-    return batch_consume_queue.UNIT_SIZE if batch else consume_queue.UNIT_SIZE
+def _kind_of(queue: QueueEnd) -> ModuleType:
+    return batch_consume_queue if queue.batch else consume_queue
 
 
-def _offset_after(file: FileStatus, written: int, last: Structs, *, batch: bool) -> int:
-    if batch:
-        return int(last["msg_base_offset"][0]) + int(last["batch_size"][0])
-    return int(file.name) // consume_queue.UNIT_SIZE + written
+def _units(reader: files.RangeReader, first: int, count: int, kind: ModuleType) -> Structs:
+    """Returns some units of a file of a kind."""
+    units: Structs = kind.parse_units(reader.read(first * kind.UNIT_SIZE, count * kind.UNIT_SIZE))
+    return units
 
 
-def _end_offset(last: Structs | None) -> int:
-    return -1 if last is None else int(last["phy_offset"][0]) + int(last["size"][0])
-
-
-def _units(file: FileStatus, first: int, count: int, *, batch: bool) -> Structs:
-    """Returns some units of a file."""
-    with files.RangeReader(file.path) as reader:
-        return _read_units(reader, first, count, batch=batch)
-
-
-def _read_units(reader: files.RangeReader, first: int, count: int, *, batch: bool) -> Structs:
-    size = _unit_size(batch=batch)
-    data = bytearray(count * size)
-    reader.read_into(first * size, memoryview(data))
-    return batch_consume_queue.parse_units(data) if batch else consume_queue.parse_units(data)
-
-
-def _written(file: FileStatus, *, batch: bool) -> tuple[int, Structs | None]:
+def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs | None]:
     """Returns the number of units before the first that is not valid, and the last of them."""
-    unit_size = _unit_size(batch=batch)
     end = extents.data_end(file.path, file.size)
-    count = min(-(-end // unit_size), file.size // unit_size)
+    count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
     with files.RangeReader(file.path) as reader:
         if end <= READ_WHOLE:
-            units = _read_units(reader, 0, count, batch=batch)
-            written = (batch_consume_queue if batch else consume_queue).written_units(units)
-            return written, units[written - 1 : written] if written else None
-        written = _bisect(count, lambda place: _is_valid(reader, place, batch=batch))
-        return written, _read_units(reader, written - 1, 1, batch=batch) if written else None
-
-
-def _is_valid(reader: files.RangeReader, place: int, *, batch: bool) -> bool:
-    unit = _read_units(reader, place, 1, batch=batch)
-    return bool((batch_consume_queue if batch else consume_queue).is_valid(unit)[0])
-
-
-def _bisect(count: int, holds: Callable[[int], bool]) -> int:
-    """Returns the first place in [0, count) for which ``holds`` is false, where it is true before and false after."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            low = middle + 1
+            written = kind.written_units(_units(reader, 0, count, kind))
         else:
-            high = middle
-    return low
+            written = bisect_left(range(count), True, key=lambda place: not _is_valid(reader, place, kind))
+        return written, _units(reader, written - 1, 1, kind) if written else None
+
+
+def _is_valid(reader: files.RangeReader, place: int, kind: ModuleType) -> bool:
+    return bool(kind.is_valid(_units(reader, place, 1, kind))[0])
 
 
 def unit_at(queue: QueueEnd, queue_offset: int) -> int | None:
@@ -152,24 +123,21 @@ def unit_at(queue: QueueEnd, queue_offset: int) -> int | None:
     for file in queue.files if not queue.batch else ():
         place = queue_offset - int(file.name) // consume_queue.UNIT_SIZE
         if 0 <= place < file.size // consume_queue.UNIT_SIZE:
-            return int(_units(file, place, 1, batch=False)["phy_offset"][0])
+            with files.RangeReader(file.path) as reader:
+                return int(_units(reader, place, 1, consume_queue)["phy_offset"][0])
     return None
-
-
-def _is_below(reader: files.RangeReader, log_offset: int, place: int, *, batch: bool) -> bool:
-    unit = _read_units(reader, place, 1, batch=batch)
-    return int(unit["size"][0]) > 0 and 0 <= int(unit["phy_offset"][0]) < log_offset
 
 
 def _first_written(file: FileStatus) -> int:
     """Returns the queue offset of a queue's first unit that is not a filler."""
     with files.RangeReader(file.path) as reader:
 
-        def is_filler(place: int) -> bool:
-            return bool(consume_queue.is_pre_blank(_read_units(reader, place, 1, batch=False))[0])
+        def is_written(place: int) -> bool:
+            return not consume_queue.is_pre_blank(_units(reader, place, 1, consume_queue))[0]
 
         count = file.size // consume_queue.UNIT_SIZE
-        blanks = _bisect(count, is_filler) if count and is_filler(0) else 0  # in most files there is none
+        begins_late = count and not is_written(0)  # in most files there is no filler
+        blanks = bisect_left(range(count), True, key=is_written) if begins_late else 0
     return int(file.name) // consume_queue.UNIT_SIZE + blanks
 
 
@@ -177,17 +145,21 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
     """Returns the first queue offset whose record begins at or after a commit-log offset, ``end`` where none does: the
     queue's first message once the log begins there (ConsumeQueue#correctMinOffset).
     """
-    unit_size = _unit_size(batch=queue.batch)
+    kind = _kind_of(queue)
+
+    def is_reached(place: int) -> bool:
+        unit = _units(reader, place, 1, kind)
+        return not (int(unit["size"][0]) > 0 and 0 <= int(unit["phy_offset"][0]) < log_offset)
+
     for file in queue.files:
-        count = file.size // unit_size
+        count, first = file.size // kind.UNIT_SIZE, int(file.name) // kind.UNIT_SIZE
         with files.RangeReader(file.path) as reader:
-            first = int(file.name) // unit_size
             if not queue.batch:
                 count = min(count, max(queue.end - first, 0))
-            place = _bisect(count, partial(_is_below, reader, log_offset, batch=queue.batch))
+            place = bisect_left(range(count), True, key=is_reached)
             if place < count:
-                unit = _read_units(reader, place, 1, batch=queue.batch)
+                unit = _units(reader, place, 1, kind)
                 if queue.batch:
-                    return int(unit["msg_base_offset"][0]) if _is_valid(reader, place, batch=True) else queue.end
+                    return int(unit["msg_base_offset"][0]) if kind.is_valid(unit)[0] else queue.end
                 return first + place
     return queue.end

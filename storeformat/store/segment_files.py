@@ -118,10 +118,7 @@ def _shown_size(segments: Sequence[Segment]) -> int:
 def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
     """Returns the framing of the first of some segments that shows one; None where none does."""
     for entry in entries:
-        head = bytearray(min(HEAD_SIZE, entry.size))
-        with files.RangeReader(entry.path) as reader:
-            reader.read_into(0, memoryview(head))
-        framing = framing_of(bytes(head), int(entry.name))
+        framing = framing_of(files.read_range(entry.path, 0, min(HEAD_SIZE, entry.size)), int(entry.name))
         if framing is not None:
             return framing
     return None

@@ -97,9 +97,7 @@ def _index_files(root: str) -> list[files.Entry]:
 
 
 def _read_part(reader: files.RangeReader, size: int, position: int, length: int) -> bytes:
-    data = bytearray(max(min(length, size - position), 0))
-    reader.read_into(position, memoryview(data))
-    return bytes(data)
+    return reader.read(position, max(min(length, size - position), 0))
 
 
 def _shown_file_size(root: str, kind: str) -> int | None:

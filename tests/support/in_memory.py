@@ -17,23 +17,22 @@ class Bytes:
     def read_into(self, offset: int, target: memoryview) -> None:
         target[:] = self.data[offset : offset + len(target)]
 
+    def read(self, offset: int, length: int) -> bytes:
+        data = bytearray(length)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
     def next_data(self, offset: int) -> int:
         return offset  # no holes
 
 
-class MemoryReader:
+class MemoryReader(Bytes):
     """Takes the place of the class ``files.RangeReader``: paths are keys of ``contents``."""
 
     contents: ClassVar[dict[str, bytes]] = {}
 
     def __init__(self, path: str) -> None:
-        self._data = self.contents[path]
-
-    def read_into(self, offset: int, target: memoryview) -> None:
-        target[:] = self._data[offset : offset + len(target)]
-
-    def next_data(self, offset: int) -> int:
-        return offset  # no holes
+        super().__init__(self.contents[path])
 
     def __enter__(self) -> Self:
         return self

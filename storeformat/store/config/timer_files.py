@@ -73,7 +73,5 @@ def _read_check(path: str) -> TimerCheck | None:
     size = files.size_of(path)
     if not size:
         return None
-    head = bytearray(_FIELDS.size)
-    with files.RangeReader(path) as reader, memoryview(head) as view:
-        reader.read_into(0, view[: min(size, _FIELDS.size)])
-    return TimerCheck(*_FIELDS.unpack(head))  # mmap makes a short file longer: zeros follow
+    head = files.read_range(path, 0, min(size, _FIELDS.size))
+    return TimerCheck(*_FIELDS.unpack(head.ljust(_FIELDS.size, b"\0")))  # mmap makes a short file longer

@@ -84,10 +84,10 @@ def test_a_range_at_the_end_of_a_file_is_read_up_to_there(tmp_path: Path) -> Non
 class Counting(files.RangeReader):
     """Counts the bytes that were read."""
 
-    read = 0
+    count = 0
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        self.read += len(target)
+        self.count += len(target)
         super().read_into(offset, target)
 
 
@@ -113,7 +113,7 @@ def test_holes_are_not_read(tmp_path: Path, head_in_hole: int) -> None:
         assert window.is_zero(1, begin, 1 << 16)
         assert not window.is_zero(1, size, 1 << 16)
         assert window.is_zero(begin + len(record), size, 1 << 16)
-        assert reader.read < 2 << 20
+        assert reader.count < 2 << 20
         assert reader.next_data(begin + (1 << 20)) == size
         assert reader.next_data(size + 5) == size + 5
 
