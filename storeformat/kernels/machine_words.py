@@ -8,6 +8,8 @@ fails on others.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,7 +23,6 @@ if sys.byteorder != "little":
     raise ImportError("the compiled kernels are for little-endian processors")
 
 _SETTINGS: Any = config
-_WORD_TYPES: dict[int, Any] = {8: types.uint8, 32: types.uint32, 64: types.uint64}
 
 CHECKED = bool(_SETTINGS.BOUNDSCHECK)
 HAS_CARRYLESS_MULTIPLY = not _SETTINGS.CPU_NAME and bool(llvm.get_host_cpu_features().get("pclmul"))
@@ -48,11 +49,24 @@ BYTES, INT32S, INT64S = column(types.uint8), column(types.int32), column(types.i
 WORDS = column(types.uint64)
 
 
-def _instruction(generator: Any) -> Any:
-    return intrinsic(generator)
+def _instruction(result: Any, *arguments: Any) -> Callable[[Any], Any]:
+    """Returns a decorator: what emits code, from a builder and values, becomes a function of these types."""
+
+    def decorate(emit: Any) -> Any:
+        @wraps(emit)  # numba asks for the names of the arguments
+        def typed(typing_context: Any, *given: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                value = emit(builder, *values)
+                return context.get_dummy_value() if value is None else value
+
+            return result(*arguments), generate
+
+        return intrinsic(typed)
+
+    return decorate
 
 
-@_instruction
+@intrinsic
 def _address(typing_context: Any, array: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -66,78 +80,34 @@ def memory(array):  # type: ignore[no-untyped-def]
     """Address and size of an array's bytes: how loops hand buffers to functions. An array that is handed on has its
     references counted, atomically, which took half the time of short loops.
     """
-    return _address(array), np.int64(array.nbytes)
+    return _address(array), np.int64(array.nbytes)  # type: ignore[call-arg]
 
 
-def _pointer(builder: Any, arguments: Any, kind: Any) -> Any:
-    address = builder.add(builder.extract_value(arguments[0], 0), arguments[1])
+_MEMORY = tuple_of(types.uint64, types.int64)
+
+
+def _pointer(builder: Any, memory: Any, at: Any, kind: Any) -> Any:
+    address = builder.add(builder.extract_value(memory, 0), at)
     return builder.inttoptr(address, kind.as_pointer())
 
 
-def _load(bits: int) -> Any:
-    result = _WORD_TYPES[bits]
-
-    @_instruction
-    def load(typing_context: Any, memory: Any, at: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.load(_pointer(builder, arguments, ir.IntType(bits)), align=1)
-
-        return result(memory, types.intp), generate
-
-    return load
+swap32 = _instruction(types.uint32, types.uint32)(lambda builder, word: builder.bswap(word))
+swap64 = _instruction(types.uint64, types.uint64)(lambda builder, word: builder.bswap(word))
 
 
-def _swap(bits: int) -> Any:
-    result = _WORD_TYPES[bits]
-
-    @_instruction
-    def swap(typing_context: Any, word: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.bswap(arguments[0])
-
-        return result(result), generate
-
-    return swap
-
-
-_load8, _load32, _load64 = _load(8), _load(32), _load(64)
-swap32, swap64 = _swap(32), _swap(64)
-
-
-@_instruction
-def _store64(typing_context: Any, memory: Any, at: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _pointer(builder, arguments, ir.IntType(64)), align=1)
-        return context.get_dummy_value()
-
-    return types.void(memory, types.intp, types.uint64), generate
-
-
-@_instruction
-def trailing_zeros(typing_context: Any, word: Any) -> Any:
+@_instruction(types.int64, types.uint64)
+def trailing_zeros(builder: Any, word: Any) -> Any:
     """Number of zero bits below the lowest set one of a word that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], cgutils.true_bit)
-
-    return types.int64(types.uint64), generate
+    return builder.cttz(word, cgutils.true_bit)
 
 
-@_instruction
-def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Asks for the cache line of an element that will be written soon. Harmless for any index."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        fetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, ir.FunctionType(ir.VoidType(), (address.type, *(number,) * 3)), "llvm.prefetch.p0i8"
-        )
-        builder.call(fetch, (address, *(ir.Constant(number, argument) for argument in (1, 3, 1))))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
+@_instruction(types.void, _MEMORY, types.intp)
+def prefetch(builder: Any, memory: Any, at: Any) -> None:
+    """Asks for the cache line of a place that will be written soon. Harmless for any place."""
+    address, number = _pointer(builder, memory, at, ir.IntType(8)), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), (address.type, *(number,) * 3))
+    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
+    builder.call(fetch, (address, *(ir.Constant(number, argument) for argument in (1, 3, 1))))
 
 
 class _Pair(types.Type):
@@ -149,6 +119,7 @@ class _Pair(types.Type):
 
 _PAIR = _Pair()
 _PAIR_VECTOR = ir.VectorType(ir.IntType(64), 2)
+_PLACES = [ir.Constant(ir.IntType(32), place) for place in (0, 1)]
 
 
 @register_model(_Pair)
@@ -157,95 +128,65 @@ class _PairModel(models.PrimitiveModel):
         super().__init__(manager, kind, _PAIR_VECTOR)  # type: ignore[no-untyped-call]
 
 
-def _vector(builder: Any, first: Any, second: Any) -> Any:
-    places = [ir.Constant(ir.IntType(32), place) for place in (0, 1)]
-    value = builder.insert_element(ir.Constant(_PAIR_VECTOR, ir.Undefined), first, places[0])
-    return builder.insert_element(value, second, places[1])
-
-
-@_instruction
-def pair(typing_context: Any, low: Any, high: Any) -> Any:
+@_instruction(_PAIR, types.uint64, types.uint64)
+def pair(builder: Any, low: Any, high: Any) -> Any:
     """Two words as a pair."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _vector(builder, *arguments)
-
-    return _PAIR(types.uint64, types.uint64), generate
+    value = builder.insert_element(ir.Constant(_PAIR_VECTOR, ir.Undefined), low, _PLACES[0])
+    return builder.insert_element(value, high, _PLACES[1])
 
 
-@_instruction
-def words(typing_context: Any, value: Any) -> Any:
+@_instruction(types.UniTuple(types.uint64, 2), _PAIR)  # type: ignore[no-untyped-call]
+def words(builder: Any, value: Any) -> Any:
     """The low and the high word of a pair."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        both = [builder.extract_element(arguments[0], ir.Constant(ir.IntType(32), place)) for place in (0, 1)]
-        return context.make_tuple(builder, signature.return_type, both)
-
-    two: Any = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
-    return two(_PAIR), generate
+    return cgutils.pack_array(builder, [builder.extract_element(value, place) for place in _PLACES])  # type: ignore[no-untyped-call]
 
 
-@_instruction
-def exclusive_or(typing_context: Any, one: Any, other: Any) -> Any:
+@_instruction(_PAIR, _PAIR, _PAIR)
+def exclusive_or(builder: Any, one: Any, other: Any) -> Any:
     """The sum of two pairs as polynomials."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.xor(*arguments)
-
-    return _PAIR(_PAIR, _PAIR), generate
+    return builder.xor(one, other)
 
 
-@_instruction
-def carryless_fold(typing_context: Any, value: Any, factors: Any) -> Any:
+@_instruction(_PAIR, _PAIR, _PAIR)
+def carryless_fold(builder: Any, value: Any, factors: Any) -> Any:
     """The sum of the carry-less products of the two low words and of the two high ones."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8)
-        kind = ir.FunctionType(_PAIR_VECTOR, (_PAIR_VECTOR, _PAIR_VECTOR, byte))
-        multiply = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq")  # type: ignore[no-untyped-call]
-        return builder.xor(*(builder.call(multiply, (*arguments, ir.Constant(byte, both))) for both in (0x00, 0x11)))
-
-    return _PAIR(_PAIR, _PAIR), generate
+    byte = ir.IntType(8)
+    kind = ir.FunctionType(_PAIR_VECTOR, (_PAIR_VECTOR, _PAIR_VECTOR, byte))
+    multiply = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq")  # type: ignore[no-untyped-call]
+    return builder.xor(*(builder.call(multiply, (value, factors, ir.Constant(byte, both))) for both in (0x00, 0x11)))
 
 
-@_instruction
-def _load_pair(typing_context: Any, memory: Any, at: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, arguments, _PAIR_VECTOR), align=1)
+def _load(kind: Any, emitted: Any, size: int) -> Any:
+    """Returns a function that reads so many bytes at a position, the first one lowest."""
 
-    return _PAIR(memory, types.intp), generate
+    @_instruction(kind, _MEMORY, types.intp)
+    def load(builder: Any, memory: Any, at: Any) -> Any:
+        return builder.load(_pointer(builder, memory, at, emitted), align=1)
 
+    @njit(inline="always")
+    def checked(memory, at):  # type: ignore[no-untyped-def]
+        if CHECKED:
+            _touch(memory, at, size)
+        return load(memory, at)
 
-@njit(inline="always")
-def load_pair(memory, at):  # type: ignore[no-untyped-def]
-    """The sixteen bytes at a position as a pair."""
-    if CHECKED:
-        _touch(memory, at, 16)
-    return _load_pair(memory, at)
-
-
-@njit(inline="always")
-def load8(memory, at):  # type: ignore[no-untyped-def]
-    """The byte at a position."""
-    if CHECKED:
-        _touch(memory, at, 1)
-    return _load8(memory, at)
+    return checked
 
 
-@njit(inline="always")
-def load32(memory, at):  # type: ignore[no-untyped-def]
-    """The four bytes at a position, the first one lowest."""
-    if CHECKED:
-        _touch(memory, at, 4)
-    return _load32(memory, at)
+@njit
+def _touch(memory, at, count):  # type: ignore[no-untyped-def]
+    if at < 0 or at + count > memory[1]:
+        raise IndexError("a kernel reads outside of its buffer")
 
 
-@njit(inline="always")
-def load64(memory, at):  # type: ignore[no-untyped-def]
-    """The eight bytes at a position, the first one lowest."""
-    if CHECKED:
-        _touch(memory, at, 8)
-    return _load64(memory, at)
+load8 = _load(types.uint8, ir.IntType(8), 1)
+load32 = _load(types.uint32, ir.IntType(32), 4)
+load64 = _load(types.uint64, ir.IntType(64), 8)
+load_pair = _load(_PAIR, _PAIR_VECTOR, 16)
+
+
+@_instruction(types.void, _MEMORY, types.intp, types.uint64)
+def _store64(builder: Any, memory: Any, at: Any, word: Any) -> None:
+    builder.store(word, _pointer(builder, memory, at, ir.IntType(64)), align=1)
 
 
 @njit(inline="always")
@@ -266,9 +207,3 @@ def next_byte(memory, at, end, pattern):  # type: ignore[no-untyped-def]
             return min(at + (trailing_zeros(marks) >> 3), end)
         at += 8
     return end
-
-
-@njit
-def _touch(memory, at, count):  # type: ignore[no-untyped-def]
-    if at < 0 or at + count > memory[1]:
-        raise IndexError("a kernel reads outside of its buffer")

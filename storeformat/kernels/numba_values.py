@@ -212,13 +212,13 @@ def put_entries(
 def _put_entries(  # type: ignore[no-untyped-def]
     key_hashes, phy_offsets, store_timestamps, begin_timestamp, first_number, slot_table, packed
 ):
-    rows = len(key_hashes)
+    rows, table = len(key_hashes), memory(slot_table)
     slots = np.empty(rows, np.int64)
     for row in range(rows):
         slots[row] = np.uint64(key_hashes[row]) % np.uint64(len(slot_table))
     for row in range(rows):
         # The table is larger than the processor's caches, and every entry goes somewhere else in it.
-        prefetch(slot_table, slots[min(row + _AHEAD, rows - 1)])
+        prefetch(table, 4 * slots[min(row + _AHEAD, rows - 1)])
         phy_offset = np.uint64(phy_offsets[row])
         seconds = np.int64(0)
         if begin_timestamp > 0:

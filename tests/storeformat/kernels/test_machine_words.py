@@ -61,7 +61,7 @@ def test_words_of_each_size_are_read_and_turned_round(bits: int) -> None:
 
     from storeformat.kernels import machine_words
 
-    load, memory = machine_words._load(bits), machine_words.memory
+    load, memory = getattr(machine_words, f"load{bits}"), machine_words.memory
 
     @njit
     def read(data, at):  # type: ignore[no-untyped-def]
@@ -72,7 +72,7 @@ def test_words_of_each_size_are_read_and_turned_round(bits: int) -> None:
         assert read(DATA, at) == int.from_bytes(DATA[at : at + size].tobytes(), "little")
     if bits == 8:
         return
-    swap, kind = machine_words._swap(bits), getattr(np, f"uint{bits}")
+    swap, kind = getattr(machine_words, f"swap{bits}"), getattr(np, f"uint{bits}")
 
     @njit
     def turned(word):  # type: ignore[no-untyped-def]
