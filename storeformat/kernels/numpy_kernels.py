@@ -8,7 +8,6 @@ index expression: lengths are compared before they are used, and rows that fail 
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +47,10 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
     """See ``Kernels.decode_heads``."""
     heads = sliding_window_view(buffer, m.MAX_HEAD_SIZE)[positions]
     v4 = _fields(heads, m.HOST_V4, m.HOST_V4)
-    total_size = _native(v4["total_size"], np.int32)
-    magic = _native(v4["magic_code"], np.int32)
-    sys_flag = _native(v4["sys_flag"], np.int32)
-    tail = {name: _native(v4[name], v4.dtype[name].newbyteorder("=")) for name in _BEHIND_HOSTS}
+    total_size = v4["total_size"].astype(np.int32)
+    magic = v4["magic_code"].astype(np.int32)
+    sys_flag = v4["sys_flag"].astype(np.int32)
+    tail = {name: v4[name].astype(v4.dtype[name].newbyteorder("=")) for name in _BEHIND_HOSTS}
     born_v6 = (sys_flag & m.BORN_HOST_V6) != 0
     store_v6 = (sys_flag & m.STORE_HOST_V6) != 0
     if born_v6.any() or store_v6.any():
@@ -85,18 +84,18 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
     properties_length = np.maximum(_int16(buffer, properties_at), 0).astype(np.int32)
     _flag(defect, properties_at + 2 + properties_length != record_end, RecordDefect.LENGTH_MISMATCH)
 
-    physical_offset = _native(v4["physical_offset"], np.int64)
+    physical_offset = v4["physical_offset"].astype(np.int64)
     _flag(defect, physical_offset != positions + buffer_offset, RecordDefect.FOREIGN_OFFSET)
     return Heads(
         total_size=total_size,
         magic_code=magic,
-        body_crc=_native(v4["body_crc"], np.uint32),
-        queue_id=_native(v4["queue_id"], np.int32),
-        flag=_native(v4["flag"], np.int32),
-        queue_offset=_native(v4["queue_offset"], np.int64),
+        body_crc=v4["body_crc"].astype(np.uint32),
+        queue_id=v4["queue_id"].astype(np.int32),
+        flag=v4["flag"].astype(np.int32),
+        queue_offset=v4["queue_offset"].astype(np.int64),
         physical_offset=physical_offset,
         sys_flag=sys_flag,
-        born_timestamp=_native(v4["born_timestamp"], np.int64),
+        born_timestamp=v4["born_timestamp"].astype(np.int64),
         store_timestamp=tail["store_timestamp"],
         reconsume_times=tail["reconsume_times"],
         prepared_transaction_offset=tail["prepared_transaction_offset"],
@@ -166,12 +165,7 @@ def _find_pieces(
     is_end[last] = True
     is_cut = block[: offsets[-1]] == m.NAME_VALUE_SEPARATOR
     is_cut[last] = False
-    ends = np.flatnonzero(is_end)
-    begins = np.empty_like(ends)
-    begins[0] = 0
-    begins[1:] = ends[:-1] + 1
-    piece_of_row_end = np.searchsorted(ends, last)
-    row_of_piece = np.repeat(np.arange(len(starts)), np.diff(piece_of_row_end, prepend=-1))
+    begins, ends, row_of_piece = _parts(is_end, last)
     cut, value_end, keep = _cut_pieces(np.flatnonzero(is_cut), begins, ends, split_parser)
     return block, offsets, row_of_piece, begins, cut, value_end, keep
 
@@ -208,14 +202,17 @@ def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Sp
     block, offsets = _gather(buffer, starts, lengths + 1, pad=0)
     is_end = block == separator
     is_end[offsets[1:] - 1] = True
-    ends = np.flatnonzero(is_end)
-    begins = np.empty_like(ends)
-    begins[0] = 0
-    begins[1:] = ends[:-1] + 1
-    owner = np.repeat(np.arange(len(rows)), np.diff(np.searchsorted(ends, offsets[1:] - 1), prepend=-1))
+    begins, ends, owner = _parts(is_end, offsets[1:] - 1)
     keep = ends > begins
     begins, ends, owner = begins[keep], ends[keep], owner[keep]
     return rows[owner], Spans(starts[owner] + begins - offsets[owner], (ends - begins).astype(np.int32))
+
+
+def _parts(is_end: Bools, last: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Returns where the parts of packed rows begin and end, and their rows; each row ends with a part, at ``last``."""
+    ends = np.flatnonzero(is_end)
+    begins = np.append(0, ends[:-1] + 1)
+    return begins, ends, np.repeat(np.arange(len(last)), np.diff(np.searchsorted(ends, last), prepend=-1))
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
@@ -257,12 +254,6 @@ def _whole_values(spans: Spans, wanted: Bools, minimum: int) -> tuple[Int64s, Sp
     return rows, Spans(spans.starts[rows], spans.lengths[rows])
 
 
-def _key_slots(key_hashes: Int32s, slots: int) -> Int32s:
-    """Slot of each key hash; hashes are the non-negative ones of ``javacompat.index_key_hashes``."""
-    # The quotient first: numpy divides by a constant in vector instructions, its remainder does not.
-    return key_hashes - key_hashes // np.int32(slots) * np.int32(slots)
-
-
 def _link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32s:
     """``prev_index`` of each entry; ``slot_table`` then holds the newest entry of each slot.
 
@@ -288,14 +279,6 @@ def _link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32
         newest = np.append(~same, True)
         slot_table[slot[newest]] = numbers[place[newest]]
     return prev
-
-
-def _time_diffs(store_timestamps: Int64s, begin_timestamp: int) -> Int32s:
-    """Whole seconds from the start to each store time, as IndexFile#putKey clamps them into [0, 2**31 - 1]."""
-    if begin_timestamp <= 0:
-        return np.zeros(len(store_timestamps), dtype=np.int32)
-    seconds = (store_timestamps - np.int64(begin_timestamp)) // 1000
-    return np.clip(seconds, 0, 0x7FFFFFFF, out=seconds).astype(np.int32)
 
 
 def dispatch_plain(
@@ -332,8 +315,12 @@ def put_entries(
     """See ``Kernels.put_entries``."""
     packed["key_hash"] = key_hashes
     packed["phy_offset"] = phy_offsets
-    packed["time_diff"] = _time_diffs(store_timestamps, begin_timestamp)
-    packed["prev_index"] = _link_entries(_key_slots(key_hashes, len(slot_table)), first_number, slot_table)
+    packed["time_diff"] = 0
+    if begin_timestamp > 0:
+        packed["time_diff"] = np.clip((store_timestamps - np.int64(begin_timestamp)) // 1000, 0, 0x7FFFFFFF)
+    # The quotient first: numpy divides by a constant in vector instructions, its remainder does not.
+    slots = np.int32(len(slot_table))
+    packed["prev_index"] = _link_entries(key_hashes - key_hashes // slots * slots, first_number, slot_table)
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
@@ -383,10 +370,6 @@ def _host_size(v6: bool) -> int:
 
 def _fields(heads: Bytes, born_host: int, store_host: int) -> Structs:
     return np.ascontiguousarray(heads).view(m.head_dtype(born_host, store_host))[:, 0]
-
-
-def _native(column: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    return column.astype(dtype)
 
 
 def _int16(buffer: Bytes, at: Int64s) -> Int32s:
