@@ -29,7 +29,7 @@ from jobs.log.log_scan import LogReading
 from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.record.pending import TIMER_TOPIC
-from storeformat.store.config.timer_log import (
+from storeformat.store.config.timer_files import (
     DEFAULT,
     DEFAULT_FILE_SIZE,
     DELETE,

@@ -11,8 +11,7 @@ from jobs.safety.reason import Reason
 from storeformat.errors import NotAStore
 from storeformat.record.pending import TIMER_TOPIC
 from storeformat.storage import files
-from storeformat.store.config.timer_files import LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
-from storeformat.store.config.timer_log import DEFAULT_FILE_SIZE
+from storeformat.store.config.timer_files import DEFAULT_FILE_SIZE, LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
 
 _EPOCHS = "epochFileCheckpoint"
 _IDENTITY = "brokerIdentity"

@@ -215,18 +215,14 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
 
 def _table(document: Any, name: str) -> Mapping[str, Any]:
     """Returns a table of a document. A document without it, or the word null, loads as nothing."""
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ValueError("this is not an object")  # noqa: TRY004  (for the reader of the file it is one kind of error)
-    return _mapping(document.get(name))
+    return _mapping(_mapping(document).get(name))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ValueError("this is not an object")  # noqa: TRY004
+        raise ValueError("this is not an object")  # noqa: TRY004  (for the reader of the file it is one kind of error)
     return value
 
 
