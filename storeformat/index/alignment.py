@@ -21,12 +21,10 @@ Whole chunks are compared at once; only where they differ is anything looked at 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.index.entries import ROW, Rows, hashes_of
 
 CHUNK = 1 << 17
@@ -112,6 +110,8 @@ class Alignment:
         self._jumps = 0
         self._group = -1
         self._own = 0
+        self._hashes, self._offsets = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        self._pairs, self._paired = np.zeros(0, ROW), np.zeros(0, bool)
         self.row = 0
         self.with_tags = context.with_tags
 
@@ -119,28 +119,27 @@ class Alignment:
         """Returns the counterparts of the next ``own`` entries of the file, and notes where the sequences part; the
         entries after them are only looked at.
         """
-        hashes, offsets = entries["key_hash"].astype(np.int32), entries["phy_offset"].astype(np.int64)
+        self._look_at(entries)
         self._own = own
-        pairs = np.zeros(own, ROW)
-        paired = np.zeros(own, bool)
-        old = 0 if self._started else self._start(hashes, offsets, own)
-        at = old
+        self._pairs, self._paired = np.zeros(own, ROW), np.zeros(own, bool)
+        at = old = 0 if self._started else self._start()
         while at < own:
             block, numbers = self._next_rows(own - at)
-            run = _matching(block, hashes[at:], offsets[at:])
-            self._accept(block[:run], numbers[:run])
-            pairs[at : at + run], paired[at : at + run] = block[:run], True
+            run = self._matching(block, at)
+            self._accept(block[:run], numbers[:run], at)
             at += run
             if at < own:
-                at = min(at + self._explain(hashes, offsets, at, pairs, paired), own)
-        return Aligned(pairs, paired, old)
+                at = min(at + self._explain(at), own)
+        return Aligned(self._pairs, self._paired, old)
+
+    def _look_at(self, entries: Structs) -> None:
+        self._hashes, self._offsets = entries["key_hash"].astype(np.int32), entries["phy_offset"].astype(np.int64)
 
     def recognised(self, entries: Structs) -> int:
         """Returns how many of a file's first entries were written, if the log makes the first of them; else 0."""
-        written = entries["phy_offset"] != 0
-        count = _leading(written)
-        hashes, offsets = entries["key_hash"].astype(np.int32), entries["phy_offset"].astype(np.int64)
-        before, found = self.with_tags, None if count == 0 else self._find(hashes[:count], offsets[:count], 0, 0)
+        count = _leading(entries["phy_offset"] != 0)
+        self._look_at(entries[:count])
+        before, found = self.with_tags, None if count == 0 else self._find(0, 0)
         self.with_tags = before
         return 0 if found is None else count
 
@@ -149,7 +148,8 @@ class Alignment:
         if not self._started:
             return 0
         block, _ = self._next_rows(len(entries))
-        return _matching(block, entries["key_hash"], entries["phy_offset"])
+        self._look_at(entries)
+        return self._matching(block, 0)
 
     def close(self) -> None:
         """Ends the walk: what the file covers of the log's sequence."""
@@ -183,10 +183,12 @@ class Alignment:
             return np.zeros(0, ROW), np.zeros(0, np.int64)
         return np.concatenate(pieces), np.concatenate(numbers)
 
-    def _accept(self, block: Structs, numbers: Int64s) -> None:
+    def _accept(self, block: Structs, numbers: Int64s, at: int) -> None:
+        """Takes rows, which follow each other, for the counterparts of the entries from ``at`` on."""
         if not len(block):
             return
         result = self._result
+        self._pairs[at : at + len(block)], self._paired[at : at + len(block)] = block, True
         if result.rows_begin < 0:
             result.rows_begin = int(numbers[0])
         result.compared += len(block)
@@ -198,20 +200,21 @@ class Alignment:
         self._group = int(block["offset"][-1])
         self.row = int(numbers[-1]) + 1
 
-    def _start(self, hashes: Int32s, offsets: Int64s, own: int) -> int:
-        """Finds where in the log the file begins; returns how many of its ``own`` entries lie before that."""
+    def _start(self) -> int:
+        """Finds where in the log the file begins; returns how many of its own entries lie before that."""
+        offsets = self._offsets
         inside = offsets >= self._context.log.begin
         steady = inside & np.append(inside[1:], True)
         first = int(steady.argmax()) if steady.any() else len(offsets)
         if self._context.log.begin == 0:
             first = 0
-        if first >= own:
-            self._result.old += own
-            return own
+        if first >= self._own:
+            self._result.old += self._own
+            return self._own
         self._started = True
         self.row = self._rows.find(int(offsets[first]))
         for at in range(first, min(first + SEARCH, len(offsets))):
-            found = self._find(hashes, offsets, at, 0)
+            found = self._find(at, 0)
             if found is not None:
                 self.row = found
                 for _ in range(int((~self._context.log.lost(offsets[first:at])).sum())):
@@ -219,7 +222,7 @@ class Alignment:
                 break
         while first > 0 and self.row > 0:
             before = self._row_before(self.row)
-            if hashes_of(self._rows.read(before, before + 1))[0] != hashes[first - 1]:
+            if hashes_of(self._rows.read(before, before + 1))[0] != self._hashes[first - 1]:
                 break
             first, self.row = first - 1, before  # of the log, too: one of the first offsets is wrong
         self._result.old += first
@@ -231,18 +234,18 @@ class Alignment:
             row -= 1
         return row
 
-    def _find(self, hashes: Int32s, offsets: Int64s, at: int, from_row: int) -> int | None:
+    def _find(self, at: int, from_row: int) -> int | None:
         """Returns the row, from ``from_row`` on, that is the entry ``at`` of the file; it sets whether tags count."""
-        row = max(self._rows.find(int(offsets[at])), from_row)
+        row = max(self._rows.find(int(self._offsets[at])), from_row)
         fallback: tuple[int, bool] | None = None
         while row < self._rows.total:
             block = self._rows.read(row, min(row + SEARCH, self._rows.total))
-            same = block["offset"] == offsets[at]
-            for place in np.flatnonzero(same & (hashes_of(block) == hashes[at])).tolist():
+            same = block["offset"] == self._offsets[at]
+            for place in np.flatnonzero(same & (hashes_of(block) == self._hashes[at])).tolist():
                 modes = (True,) if block["key_hash"][place] < 0 else (self.with_tags, not self.with_tags)
                 for with_tags in modes:
-                    agree = self._agreeing(hashes, offsets, at + 1, row + place + 1, with_tags)
-                    if agree == min(_AGREE, len(offsets) - at - 1):
+                    agree = self._agreeing(at + 1, row + place + 1, with_tags)
+                    if agree == min(_AGREE, len(self._offsets) - at - 1):
                         self.with_tags = with_tags
                         return int(row + place)
                 fallback = fallback or (row + place, modes[0])
@@ -254,22 +257,19 @@ class Alignment:
         self.with_tags = fallback[1]
         return int(fallback[0])
 
-    def _agreeing(self, hashes: Int32s, offsets: Int64s, at: int, row: int, with_tags: bool) -> int:
+    def _agreeing(self, at: int, row: int, with_tags: bool) -> int:
         """Returns how many of the next few entries are the rows from ``row`` on."""
-        want = min(_AGREE, len(offsets) - at)
-        block, _ = self._next_rows(want, row=row, with_tags=with_tags)
-        return _matching(block, hashes[at:], offsets[at:])
+        block, _ = self._next_rows(min(_AGREE, len(self._offsets) - at), row=row, with_tags=with_tags)
+        return self._matching(block, at)
 
-    def _explain(
-        self,
-        hashes: Int32s,
-        offsets: Int64s,
-        at: int,
-        pairs: Structs,
-        paired: Bools,
-    ) -> int:
+    def _matching(self, rows: Structs, at: int) -> int:
+        """Returns how many of the first rows are the entries from ``at`` on, which are at least as many."""
+        entries = slice(at, at + len(rows))
+        return _leading((hashes_of(rows) == self._hashes[entries]) & (rows["offset"] == self._offsets[entries]))
+
+    def _explain(self, at: int) -> int:
         """Deals with an entry that is not the next row; returns how many entries are dealt with."""
-        result, offset = self._result, int(offsets[at])
+        result, offsets, offset = self._result, self._offsets, int(self._offsets[at])
         rest = len(offsets) - at
         next_row = self.row
         lost = self._context.log.lost(offsets[at:]) if self._context.log.damaged else np.zeros(0, bool)
@@ -279,22 +279,22 @@ class Alignment:
             return count
         self._jumps += 1
         if self._jumps <= _MOST_JUMPS:
-            if offset == self._group and (again := self._group_begin(hashes, offsets, at)) is not None:
+            if offset == self._group and (again := self._group_begin(at)) is not None:
                 result.doubled += next_row - again
                 self.row = again
                 return 0
-            if self._agreeing(hashes, offsets, at, next_row, not self.with_tags) and not (
+            if self._agreeing(at, next_row, not self.with_tags) and not (
                 self.with_tags and result.first_tag is not None
             ):
                 self.with_tags = not self.with_tags
                 return 0
-            if self._is_substitute(hashes, offsets, at):
-                return self._substitute(at, pairs, paired)
+            if self._is_substitute(at):
+                return self._substitute(at)
             if offset >= self._context.log.end and bool((offsets[at:] >= self._context.log.end).all()):
                 result.beyond += min(rest, self._own - at)
                 return rest
             before = self.with_tags
-            found = self._find(hashes, offsets, at, next_row)
+            found = self._find(at, next_row)
             if found is not None and found > next_row:
                 older = result.first_tag is None and bool((self._rows.read(next_row, found)["key_hash"] < 0).all())
                 if older:
@@ -304,73 +304,59 @@ class Alignment:
                 self.row = found
                 return 0
             self.with_tags = before
-            extra = self._extra_entries(hashes, offsets, at)
+            extra = self._extra_entries(at)
             if extra:
                 return extra
         if next_row < self._rows.total:
-            return self._substitute(at, pairs, paired)
+            return self._substitute(at)
         return 1
 
-    def _is_substitute(self, hashes: Int32s, offsets: Int64s, at: int) -> bool:
+    def _is_substitute(self, at: int) -> bool:
         """Returns whether the entry ``at`` stands where the next row should, wrong in itself: the next ones agree
         again, or, where none follow, one of its two fields is the row's.
         """
-        block, _ = self._next_rows(1)
+        block, numbers = self._next_rows(1)
         if not len(block):
             return False
-        if at + 1 < len(offsets):
-            return self._agreeing(hashes, offsets, at + 1, self._after_next(), self.with_tags) > 0
-        later = self._rows.find(int(offsets[at]))
+        if at + 1 < len(self._offsets):
+            return self._agreeing(at + 1, int(numbers[0]) + 1, self.with_tags) > 0
+        key_hash, offset = self._hashes[at], self._offsets[at]
+        later = self._rows.find(int(offset))
         if later > self.row and later < self._rows.total:
             exact = self._rows.read(later, later + 1)
-            if exact["offset"][0] == offsets[at] and hashes_of(exact)[0] == hashes[at]:
+            if exact["offset"][0] == offset and hashes_of(exact)[0] == key_hash:
                 return False
-        return bool(hashes[at] == hashes_of(block)[0] or offsets[at] == block["offset"][0])
+        return bool(key_hash == hashes_of(block)[0] or offset == block["offset"][0])
 
-    def _after_next(self) -> int:
-        """Returns the number after that of the next row."""
-        _, numbers = self._next_rows(1)
-        return int(numbers[0]) + 1 if len(numbers) else self._rows.total
-
-    def _group_begin(self, hashes: Int32s, offsets: Int64s, at: int) -> int | None:
+    def _group_begin(self, at: int) -> int | None:
         """Returns the row of the last record from which the file repeats it with entry ``at``: the first one, unless
         the record is there for the second time already.
         """
         begin, end = self._rows.find(self._group), self._rows.find(self._group + 1)
         block, numbers = self._next_rows(end - begin, row=begin)
         numbers = numbers[numbers < end]
-        same = offsets[at : at + len(numbers)] == self._group
+        same = self._offsets[at : at + len(numbers)] == self._group
         count = _leading(same)
         for first in (len(numbers) - count, 0):
             repeated = hashes_of(block)[first : first + count]
-            if count and numbers[first] < self.row and bool((repeated == hashes[at : at + count]).all()):
+            if count and numbers[first] < self.row and bool((repeated == self._hashes[at : at + count]).all()):
                 return int(numbers[first])
         return None
 
-    def _extra_entries(self, hashes: Int32s, offsets: Int64s, at: int) -> int:
+    def _extra_entries(self, at: int) -> int:
         """Returns the number of entries from ``at`` on before the file agrees with the next row again; 0 if it does
         not.
         """
         block, _ = self._next_rows(1)
-        stop = min(at + LOOKAHEAD, len(offsets))
+        entries = slice(at, min(at + LOOKAHEAD, len(self._offsets)))
         if not len(block):
-            return stop - at
-        same = (offsets[at:stop] == block["offset"][0]) & (hashes[at:stop] == hashes_of(block)[0])
+            return entries.stop - at
+        same = (self._offsets[entries] == block["offset"][0]) & (self._hashes[entries] == hashes_of(block)[0])
         return int(same.argmax()) if same.any() else 0
 
-    def _substitute(self, at: int, pairs: Structs, paired: Bools) -> int:
-        block, numbers = self._next_rows(1)
-        if not len(block):
-            return 1
-        self._accept(block, numbers)
-        pairs[at], paired[at] = block[0], True
+    def _substitute(self, at: int) -> int:
+        self._accept(*self._next_rows(1), at)
         return 1
-
-
-def _matching(rows: Structs, hashes: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> int:
-    """Returns how many of the first rows have these hashes and offsets, which are at least as many."""
-    count = len(rows)
-    return _leading((hashes_of(rows) == hashes[:count]) & (rows["offset"] == offsets[:count]))
 
 
 def _leading(flags: Bools) -> int:
