@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,3 +68,8 @@ def cut_ranges(begins: Int64s, ends: Int64s, every: int) -> tuple[Int64s, Int64s
     rows = np.repeat(np.arange(len(begins)), pieces)
     numbers = first[rows] + np.arange(len(rows)) - (np.cumsum(pieces) - pieces)[rows]
     return rows, numbers, np.maximum(begins[rows], numbers * every), np.minimum(ends[rows], (numbers + 1) * every)
+
+
+def as_fields(row: Any) -> dict[str, int] | None:
+    """Returns a row of a structured array as a dict of its fields, None for None."""
+    return None if row is None else {name: int(row[name]) for name in row.dtype.names}

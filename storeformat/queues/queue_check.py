@@ -20,12 +20,11 @@ to 4.9.8), and whatever lies in the place of a unit that damage took.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int64s, LogExtent, Structs
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs, as_fields
 from storeformat.queues import batch_consume_queue
 from storeformat.queues.consume_queue import PRE_BLANK, UNIT, is_pre_blank, is_valid
 from storeformat.queues.consume_queue_ext import is_address
@@ -279,8 +278,3 @@ class _Faults:
 
     def listed(self) -> list[UnitFault]:
         return sorted(self._faults, key=lambda fault: fault.position)[:MOST_FAULTS]
-
-
-def as_fields(unit: Any) -> dict[str, int] | None:
-    """Returns a unit (or any row of a structured array) as a dict of its fields."""
-    return None if unit is None else {name: int(unit[name]) for name in unit.dtype.names}
