@@ -5,7 +5,7 @@ and SparkError; ``contract/report`` makes the report of a failed run.
 ==============================  ======================================================================================
 what changes                    where
 ==============================  ======================================================================================
-an option                       ``cli/`` (its text), ``contract/`` (its value and default)
+an option                       ``contract/`` (its text, value and default)
 the report, an exit code        ``contract/``
 the set-up                      ``setup/``
 how Spark is run                ``spark/``

@@ -25,7 +25,6 @@ ELSEWHERE = {
     # Spark calls it, or it is Spark that is called.
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",
-    "jobs/cli/query_arguments.py": "tests/jobs/cli/test_command_line.py",
 }
 """Modules whose tests have another name, and where those are."""
 MODULES = sorted(

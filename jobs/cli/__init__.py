@@ -2,8 +2,7 @@
 
 ================  ===============================================================================================
 ``command_line``  the table of jobs, and the exit codes
-``arguments``     the options of each job, ``query_arguments`` those of ``query``; what their texts mean is in
-                  ``jobs.contract.option_values``, for the data source reads its options with it, too
+``arguments``     the options of each job, as the fields of ``jobs.contract.options`` name them
 ``fleet``         a job on the stores of several brokers, each as if it were alone: one Spark, one exit code; what
                   ends one stops no other
 ``fleet_stores``  which stores these are: of a path with placeholders, or of a file with a line each

@@ -12,13 +12,11 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.cli import arguments as job_arguments
-from jobs.cli import query_arguments
-from jobs.cli.arguments import Parser
+from jobs.cli.arguments import Parser, add_arguments, add_options
 from jobs.contract import metrics
 from jobs.contract import options as job_options
 from jobs.contract.report import Report, failure_report, printable
@@ -44,7 +42,6 @@ class Job:
     module: str
     summary: str
     options: type[job_options.JobOptions]
-    add_arguments: Callable[[Parser], None]
     needs_delta: bool = False
 
 
@@ -53,55 +50,42 @@ JOBS = {
         "jobs.cli.demo",
         "rebuild and analyse a bundled store that a real broker wrote; the place to start",
         job_options.DemoOptions,
-        job_arguments.add_demo,
         needs_delta=True,
     ),
     "rebuild": Job(
         "jobs.rebuild.rebuild",
         "rebuild consumequeue/, index/ and checkpoint from commitlog/",
         job_options.RebuildOptions,
-        job_arguments.add_rebuild,
     ),
-    "publish": Job(
-        "jobs.publish.publish", "put a finished rebuild in place", job_options.PublishOptions, job_arguments.add_publish
-    ),
-    "restore": Job(
-        "jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions, job_arguments.add_restore
-    ),
+    "publish": Job("jobs.publish.publish", "put a finished rebuild in place", job_options.PublishOptions),
+    "restore": Job("jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions),
     "preflight": Job(
         "jobs.safety.preflight",
         "say whether a broker may be started on a store, and what its start would lose",
         job_options.PreflightOptions,
-        job_arguments.add_preflight,
     ),
     "verify": Job(
         "jobs.verify.verify",
         "compare consume queues, index and checkpoint with the log",
         job_options.VerifyOptions,
-        job_arguments.add_verify,
     ),
     "query": Job(
         "jobs.query.query",
         "offline mqadmin: messages by key, id, offset or time",
         job_options.QueryOptions,
-        query_arguments.add_query,
     ),
     # Not jobs.inspect: a module named like one of the standard library hides it as soon as jobs/ is on sys.path.
-    "inspect": Job(
-        "jobs.query.inspection", "what is in this log", job_options.InspectOptions, job_arguments.add_inspect
-    ),
+    "inspect": Job("jobs.query.inspection", "what is in this log", job_options.InspectOptions),
     "load": Job(
         "jobs.table.load",
         "append what is new in the log to the Delta table `messages`, exactly once",
         job_options.LoadOptions,
-        job_arguments.add_load,
         needs_delta=True,
     ),
     "report": Job(
         "jobs.report.report",
         "bytes, messages and rates by topic, queue, tag, host, hour or date",
         job_options.ReportOptions,
-        job_arguments.add_report,
         needs_delta=True,
     ),
 }
@@ -124,8 +108,7 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
         one = chosen.add_parser(
             name, help=job.summary, description=job.summary[0].upper() + job.summary[1:] + ".", epilog=EXIT_CODES
         )
-        job.add_arguments(one)
-        job_arguments.add_output_arguments(one)
+        add_arguments(one, job.options)
     return parser
 
 
@@ -174,7 +157,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
 def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
     """Returns where the report of a command line goes that may be wrong elsewhere."""
     parser = Parser(add_help=False)
-    job_arguments.add_output_arguments(parser)
+    add_options(parser, job_options.JobOptions)
     try:
         return job_options.from_arguments(job_options.JobOptions, parser.parse_known_args(arguments)[0])
     except UsageError:

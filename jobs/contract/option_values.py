@@ -1,16 +1,42 @@
-"""Values of options, of the command line and of the data source: each function takes the text and returns the value,
-or raises ``argparse.ArgumentTypeError`` with what is wrong in words. Must import with a bare Python.
+"""How options are given, and their values, of the command line and of the data source: each function takes the text and
+returns the value, or raises ``argparse.ArgumentTypeError`` with what is wrong in words. Must import with a bare Python.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, Literal
 
-from jobs.contract.options import JUDGED, MADE, ROCKSDB, Artefact
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.setting_names import SETTING_NAMES, nearest_names
+
+Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers", "rocksdb"]
+ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
+"""What a broker derives from its log, all of it."""
+CONSUMER_OFFSETS: Artefact = "consumer-offsets"
+JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
+"""What ``verify`` looks at."""
+TIMERS: Artefact = "timers"
+MADE: tuple[Artefact, ...] = (*JUDGED, TIMERS)
+"""What ``rebuild`` can make for ``publish``."""
+ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
+"""What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """How a command line gives a field of options: how a value is read, or between what there is to choose, and what
+    stands for it in the help. ``flag`` is its name where that is not the field's; of ``many`` each adds a value.
+    """
+
+    value: Callable[[str], Any] | tuple[str, ...]
+    metavar: str | None = None
+    flag: str | None = None
+    many: bool = False
 
 
 def natural(text: str) -> int:

@@ -1,32 +1,28 @@
-"""What a command line says, as frozen values: one class per job, with the fields and the defaults of its options.
+"""What a command line says, as frozen values: one class per job, with the fields, the help and the defaults of its
+options.
 
-The command line fills them (``from_arguments``); notebooks and tests construct them directly, so every default lives
-here and only here. Paths stay strings, because each may be a path or a URI.
+The command line is made of the fields (``jobs.cli.arguments``) and fills them (``from_arguments``); notebooks and tests
+construct them directly, so every default lives here and only here. Paths stay strings, because each may be a path or a
+URI. Must import with a bare Python.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
+from jobs.contract import option_values as read
+from jobs.contract.option_values import ARTEFACTS, JUDGED, ROCKSDB, Artefact, Given
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import locations
+from storeformat.store.broker_rules import VERSIONS
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
-Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers", "rocksdb"]
-ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
-"""What a broker derives from its log, all of it."""
-CONSUMER_OFFSETS: Artefact = "consumer-offsets"
-JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
-"""What ``verify`` looks at."""
-TIMERS: Artefact = "timers"
-MADE: tuple[Artefact, ...] = (*JUDGED, TIMERS)
-"""What ``rebuild`` can make for ``publish``."""
 QueueStoreKind = Literal["file", "rocksdb", "both"]
-ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
-"""What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
+Grouping = Literal["topic", "queue", "tag", "host", "hour", "date"]
+Boundary = Literal["lower", "upper"]
 
 PLACEHOLDERS = ("{cluster}", "{broker}")
 """What stands for parts of paths that differ between the brokers of a fleet."""
@@ -35,45 +31,103 @@ NAMED_BY_LINES = ("store", "cluster", "broker")
 
 Options = TypeVar("Options", bound="JobOptions")
 
+FILE, DIR, ROOT = Given(read.path, "FILE"), Given(read.path, "DIR"), Given(read.path, "ROOT")
+NUMBER, COUNT, TIME = Given(read.natural, "N"), Given(read.positive, "N"), Given(read.milliseconds, "MS")
+CommitLog = Annotated[
+    tuple[str, ...], Given(read.paths, "PATH[,PATH]"), "where the segments are, if not in ROOT/commitlog"
+]
+Settings = Annotated[
+    tuple[tuple[str, str], ...],
+    Given(read.setting, "NAME=VALUE", "--set", many=True),
+    "a setting under its broker.conf name, which overrides the file; repeatable",
+]
+Replicas = Annotated[
+    tuple[str, ...],
+    Given(read.path, "ROOT", "--replica", many=True),
+    "a store with a copy of the log, such as a slave: replaces what is damaged or missing here, and with"
+    " consumer-offsets says what its broker knew of them",
+]
+Topics = Annotated[
+    tuple[TopicFilter, ...],
+    Given(read.topic_filter, "TOPIC[:QUEUE]", "--topic", many=True),
+    "only this topic, or this queue of it; repeatable",
+]
+StoppedStore = Annotated[str, ROOT, "the store of the stopped broker"]
+Table = Annotated[str, Given(read.path, "TABLE"), "path or URI of the Delta table"]
+DryRun = Annotated[bool, "say what would be written, write nothing"]
+Bodies = Annotated[bool, "show bodies, too"]
 
+
+# ------------------------------------------------------------------------------------------------ the options of a job
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
     """Options of every job: where its report goes, and how much it says on the way."""
 
-    json: bool = False
-    report_file: str | None = None
-    metrics: str | None = None
-    quiet: bool = False
-    debug: bool = False
+    json: Annotated[bool, "print the report as one JSON object, and nothing else on stdout"] = False
+    report_file: Annotated[str | None, Given(read.path, "FILE", "--report"), "write the same object into FILE"] = None
+    metrics: Annotated[str | None, FILE, "also write the outcome in Prometheus' text format"] = None
+    quiet: Annotated[bool, "no progress and no notes on stderr"] = False
+    debug: Annotated[bool, "Spark's log, and Java and Python stack traces, on stderr"] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogOptions(JobOptions):
+class StoreOptions(JobOptions):
+    """Options that say where a store is, and what its broker's settings are."""
+
+    store: Annotated[str, ROOT, "the broker's storePathRootDir, a path or a URI"]
+    commitlog: CommitLog = ()
+    """Several directories form one log."""
+    broker_conf: Annotated[str | None, FILE, "the broker.conf to take sizes and switches from"] = None
+    settings: Settings = ()
+    """Pairs in the order given."""
+    broker_version: Annotated[
+        str | None,
+        Given(VERSIONS),
+        "the rules of which release: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to"
+        " 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows; the"
+        " report says which and why",
+    ] = None
+    batch_topics: Annotated[
+        tuple[str, ...],
+        Given(read.name, "TOPIC", "--batch-topic", many=True),
+        "a BatchCQ topic (default: what config/topics.json and batchconsumequeue/ say); repeatable",
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(StoreOptions):
     """Options of every job that reads a commit log."""
 
-    store: str
-    commitlog: tuple[str, ...] = ()
-    """Where the segments are, if not in ``<store>/commitlog``; several directories form one log."""
-    broker_conf: str | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    """``--set`` pairs under their broker.conf names, in the order given."""
-    broker_version: str | None = None
-    batch_topics: tuple[str, ...] = ()
-    on_damage: DamagePolicy = "fail"
-    keep_crc_failures: bool = False
-    """With ``salvage``: a record counts although its body is damaged, if nothing else is."""
-    until_offset: int | None = None
-    split_size: int | None = None
+    on_damage: Annotated[
+        DamagePolicy,
+        Given(get_args(DamagePolicy)),
+        "at a damaged record: refuse the log (default), end there as broker recovery does, or continue past it",
+    ] = "fail"
+    keep_crc_failures: Annotated[bool, "with salvage: keep a record if nothing but the CRC of its body is wrong"] = (
+        False
+    )
+    until_offset: Annotated[int | None, NUMBER, "ignore records that end after this commit-log offset"] = None
+    split_size: Annotated[int | None, Given(read.positive, "BYTES"), "bytes a task reads; never changes the result"] = (
+        None
+    )
     replicas: tuple[str, ...] = ()
     """Stores with copies of the log: ``rebuild``, ``inspect`` and ``verify`` heal damage from them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOptions(LogOptions):
-    """Options of a job that takes the stores of several brokers, each as if it were alone."""
+    """Options of a job that takes the stores of several brokers, each as if it were alone. ``store`` is empty
+    with ``stores``.
+    """
 
-    stores: str | None = None
-    """A file that names them, a line each; ``store`` is then empty."""
+    stores: Annotated[
+        str | None,
+        FILE,
+        "the stores of several brokers, a line each: store,cluster,broker,broker.conf (the last three may be"
+        " missing). Or --store with {cluster} and {broker} in place of directory names: each directory that exists"
+        " is a broker; --cluster, --broker, --broker-conf, --commitlog and --replica may contain them, too. The"
+        " report has an entry for each broker; the exit code is the largest of theirs",
+    ] = None
 
     @property
     def names_several(self) -> bool:
@@ -83,31 +137,56 @@ class FleetOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions(JobOptions):
-    """``demo``; without ``output`` the results go to a temporary directory and are removed."""
+    """``demo``."""
 
-    output: str | None = None
+    output: Annotated[str | None, DIR, "keep the rebuilt files and the table in DIR (default: remove them)"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildOptions(LogOptions):
     """``rebuild``."""
 
-    output: str
-    topics: tuple[TopicFilter, ...] = ()
-    only: tuple[Artefact, ...] = ARTEFACTS
-    queue_store: QueueStoreKind | None = None
-    """Where queues are to be kept; without it where the broker's settings, or the store, say."""
-    topics_json: bool = False
-    """Whether to make ``config/topics.json``, too."""
-    consumer_offsets_at: int | None = None
-    """The time, in milliseconds, to which all groups are set; without it they keep what they had committed."""
-    repair_log: str | None = None
-    """With ``salvage``: where to write repaired copies of damaged segments."""
-    ignore_free_space: bool = False
-    """Whether to write although less is free than the output will take."""
-    compact: bool = False
-    """Whether objects end where their data ends; files on a disk keep their length, for their zeros are holes."""
-    dry_run: bool = False
+    replicas: Replicas = ()
+    output: Annotated[str, DIR, "absent or empty; appears whole or not at all"]
+    repair_log: Annotated[
+        str | None,
+        Given(read.path, "DIR2"),
+        "with salvage or --replica: write repaired copies of the damaged segments, which a broker reads to the"
+        " end; records that it skips take the place of what is lost",
+    ] = None
+    topics: Topics = ()
+    only: Annotated[
+        tuple[Artefact, ...],
+        Given(read.rebuilt_artefacts, "LIST"),
+        "some of consumequeue,index,checkpoint (the default), consumer-offsets (config/consumerOffset.json) and"
+        " timers (timerlog/, config/timercheck); or rocksdb: the pairs of RocksDB queues, as a Parquet table, which"
+        " `publish` does not take",
+    ] = ARTEFACTS
+    queue_store: Annotated[
+        QueueStoreKind | None,
+        Given(get_args(QueueStoreKind)),
+        "where the consume queues go: files, or the database of brokers with storeType=defaultRocksDB (needs the"
+        " extra rocksdb); default: as broker.conf and the store say",
+    ] = None
+    topics_json: Annotated[
+        bool,
+        "also make config/topics.json: what the store still has of it, and every other topic with as many queues"
+        " as the log shows; `publish` puts it into the store",
+    ] = False
+    consumer_offsets_at: Annotated[
+        int | None,
+        Given(read.milliseconds, "TIME"),
+        "with consumer-offsets: every group begins at the first message that was stored at or after this time",
+    ] = None
+    """In milliseconds; without it groups keep what they had committed."""
+    compact: Annotated[
+        bool,
+        "on an object store: leave out the zeros after the data of each file; `publish` adds them, no broker"
+        " takes such files as they are",
+    ] = False
+    """Files on a disk keep their length, for their zeros are holes."""
+    ignore_free_space: Annotated[bool, "write even if DIR's disk seems too small"] = False
+    dry_run: DryRun = False
 
     @property
     def ends_with_data(self) -> bool:
@@ -119,39 +198,50 @@ class RebuildOptions(LogOptions):
 class PublishOptions(JobOptions):
     """``publish``; ``rebuilt`` is the directory that ``rebuild`` filled."""
 
-    store: str
-    rebuilt: str
-    commitlog: tuple[str, ...] = ()
-    after_crash: bool = False
-    dry_run: bool = False
+    store: StoppedStore
+    rebuilt: Annotated[str, Given(read.path, "DIR", "--from"), "what `rebuild` wrote"]
+    commitlog: CommitLog = ()
+    after_crash: Annotated[bool, "the broker did not stop cleanly: accept its abort file"] = False
+    dry_run: DryRun = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreOptions(JobOptions):
-    """``restore``; without ``backup`` the newest one."""
+    """``restore``."""
 
-    store: str
-    backup: str | None = None
-    dry_run: bool = False
+    store: StoppedStore
+    backup: Annotated[str | None, Given(read.name, "NAME"), "which directory of ROOT/backup (default: the newest)"] = (
+        None
+    )
+    dry_run: DryRun = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightOptions(JobOptions):
-    """``preflight``; without ``broker_version`` the rules are those of the release that the store shows."""
+    """``preflight``."""
 
-    store: str
-    broker_conf: str | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    broker_version: str | None = None
-    replicas: tuple[str, ...] = ()
+    store: Annotated[str, ROOT, "the broker's storePathRootDir, a local path"]
+    broker_conf: Annotated[str | None, FILE, "the broker.conf with which the broker will be started"] = None
+    settings: Settings = ()
+    broker_version: Annotated[
+        str | None, Given(VERSIONS), "the release that will be started (default: what the store shows)"
+    ] = None
+    replicas: Annotated[
+        tuple[str, ...],
+        Given(read.path, "ROOT", "--replica", many=True),
+        "a store with a copy of the log, such as a slave: says which is longer, and what is lost by starting this one",
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(FleetOptions):
     """``verify``."""
 
-    topics: tuple[TopicFilter, ...] = ()
-    only: tuple[Artefact, ...] = JUDGED
+    replicas: Replicas = ()
+    topics: Topics = ()
+    only: Annotated[
+        tuple[Artefact, ...], Given(read.artefacts, "LIST"), "some of consumequeue,index,checkpoint,consumer-offsets"
+    ] = JUDGED
 
 
 Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)
@@ -173,61 +263,73 @@ class QueryOptions(LogOptions):
     """``query``; which fields count depends on ``kind``."""
 
     kind: Literal["key", "id", "offset", "time", "list", "lag"]
-    topic: str | None = None
-    key: str | None = None
-    message_id: str | None = None
-    queue_id: int | None = None
-    offset: int | None = None
-    time: int | None = None
-    begin: int = 0
-    end: int = 2**63 - 1
-    max_messages: int = 64
-    boundary: Literal["lower", "upper"] = "lower"
-    scan: bool = False
-    explain: bool = False
-    bodies: bool = False
-    most: int | None = None
-    """Of ``list``: without it all messages of an export, else 64."""
-    export: str | None = None
-    waiting: bool = False
-    group: str | None = None
-    not_consumed: bool = False
+    topic: Annotated[str | None, Given(read.name, "T"), "its topic"] = None
+    key: Annotated[str | None, Given(read.name, "K"), "one of its keys, or its UNIQ_KEY"] = None
+    message_id: Annotated[
+        str | None, Given(str, "MESSAGE_ID", "message_id"), "an offsetMsgId, or with --topic a UNIQ_KEY"
+    ] = None
+    queue_id: Annotated[int | None, Given(read.natural, "Q", "--queue"), "the queue's id"] = None
+    offset: Annotated[int | None, NUMBER, "its queue offset"] = None
+    time: Annotated[int | None, TIME, "milliseconds since 1970, or ISO 8601 with its zone"] = None
+    begin: Annotated[
+        int,
+        TIME,
+        "stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
+    ] = 0
+    end: Annotated[int, TIME, "stored at or before this time"] = 2**63 - 1
+    max_messages: Annotated[int, Given(read.positive, "N", "--max"), "at most N (default 64)"] = 64
+    boundary: Annotated[
+        Boundary,
+        Given(get_args(Boundary)),
+        "the first message at or after the time (lower, the default), or the last at or before it (upper)",
+    ] = "lower"
+    scan: Annotated[bool, "read the log itself, use neither index nor queues"] = False
+    explain: Annotated[bool, "also look into the log, and say why the index does not find a message"] = False
+    bodies: Bodies = False
+    most: Annotated[int | None, Given(read.positive, "N", "--max"), "at most N (default 64, with --export all)"] = None
+    export: Annotated[str | None, FILE, "write them into FILE: .jsonl, or .parquet; bodies with --bodies"] = None
+    waiting: Annotated[
+        bool, "show instead the topic's messages that the broker keeps elsewhere: delayed, timer, half, retried, dead"
+    ] = False
+    not_consumed: Annotated[bool, "only messages from the committed offset of --group on"] = False
+    group: Annotated[str | None, Given(read.name, "G"), "the group of --not-consumed"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class InspectOptions(FleetOptions):
     """``inspect``; with ``from_offset`` or ``limit`` the records themselves."""
 
-    topics: tuple[TopicFilter, ...] = ()
-    from_offset: int | None = None
-    limit: int | None = None
-    bodies: bool = False
+    replicas: Replicas = ()
+    topics: Topics = ()
+    from_offset: Annotated[int | None, Given(read.natural, "N", "--from"), "show records from this offset on"] = None
+    limit: Annotated[int | None, COUNT, "show at most N records"] = None
+    bodies: Bodies = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions(FleetOptions):
     """``load``; without ``time_zone`` the table's own, UTC for a new one."""
 
-    table: str
-    cluster: str
-    broker: str
-    topics: tuple[TopicFilter, ...] = ()
-    time_zone: str | None = None
-    with_bodies: bool = False
-    allow_gap: bool = False
-    repair_from: int | None = None
-    dry_run: bool = False
+    table: Table
+    cluster: Annotated[str, Given(read.name, "C"), "value of the column cluster"]
+    broker: Annotated[str, Given(read.name, "B"), "value of the column broker"]
+    topics: Topics = ()
+    time_zone: Annotated[str | None, Given(read.name, "ZONE"), "the time zone of store_date (new table: UTC)"] = None
+    with_bodies: Annotated[bool, "keep message bodies in the table"] = False
+    allow_gap: Annotated[bool, "continue where retention deleted records that were never loaded"] = False
+    repair_from: Annotated[int | None, NUMBER, "replace all rows of this broker from commit-log offset N on"] = None
+    dry_run: DryRun = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(JobOptions):
     """``report``; a page has the checks, too."""
 
-    table: str
-    by: Literal["topic", "queue", "tag", "host", "hour", "date"] = "topic"
-    checks: bool = False
-    html: str | None = None
-    csv: str | None = None
+    table: Table
+    by: Annotated[Grouping, Given(get_args(Grouping)), "what to group by (default: topic)"] = "topic"
+    checks: Annotated[bool, "also check retries, duplicates, transactions, delays, gaps and clocks"] = False
+    html: Annotated[str | None, FILE, "write one self-contained page with plots and all checks"] = None
+    csv: Annotated[str | None, FILE, "write the 100,000 largest groups as CSV"] = None
 
 
 def from_arguments(kind: type[Options], arguments: argparse.Namespace) -> Options:

@@ -16,7 +16,8 @@ from itertools import zip_longest
 from typing import NoReturn
 
 from jobs.consumer_offsets.plan import OffsetsPlan, plan_offsets
-from jobs.contract.options import CONSUMER_OFFSETS, TIMERS, RebuildOptions, VerifyOptions
+from jobs.contract.option_values import CONSUMER_OFFSETS, TIMERS
+from jobs.contract.options import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.log.store_log import read_log

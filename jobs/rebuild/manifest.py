@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, MADE, ROCKSDB, TIMERS, RebuildOptions
+from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, ROCKSDB, TIMERS
+from jobs.contract.options import RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore

@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.consumer_offsets.plan import refuse_where_unread
-from jobs.contract.options import CONSUMER_OFFSETS, ROCKSDB, RebuildOptions, narrow_to_queues
+from jobs.contract.option_values import CONSUMER_OFFSETS, ROCKSDB
+from jobs.contract.options import RebuildOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, with_queue_store

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from jobs.contract.options import CONSUMER_OFFSETS, VerifyOptions
+from jobs.contract.option_values import CONSUMER_OFFSETS
+from jobs.contract.options import VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.rebuild import planning

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.contract import option_values as ov
-from jobs.contract.options import JUDGED, MADE
+from jobs.contract.option_values import JUDGED, MADE
 from storeformat.queues.topic_filter import TopicFilter
 
 

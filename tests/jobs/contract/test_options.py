@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact
 from jobs.contract.options import (
-    ARTEFACTS,
-    JUDGED,
-    Artefact,
     InspectOptions,
     JobOptions,
     LoadOptions,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from support.publishing import QUIET, Case, Snapshot, manifest, own_bytes, snapshot
 
-from jobs.contract.options import ARTEFACTS, PublishOptions
+from jobs.contract.option_values import ARTEFACTS
+from jobs.contract.options import PublishOptions
 from jobs.publish import backups, publish, restore
 from jobs.rebuild.manifest import Manifest, read_manifest
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError

@@ -16,7 +16,8 @@ from support.publishing import QUIET
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
-from jobs.contract.options import ARTEFACTS, TopicFilter
+from jobs.contract.option_values import ARTEFACTS
+from jobs.contract.options import TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.rebuild import manifest as manifests
 from jobs.rebuild.manifest import Manifest, check_files, fetch, read_manifest, write_pieces

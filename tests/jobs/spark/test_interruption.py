@@ -21,7 +21,7 @@ SLOW_JOB = """
 import sys, time
 sys.path.insert(0, {root!r})
 from jobs.contract import options as job_options
-from jobs.cli import arguments, command_line
+from jobs.cli import command_line
 from jobs.contract.report import Report
 from jobs.spark.session import spark_context
 
@@ -39,7 +39,7 @@ class slow_job:
         return Report("slow")
 
 sys.modules["slow_job"] = slow_job
-job = command_line.Job("slow_job", "sleeps", job_options.DemoOptions, arguments.add_demo)
+job = command_line.Job("slow_job", "sleeps", job_options.DemoOptions)
 sys.exit(command_line.main(["demo"], {{"demo": job}}))
 """
 
