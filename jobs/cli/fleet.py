@@ -16,12 +16,12 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from jobs.cli.fleet_answer import answer, outcome
 from jobs.cli.fleet_stores import Member, members_of
 from jobs.contract.options import FleetOptions, LoadOptions
 from jobs.contract.report import Report, failure_report
@@ -41,6 +41,7 @@ THREADS = 8
 """How many jobs run at a time in Spark. Each keeps what it knows of its log in the driver."""
 _STILL_AT_WORK = 30.0
 """Seconds after which a person hears that the run goes on."""
+_SUMMED = ("bytes", "messages", "rows", "lost_messages")
 
 
 def of(name: str, job: Job[Options]) -> Job[Options]:
@@ -168,3 +169,57 @@ def _log_size(member: Member[Any]) -> int:
         return sum(sum(files.tree_sizes(place).values()) for place in places)
     except StoreFormatError:  # the job will say what it is
         return 0
+
+
+# -------------------------------------------------------------------------------------------------- the report of all
+def answer(job: str, reports: Sequence[tuple[Member[Any], Report]], reporter: Reporter) -> Report:
+    """Returns the report of all: ``brokers`` has that of each, with its name and exit code before; exit code and status
+    are those of the largest exit code.
+    """
+    worst = max((report for _, report in reports), key=lambda report: report.exit_code)
+    entries = [_entry(member, report) for member, report in reports]
+    statuses = Counter(report["status"] for _, report in reports)
+    facts: dict[str, Any] = {
+        name: sum(entry.get(name) or 0 for entry in entries) for name in _SUMMED if any(name in e for e in entries)
+    }
+    width = max(len(member.name) for member, _ in reports)
+    lines = [
+        f"{job}: {len(reports)} brokers, {', '.join(f'{count} {status}' for status, count in statuses.most_common())}"
+    ]
+    lines += [f"{member.name:<{width}}  {outcome(report)}" for member, report in reports]
+    return reporter.report(
+        job,
+        worst["status"],
+        exit_code=worst.exit_code,
+        text="\n".join(lines),
+        statuses=dict(statuses),
+        **facts,
+        brokers=entries,
+    )
+
+
+def _entry(member: Member[Any], report: Report) -> dict[str, Any]:
+    named = {"cluster": member.cluster, "broker": member.broker, "store": member.options.store}
+    rest = {name: value for name, value in report.items() if name not in ("job", "cluster", "broker", "store")}
+    return {**named, "exit_code": report.exit_code, **rest}
+
+
+def outcome(report: Mapping[str, Any]) -> str:
+    """Returns what came of one broker's store, in a line."""
+    facts = [str(report["status"])]
+    if "rows" in report:
+        facts.append("nothing new" if report.get("skipped") else f"{report['rows']:,} rows")
+    elif "messages" in report:
+        facts.append(f"{report['messages']:,} messages")
+    for name, what in (("lost_messages", "lost"), ("lost_messages_at_least", "lost at least")):
+        if report.get(name):
+            facts.append(f"{report[name]:,} {what}")
+    facts += [f"{count:,} {cause}" for cause, count in (report.get("counts") or {}).items()]
+    facts += [f"{count:,} {hazard}" for hazard, count in (report.get("hazard_counts") or {}).items()]
+    if report.get("damaged_ranges"):
+        facts.append(f"{len(report['damaged_ranges']):,} damaged ranges")
+    if "error" in report:
+        facts.append(str(report["error"]))
+    elif "seconds" in report:
+        facts.append(f"{report['seconds']:.1f} s")
+    return ", ".join(facts)
