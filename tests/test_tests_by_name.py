@@ -17,11 +17,9 @@ ELSEWHERE = {
     "jobs/report/plain_outcomes.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plain_properties.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plots.py": "tests/jobs/report/test_page.py",
-    "jobs/verify/compare_index.py": "tests/jobs/verify/test_judge_index.py",
     "jobs/verify/compare_queues.py": "tests/jobs/verify/test_judge_queues.py",
     "jobs/verify/differences.py": "tests/jobs/verify/test_verify.py",
     "jobs/verify/judge_checkpoint.py": "tests/jobs/verify/test_verify.py",
-    "jobs/verify/verification.py": "tests/jobs/verify/test_compare_store.py",
     # Spark calls it, or it is Spark that is called.
     # The command line is what is tested.
     "jobs/__main__.py": "tests/test_spark_submit.py",

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from jobs.rebuild.planning import BatchQueuesPlan, QueuesPlan
 from jobs.spark.runner import Runner
-from jobs.verify.differences import Subject
-from jobs.verify.verification import Verification
+from jobs.verify.differences import Subject, Verification
 from storeformat.arrays import LogExtent
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.queues.batch_consume_queue import written_units
 from storeformat.queues.consume_queue import UNIT_SIZE
+from storeformat.queues.queue_check import UnitComparison
 from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
@@ -63,10 +63,14 @@ class QueuesCompared:
     @property
     def reach(self) -> int:
         """Commit-log offset of the last unit that is there as it should be, -1 if none is."""
-        return max(
-            (one.units.last_present for found in self.findings.values() for one in found.values() if one.units),
-            default=-1,
-        )
+        return max((units.last_present for _, _, units in self.units()), default=-1)
+
+    def units(self) -> Iterator[tuple[TopicQueue, int, UnitComparison]]:
+        """Yields the files of the right length in order: queue, byte offset and the comparison of the units."""
+        for queue, found in sorted(self.findings.items()):
+            for base, one in sorted(found.items()):
+                if one.units is not None:
+                    yield queue, base, one.units
 
     def subject(self, queue: TopicQueue, base: int | None = None, name: str | None = None) -> Subject:
         """Returns a queue, or a file of it, as what a finding is about."""

@@ -1,4 +1,4 @@
-"""What a verification found, gathered: differences, hazards and notes.
+"""What a verification found, gathered: differences, hazards and notes; and what all of its comparisons share.
 
 A *difference* contradicts the log. A *hazard* is what a healthy broker can leave and what may still hurt later; a
 *note* is merely worth knowing. Only differences decide the exit code.
@@ -7,8 +7,16 @@ A *difference* contradicts the log. A *hazard* is what a healthy broker can leav
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+from jobs.log.log_scan import LogReading
+from jobs.log.opening import OpenedStore
+from jobs.spark.runner import Runner
+from storeformat.index.index_check import IndexFault
+from storeformat.queues.queue_check import UnitFault
 
 MOST_DIFFERENCES = 1_000
 MOST_HAZARDS = 1_000
@@ -60,6 +68,15 @@ class Verdicts:
                 }
             )
 
+    def differ_by(self, subject: Subject, faults: Iterable[UnitFault | IndexFault], counts: Mapping[str, int]) -> None:
+        """Adds what the comparison of one file found: the first faults, and how many there are of each cause."""
+        for fault in faults:
+            self.differ(
+                subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
+            )
+        for cause, count in counts.items():
+            self.count(cause, count)
+
     def count(self, cause: str, count: int) -> None:
         """Counts differences that are not shown one by one."""
         if count:
@@ -85,3 +102,26 @@ class Verdicts:
     def note(self, text: str) -> None:
         """Adds one note."""
         self.notes.append(text)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """One verification under way. ``cut`` says that the log goes on after what was read of it, so that units and
+    entries which point there are fine.
+    """
+
+    store: OpenedStore
+    reading: LogReading
+    runner: Runner
+    verdicts: Verdicts
+    cut: bool = False
+
+    @cached_property
+    def lost(self) -> tuple[tuple[int, int], ...]:
+        """The ranges [begin, end) of the log about whose records nothing can be said: damaged ones, repaired ones, and
+        records that do not carry the offset at which they lie.
+        """
+        reading = self.reading
+        ranges = [(item.begin, item.end) for item in reading.damaged]
+        ranges += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]
+        return (*ranges, *((offset, offset + size) for offset, size in reading.foreign_records))

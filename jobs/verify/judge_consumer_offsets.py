@@ -13,8 +13,7 @@ from typing import Any
 
 from jobs.consumer_offsets.ranges import QueueRanges, queue_ranges
 from jobs.log.opening import OpenedStore
-from jobs.verify.differences import Subject, Verdicts
-from jobs.verify.verification import Verification
+from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import CONFIG, ConfigFile, FileState, read_config, read_offsets
 from storeformat.store.config.consumer_offsets import highest_committed

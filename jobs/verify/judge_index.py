@@ -1,7 +1,8 @@
-"""What the comparison of the index files means.
+"""The index: in which order its files follow each other, which entries of the log each is compared with, and what the
+comparison means.
 
-Together the files must hold the log's entries once, without a gap; three things that healthy brokers do explain an
-exception:
+Names come from the broker's wall clock, so the order is taken from the offsets in the files. Together these must hold
+the log's entries once, without a gap; three things that healthy brokers do explain an exception:
 
 - retention deletes whole files, the last one never: older entries than the log stay, or are gone
 - a crash costs the files that the checkpoint does not vouch for, and dispatch begins again at a segment: entries are
@@ -11,17 +12,144 @@ exception:
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
-from jobs.verify.compare_index import REPAIR, IndexCompared
-from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts
-from jobs.verify.verification import Verification
+from jobs.log.opening import OpenedStore
+from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts, Verification
+from storeformat.arrays import LogExtent
 from storeformat.index import index_file
-from storeformat.index.alignment import OmittedRows, keys_in
+from storeformat.index.alignment import FileContext, OmittedRows, keys_in
 from storeformat.index.index_check import IndexComparison
+from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
-from udfs.files.verify import StagedRows
+from udfs.files.verify import CompareIndexFiles, EntrySource, IndexCheck, StagedRows
 from udfs.log.staged_files import Readers
+
+REPAIR = "rebuild --only index, then publish"
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What orders index files: the start of their entries, by the median of three fields, so that one wrong one does
+    not matter; an empty file follows the one at whose end it begins.
+    """
+
+    path: str
+    header: index_file.IndexHeader
+    first_phy_offset: int
+
+    @property
+    def order(self) -> tuple[int, bool, int, str]:
+        header = self.header
+        begin = sorted((header.begin_phy_offset, header.end_phy_offset, self.first_phy_offset))[1]
+        return (begin, header.entries == 0 and self.first_phy_offset == 0, header.end_phy_offset, self.path)
+
+
+@dataclass
+class IndexCompared:
+    """The index files in the order of their entries, and what was found in each."""
+
+    files: list[tuple[IndexCheck, IndexComparison]]
+    sources: tuple[EntrySource, ...]
+    unread: int
+
+    @property
+    def reach(self) -> int:
+        """Commit-log offset of the last record that is indexed as the log says, -1 if none is."""
+        return max((one.last_offset for _, one in self.files), default=-1)
+
+
+def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
+    """Returns the comparison of all index files with the staged entries of the log. ``growing`` says that the last one
+    may be in the middle of a change.
+    """
+    store, reading = run.store, run.reading
+    heads, unread = _read_heads(store, run.verdicts)
+    heads.sort(key=lambda head: head.order)
+    _judge_names(heads, run.verdicts)
+    checks = []
+    for number, head in enumerate(heads):
+        context = FileContext(
+            log=LogExtent(reading.begin, reading.end, run.lost),
+            previous_end=heads[number - 1].header.end_timestamp if number else None,
+            growing=growing and number == len(heads) - 1,
+            with_tags=store.rules.index_tags,
+        )
+        checks.append(IndexCheck(head.path, context))
+    sources = tuple(
+        EntrySource(scan.entries.path, scan.entries.count, scan.dispatched.last_entry)
+        for scan in reading.scans
+        if scan.entries.count
+    )
+    task = CompareIndexFiles(store.root, store.layout.max_hash_slot_num, store.layout.max_index_num, sources)
+    comparisons = run.runner.map("compare index files", task, checks)
+    if growing and comparisons and comparisons[-1].counts:
+        comparisons[-1:] = run.runner.map("look again at the last index file", task, checks[-1:])
+    return IndexCompared(list(zip(checks, comparisons, strict=True)), sources, unread)
+
+
+def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], int]:
+    """Returns the heads of the index files, and how many files could not be read as one."""
+    layout = store.layout
+    first_entry = index_file.entries_position(layout.max_hash_slot_num) + index_file.ENTRY_SIZE
+    heads, unread = [], 0
+    for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
+        path = f"{INDEX}/{entry.name}"
+        if entry.is_directory or not index_file.is_index_file_name(entry.name):
+            verdicts.differ(Subject(INDEX, path), "extra_file", found="no name of an index file")
+        elif entry.size != layout.index_file_size:
+            verdicts.differ(Subject(INDEX, path), "wrong_size", expected=layout.index_file_size, found=entry.size)
+            unread += 1
+        else:
+            with files.RangeReader(entry.path) as reader:
+                page, first = bytearray(index_file.HEADER_SIZE), bytearray(index_file.ENTRY_SIZE)
+                reader.read_into(0, memoryview(page))
+                reader.read_into(first_entry, memoryview(first))
+            offset = int(index_file.parse_entries(bytes(first))["phy_offset"][0])
+            heads.append(_Head(path, index_file.parse_header(bytes(page)), offset))
+    return heads, unread
+
+
+def _judge_names(heads: Sequence[_Head], verdicts: Verdicts) -> None:
+    """Says which names are not in the order of the entries: a clock that was set back does that, and so does a hand.
+
+    A broker orders the files by their names when it starts, and its search for a key ends at the first file that begins
+    before the asked time.
+    """
+    copies = Counter(head.header for head in heads)  # they are named elsewhere
+    filled = [head.path for head in heads if head.header.entries and copies[head.header] == 1]
+    in_order = _longest_ascent(filled)
+    for number, path in enumerate(filled):
+        if number not in in_order:
+            verdicts.warn(
+                Subject(INDEX, path),
+                "index_order",
+                "the name is out of order: there are older entries in files with greater names, or newer ones in files "
+                "with smaller names (a clock was set back, or files were exchanged); a broker that started since may "
+                "not find a key within a time",
+                advice=REPAIR,
+            )
+
+
+def _longest_ascent(names: Sequence[str]) -> set[int]:
+    """Returns the numbers of the most names that ascend as they stand."""
+    ends: list[str] = []
+    lengths = []
+    for name in names:
+        length = bisect_left(ends, name)
+        ends[length:] = [name, *ends[length + 1 :]]
+        lengths.append(length)
+    wanted, chosen = len(ends) - 1, set()
+    for number in reversed(range(len(names))):
+        if lengths[number] == wanted:
+            chosen.add(number)
+            wanted -= 1
+    return chosen
 
 
 def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> dict[str, int]:
@@ -29,22 +157,16 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
     entry must be there, None for the whole log.
     """
     verdicts = run.verdicts
-    for check, one in zip(compared.checks, compared.comparisons, strict=True):
-        subject = Subject(INDEX, check.path)
-        for fault in one.faults:
-            verdicts.differ(
-                subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
-            )
-        for cause, count in one.counts.items():
-            verdicts.count(cause, count)
+    for check, one in compared.files:
+        verdicts.differ_by(Subject(INDEX, check.path), one.faults, one.counts)
     _judge_slot_counts(compared, verdicts)
     with Readers() as readers:
         _Sequence(run, compared, StagedRows(compared.sources, readers)).judge(dispatched)
     _judge_tags(compared, verdicts)
     _judge_ends(compared, verdicts, run.cut)
     return {
-        "index_files": len(compared.checks),
-        "index_entries": sum(one.compared for one in compared.comparisons),
+        "index_files": len(compared.files),
+        "index_entries": sum(one.compared for _, one in compared.files),
     }
 
 
@@ -58,13 +180,13 @@ class _Sequence:
         self._segment_size = run.store.layout.mapped_file_size_commit_log
         self._capacity = run.store.layout.max_index_num - 1
         self._unread = compared.unread
-        self._doubled = sum(one.doubled for one in compared.comparisons)
+        self._doubled = sum(one.doubled for _, one in compared.files)
 
     def judge(self, dispatched: int | None) -> None:
         """Says where entries of the log are missing, or are there again."""
         row, with_tags = 0, True
         before: IndexComparison | None = None
-        for check, one in zip(self._compared.checks, self._compared.comparisons, strict=True):
+        for check, one in self._compared.files:
             subject = Subject(INDEX, check.path)
             for gap in one.gaps:
                 self._missing_keys(subject, gap)
@@ -123,7 +245,7 @@ class _Sequence:
         if before is None or before.entries >= self._capacity:
             self._missing_files(gap, -(-count // self._capacity))
         else:
-            self._missing_keys(Subject(INDEX, self._compared.checks[-1].path), gap)
+            self._missing_keys(Subject(INDEX, self._compared.files[-1][0].path), gap)
 
     def _missing_files(self, gap: OmittedRows, count: int) -> None:
         begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
@@ -148,10 +270,10 @@ def _judge_slot_counts(compared: IndexCompared, verdicts: Verdicts) -> None:
     """Says where hashSlotCount is neither the used slots nor the entries (brokers before 4.7.1), nor between them in a
     file that lived through that upgrade.
     """
-    counted = [one for one in compared.comparisons if one.entries and one.used_slots != one.entries]
+    counted = [one for _, one in compared.files if one.entries and one.used_slots != one.entries]
     by_entry = [number for number, one in enumerate(counted) if one.hash_slot_count == one.entries]
     by_slot = [number for number, one in enumerate(counted) if one.hash_slot_count == one.used_slots]
-    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+    for check, one in compared.files:
         if one.hash_slot_count in (one.used_slots, one.entries) or check.context.growing:
             continue
         number = counted.index(one) if one in counted else -1
@@ -170,7 +292,7 @@ def _judge_slot_counts(compared: IndexCompared, verdicts: Verdicts) -> None:
 def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
     """Entries of tags may be absent only before the first one that is there: written before the upgrade."""
     begun, older = False, 0
-    for check, one in zip(compared.checks, compared.comparisons, strict=True):
+    for check, one in compared.files:
         if begun and one.absent_tags:
             verdicts.differ(
                 Subject(INDEX, check.path), "missing_key", expected="entries of tags", count=one.absent_tags
@@ -184,16 +306,14 @@ def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
 
 def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
     """Says how many entries are of messages that the log does not hold (any more, or as far as it was read)."""
-    lost = sum(one.lost for one in compared.comparisons)
+    lost = sum(one.lost for _, one in compared.files)
     if lost:
         verdicts.note(f"{lost} index entries are of messages that damage took from the log")
-    old = sum(one.old for one in compared.comparisons)
+    old = sum(one.old for _, one in compared.files)
     if old:
         verdicts.note(f"{old} index entries point at messages that retention deleted")
     beyond = [
-        (check, one)
-        for check, one in zip(compared.checks, compared.comparisons, strict=True)
-        if one.beyond or one.end_phy_offset >= check.context.log.end
+        (check, one) for check, one in compared.files if one.beyond or one.end_phy_offset >= check.context.log.end
     ]
     if beyond and cut:
         count = sum(one.beyond for _, one in beyond)

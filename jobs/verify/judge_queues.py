@@ -17,8 +17,7 @@ import numpy as np
 
 from jobs.log.opening import OpenedStore
 from jobs.verify.compare_queues import LITE_PREFIX, QueuesCompared, TopicQueue, run_checks
-from jobs.verify.differences import Subject, Verdicts
-from jobs.verify.verification import Verification
+from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import Int64s
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
@@ -50,12 +49,7 @@ def judge_queues(
     unit must be there, None for the whole log.
     """
     if dispatched is not None:
-        again = [
-            compared.checks[one.queue, one.base]
-            for found in compared.findings.values()
-            for one in found.values()
-            if one.units is not None and one.units.counts
-        ]
+        again = [compared.checks[queue, base] for queue, base, units in compared.units() if units.counts]
         task = replace(compared.task, dispatched=dispatched)
         run_checks(compared, run.runner, "look again at what is missing", task, again)
     judging = _Judging(run, compared, Counter())
@@ -163,12 +157,7 @@ def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
         else:
             verdicts.differ(subject, "extra_file", found=f"{units.after_end.count - units.after_end.below_log} units")
         return
-    for fault in units.faults:
-        verdicts.differ(
-            subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
-        )
-    for cause, count in units.counts.items():
-        verdicts.count(cause, count)
+    verdicts.differ_by(subject, units.faults, units.counts)
     totals["compared"] += units.compared
     totals["old"] += units.old + (0 if those.known else units.after_end.below_log)
     totals["lagging"] += units.lagging
@@ -201,22 +190,16 @@ def _judge_old_units(judging: _Judging) -> None:
     """Says what the units beyond the queues' ends are: left over by a truncation or a deleted topic, or foreign."""
     run, compared, verdicts, totals = judging.run, judging.compared, judging.run.verdicts, judging.totals
     beyond = [
-        (queue, base, finding)
-        for queue, found in sorted(compared.findings.items())
-        if compared.queues[queue].known
-        for base, finding in sorted(found.items())
-        if finding.units is not None and finding.units.after_end.count
+        (queue, base, units.after_end)
+        for queue, base, units in compared.units()
+        if compared.queues[queue].known and units.after_end.count
     ]
     if not beyond:
         return
-    offsets = np.unique(np.concatenate([one.units.after_end.phy_offsets for _, _, one in beyond if one.units]))
-    records = _find_records(run, offsets)
-    for queue, base, finding in beyond:
-        found = compared.findings[queue]
-        if finding.units is None:
-            continue
-        old = finding.units.after_end
-        first = min(one.first_expected for one in found.values() if one.first_expected is not None)
+    records = _find_records(run, np.unique(np.concatenate([old.phy_offsets for _, _, old in beyond])))
+    for queue, base, old in beyond:
+        found = compared.findings[queue].values()
+        first = min(one.first_expected for one in found if one.first_expected is not None)
         subject, foreign = compared.subject(queue, base), []
         for at, offset, size in zip(old.places.tolist(), old.phy_offsets.tolist(), old.sizes.tolist(), strict=True):
             record = records.get(offset)
@@ -261,20 +244,18 @@ def _find_records(run: Verification, offsets: Int64s) -> dict[int, tuple[int, To
 def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
     """Says which queues hold units of records beyond the log's end."""
     total = 0
-    for queue, found in sorted(compared.findings.items()):
-        for base, finding in sorted(found.items()):
-            if finding.units is None or not finding.units.after_end.beyond_log:
-                continue
-            total += finding.units.after_end.beyond_log
-            if not run.cut:
-                run.verdicts.warn(
-                    compared.subject(queue, base),
-                    "units_beyond_log",
-                    "units point past the end of the log: the next start truncates the queue, or takes them for "
-                    "messages once the log has grown over them",
-                    advice=_repair(queue),
-                    units=finding.units.after_end.beyond_log,
-                )
+    for queue, base, units in compared.units():
+        beyond = units.after_end.beyond_log
+        total += beyond
+        if beyond and not run.cut:
+            run.verdicts.warn(
+                compared.subject(queue, base),
+                "units_beyond_log",
+                "units point past the end of the log: the next start truncates the queue, or takes them for messages "
+                "once the log has grown over them",
+                advice=_repair(queue),
+                units=beyond,
+            )
     if total and run.cut:
         run.verdicts.note(f"{total} units belong to messages after the part of the log that was read")
 

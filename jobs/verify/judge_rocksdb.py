@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from jobs.rebuild.rocksdb_database import batches_of_parts, plan_database
 from jobs.rebuild.rocksdb_planning import ends_of_queues, live_runs
-from jobs.verify.differences import Subject
-from jobs.verify.verification import Verification
+from jobs.verify.differences import Subject, Verification
 from storeformat.queues.rocksdb_check import PairsComparison
 from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.storage import files, locations
@@ -40,7 +39,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     name = run.store.queues_in.database
     directory = locations.join(run.store.root, name)
     plan = plan_database(run.reading)
-    slices = [part for part in plan.slices if _wanted(topics, part.topic, part.queue_id)]
+    slices = [part for part in plan.slices if selects(topics, part.topic, part.queue_id)]
     counts = {"queues": len({(part.topic, part.queue_id) for part in slices}),
               "consume_queue_units": sum(part.count for part in slices)}  # fmt: skip
     if not files.exists(locations.join(directory, CURRENT)):
@@ -51,7 +50,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     with rocksdb_queues_in(directory) as queues:
         dispatched = queues.dispatched()
         ends = queues.ends()
-        there = [queue for queue in queues.queues() if _wanted(topics, *_named(queue))]
+        there = [queue for queue in queues.queues() if selects(topics, *_named(queue))]
         _judge_checkpoint(run, name, dispatched, counts["consume_queue_units"], unclean=unclean)
         limit = (dispatched or 0) if unclean else None
         expected = {
@@ -64,10 +63,6 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
     _judge_units(run, name, found, dispatched)
     return RocksDbCompared(counts, (dispatched or 0) - 1)
-
-
-def _wanted(topics: Sequence[TopicFilter], topic: str, queue_id: int) -> bool:
-    return selects(topics, topic, queue_id)
 
 
 def _named(queue: Queue) -> tuple[str, int]:
@@ -121,7 +116,7 @@ def _judge_ends(run: Verification, name: str, ends: _ExpectedEnds, queues: Rocks
         if first is not None and first[0] >= run.reading.begin and first[1] > end.first[0]:
             run.verdicts.differ(subject, "wrong_end", expected=[end.first[1], end.first[0]], found=list(first))
     for queue, stored in ends.stored.items():
-        if queue in ends.expected or stored.last is None or not _wanted(ends.topics, *_named(queue)):
+        if queue in ends.expected or stored.last is None or not selects(ends.topics, *_named(queue)):
             continue
         if run.reading.begin <= stored.last[0] < run.reading.end and stored.last[1] >= 0 and not _unknown(run, stored):
             run.verdicts.differ(Subject(name, name, *_named(queue)), "wrong_end", found=list(stored.last))

@@ -14,7 +14,7 @@ from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
 from jobs.contract.options import TopicFilter
-from jobs.verify.compare_store import Verified
+from jobs.verify.verify import Verified
 
 pytestmark = pytest.mark.golden
 

@@ -10,7 +10,7 @@ from support.real_broker import RELEASES, SETTINGS, BrokerSite
 from support.rebuilding import rules_of_release
 from support.verifying import verify_here
 
-from jobs.verify.compare_store import Verified
+from jobs.verify.verify import Verified
 
 pytestmark = pytest.mark.broker
 

@@ -12,12 +12,10 @@ from support.rebuilding import SETTINGS
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.log import opening
 from jobs.spark.runner import LocalRunner, Runner
-from jobs.verify import compare_store
+from jobs.verify import verify
 
 
-def verify_here(
-    store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any
-) -> compare_store.Verified:
+def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any) -> verify.Verified:
     """What a verification of a store finds."""
     given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
     options = narrow_to_queues(VerifyOptions(store=str(store), settings=given, **more))
@@ -25,4 +23,4 @@ def verify_here(
     if "consumequeue" in options.only:
         opened = opening.with_queue_store(opened)
     with tempfile.TemporaryDirectory(prefix="verify-") as staging:
-        return compare_store.compare_store(options, opened, staging, runner or LocalRunner())
+        return verify.compare_store(options, opened, staging, runner or LocalRunner())

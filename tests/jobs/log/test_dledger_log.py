@@ -32,7 +32,7 @@ from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner
 from jobs.table import datasource
 from jobs.table.stream import LogStreamReader
-from jobs.verify import compare_store
+from jobs.verify import verify
 from storeformat.errors import DamagedLog, Refused
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
@@ -336,7 +336,7 @@ def test_a_tail_is_a_hazard_until_the_group_agrees_or_the_member_runs(
     for name in ("consumequeue", "index", "checkpoint"):
         (made / name).rename(root / name)
     (root / "abort").touch()
-    monkeypatch.setattr(compare_store, "is_live", lambda lock: runs)
+    monkeypatch.setattr(verify, "is_live", lambda lock: runs)
     found = verify_here(root, sizes, broker_version="5.3").verdicts
     assert not found.counts
     assert [hazard["hazard"] for hazard in found.hazards] == ["uncommitted_tail"] * hazards

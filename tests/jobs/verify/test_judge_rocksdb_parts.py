@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jobs.verify import judge_rocksdb
-from jobs.verify.differences import Verdicts
+from jobs.verify.differences import Verdicts, Verification
 from jobs.verify.judge_rocksdb import (
     RocksDbCompared,
     _batches,
@@ -20,7 +20,6 @@ from jobs.verify.judge_rocksdb import (
     _judge_ends,
     _judge_units,
 )
-from jobs.verify.verification import Verification
 from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
 from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.queues.topic_filter import TopicFilter
