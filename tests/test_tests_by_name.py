@@ -11,7 +11,6 @@ ELSEWHERE = {
     # What a part proves shows only in the whole: in a log that is damaged, a store that is compared, a page.
     "jobs/log/log_scan.py": "tests/jobs/log/test_damage_property.py",
     "jobs/log/queue_runs.py": "tests/jobs/rebuild/test_planning.py",
-    "jobs/log/store_log.py": "tests/jobs/log/test_second_reading.py",
     "jobs/publish/backups.py": "tests/jobs/publish/test_crashes.py",
     "jobs/rebuild/build_store.py": "tests/jobs/test_rebuild_golden.py",
     "jobs/report/plain_outcomes.py": "tests/jobs/report/test_plain_checks.py",

@@ -1,9 +1,8 @@
 """From a store to its proven log. Tasks run through a ``jobs.spark.runner``; no other Spark.
 
-``opening``         a store's settings, segments and rules
+``opening``         a store's settings, segments and rules, and its log read as the options of a job say
 ``restored_log``    missing segments filled and damaged ones healed, from other copies of the log
-``healing``         which bytes come from which copy, on ``byte_ranges``
-``store_log``       the log of an opened store, read as the options of a job say
+``healing``         which bytes come from which copy
 ``log_scan``        scans splits, proves the chain, accounts for every byte
 ``verified_chain``  what the chain proves
 ``damage``          what a broken chain means, and what survived

@@ -7,11 +7,10 @@ sound in two of them; where two differ, as those of two masters do, only a perso
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from jobs.log.byte_ranges import ByteRange, common, joined, without
 from jobs.log.log_scan import LogReading
 from jobs.spark.runner import Runner
 from storeformat.errors import Refused
@@ -21,6 +20,45 @@ from storeformat.log.segments import Segment, segment_at, segment_with
 from storeformat.record.decode import HEADS_ONLY
 from storeformat.storage import files, locations
 from udfs.log.log_copies import CompareCopies, MadeSegment, SharedRange, ranges_by_segment
+
+ByteRange = tuple[int, int]
+
+
+def joined(ranges: Iterable[ByteRange]) -> list[ByteRange]:
+    """Returns ranges in any order as sorted ones, those that touch or overlap made one, and none of no bytes."""
+    found: list[ByteRange] = []
+    for begin, end in sorted(ranges):
+        if begin >= end:
+            continue
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def common(one: Sequence[ByteRange], other: Sequence[ByteRange]) -> list[ByteRange]:
+    """Returns the bytes that are in both."""
+    return without(one, without(one, other))
+
+
+def without(ranges: Sequence[ByteRange], taken: Sequence[ByteRange]) -> list[ByteRange]:
+    """Returns the bytes of ``ranges`` that are not in ``taken``."""
+    found: list[ByteRange] = []
+    at = 0
+    for first, end in ranges:
+        begin = first
+        while at < len(taken) and taken[at][1] <= begin:
+            at += 1
+        number = at
+        while number < len(taken) and taken[number][0] < end:
+            if begin < taken[number][0]:
+                found.append((begin, taken[number][0]))
+            begin = max(begin, taken[number][1])
+            number += 1
+        if begin < end:
+            found.append((begin, end))
+    return found
 
 
 @dataclass(frozen=True)

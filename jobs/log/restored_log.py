@@ -13,18 +13,18 @@ from typing import Any
 
 from jobs.contract.options import LogOptions
 from jobs.contract.reporter import Reporter
-from jobs.log.byte_ranges import ByteRange, common
 from jobs.log.healing import (
+    ByteRange,
     HealedRange,
     LogCopy,
     agreed,
+    common,
     compare,
     differing_copies,
     plan_healing,
 )
 from jobs.log.log_scan import LogRange, LogReading
-from jobs.log.opening import OpenedStore
-from jobs.log.store_log import counting_task, read_log
+from jobs.log.opening import OpenedStore, counting_task, read_log
 from jobs.spark import launch
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused

@@ -12,9 +12,8 @@ from jobs.contract.options import InspectOptions
 from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
-from jobs.log.opening import OpenedStore, open_store
+from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import restored
-from jobs.log.store_log import read_log
 from jobs.query.offline_store import row_rules, rows_of
 from jobs.spark import session
 from jobs.spark.transforms import proven_ranges

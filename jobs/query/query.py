@@ -24,9 +24,8 @@ from jobs.consumer_offsets.lag import committed_offsets, lag_rows, totals_of
 from jobs.contract.options import QueryOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import OpenedStore, open_store, with_queue_store
+from jobs.log.opening import OpenedStore, counting_task, open_store, read_log, with_queue_store
 from jobs.log.restored_log import filled
-from jobs.log.store_log import counting_task, read_log
 from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export
 from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules

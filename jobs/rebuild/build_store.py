@@ -19,8 +19,7 @@ from jobs.consumer_offsets.plan import OffsetsPlan, plan_offsets
 from jobs.contract.option_values import CONSUMER_OFFSETS, TIMERS
 from jobs.contract.options import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
-from jobs.log.opening import OpenedStore
-from jobs.log.store_log import read_log
+from jobs.log.opening import OpenedStore, read_log
 from jobs.rebuild import planning, rocksdb_database
 from jobs.rebuild.manifest import write_manifest
 from jobs.rebuild.planned_size import planned_bytes, refuse_if_too_large

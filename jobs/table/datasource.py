@@ -43,8 +43,7 @@ from pyspark.sql.types import StructType
 from jobs.contract import option_values
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import LogReading
-from jobs.log.opening import OpenedStore, open_store
-from jobs.log.store_log import read_log
+from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import LocalRunner
 from jobs.table.stream import SPLIT_SIZE, LogStreamReader, proven_partitions
 from storeformat.errors import UsageError

@@ -21,9 +21,8 @@ from jobs.contract.options import LoadOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
-from jobs.log.opening import OpenedStore, open_store
+from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import filled
-from jobs.log.store_log import read_log
 from jobs.spark import session, transforms
 from jobs.spark.runner import LocalRunner, MeteringRunner, Runner
 from jobs.spark.session import SparkOnDemand

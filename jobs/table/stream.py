@@ -21,8 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogReading
-from jobs.log.opening import OpenedStore, open_store
-from jobs.log.store_log import read_log
+from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import LocalRunner
 from jobs.spark.transforms import proven_ranges
 from storeformat.errors import Refused

@@ -22,9 +22,8 @@ from jobs.cli import command_line
 from jobs.contract.options import LoadOptions, LogOptions, PublishOptions, RebuildOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import open_store
+from jobs.log.opening import open_store, read_log
 from jobs.log.restored_log import restored
-from jobs.log.store_log import read_log
 from jobs.publish import publish
 from jobs.rebuild import build_store, manifest, rebuild
 from jobs.rebuild.log_repair import repair_log

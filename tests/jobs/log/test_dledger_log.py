@@ -24,7 +24,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log import opening
 from jobs.log.damage import OnDamage
 from jobs.log.log_scan import scan_log
-from jobs.log.store_log import read_log
+from jobs.log.opening import read_log
 from jobs.publish import publish
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.in_memory import MemoryReader
 from support.replica_trials import run_replica_trials
 from support.salvage_trials import Tally
 
+from jobs.log.healing import ByteRange, common, joined, without
 from storeformat.storage import files
 
 
@@ -45,3 +49,19 @@ def test_ten_thousand_logs_of_damaged_copies() -> None:
     assert sum(tally.trials for tally in tallies) == 10_000
     for tally in tallies:
         assert_nothing_failed(tally)
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
+
+
+def offsets(ranges: list[ByteRange]) -> set[int]:
+    return {at for begin, end in ranges for at in range(begin, end)}
+
+
+@given(RANGES, RANGES)
+def test_ranges_are_as_sets_of_offsets(one: list[ByteRange], other: list[ByteRange]) -> None:
+    left, right = joined(one), joined(other)
+    assert offsets(left) == offsets(one)
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(left))
+    assert offsets(common(left, right)) == offsets(one) & offsets(other)
+    assert offsets(without(left, right)) == offsets(one) - offsets(other)

@@ -13,7 +13,7 @@ from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
 from jobs.contract.options import LogOptions
-from jobs.log import opening, store_log
+from jobs.log import opening
 from jobs.log.opening import open_store, with_queue_store
 from jobs.spark.runner import LocalRunner
 from storeformat import message as m
@@ -226,12 +226,12 @@ def test_a_reading_ends_where_it_is_asked_to_or_where_a_live_broker_writes(
 
 
 def test_more_splits_than_a_driver_keeps_in_mind(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_log, "MOST_SPLITS", 10)
+    monkeypatch.setattr(opening, "MOST_SPLITS", 10)
     options = LogOptions(store=str(root), split_size=5957)
     store = open_store(options)
     with pytest.raises(UsageError) as error:
-        store_log.read_log(store, options, LocalRunner())
+        opening.read_log(store, options, LocalRunner())
     assert str(error.value) == (
         "--split-size is in bytes, and this one makes too many splits: found 11 splits, expected at most 10"
     )
-    assert store_log.read_log(store, replace(options, split_size=None), LocalRunner(), split_size=5958).records == 1
+    assert opening.read_log(store, replace(options, split_size=None), LocalRunner(), split_size=5958).records == 1

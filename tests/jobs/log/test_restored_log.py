@@ -13,9 +13,8 @@ from support.store_builder import LogBuilder, Message
 
 from jobs.contract.options import LogOptions
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import open_store
+from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import Restored, filled, restored
-from jobs.log.store_log import counting_task, read_log
 from jobs.rebuild.log_repair import repair_log
 from jobs.spark import launch
 from jobs.spark.runner import LocalRunner

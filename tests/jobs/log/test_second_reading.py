@@ -8,8 +8,7 @@ import pytest
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import InspectOptions, LoadOptions, QueryOptions
-from jobs.log.opening import open_store
-from jobs.log.store_log import read_log
+from jobs.log.opening import open_store, read_log
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
 from jobs.spark.runner import LocalRunner

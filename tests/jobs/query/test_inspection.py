@@ -16,8 +16,7 @@ from support.store_builder import LogBuilder, Message
 
 from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import open_store
-from jobs.log.store_log import read_log
+from jobs.log.opening import open_store, read_log
 from jobs.query import inspection
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog

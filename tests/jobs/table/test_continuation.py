@@ -8,8 +8,7 @@ import pytest
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions
-from jobs.log.opening import open_store
-from jobs.log.store_log import read_log
+from jobs.log.opening import open_store, read_log
 from jobs.spark.runner import LocalRunner
 from jobs.spark.transforms import proven_ranges
 from jobs.table import continuation, messages_table

@@ -13,8 +13,7 @@ from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import open_store
-from jobs.log.store_log import read_log
+from jobs.log.opening import open_store, read_log
 from jobs.spark.runner import LocalRunner
 from jobs.spark.session import SparkOnDemand
 from jobs.table.commits import BrokerState
