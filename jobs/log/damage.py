@@ -126,8 +126,8 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
         after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
         lost = [(other.offset, other.segment.end) for other in known.chain.breaks]
         lost += [(other.start.offset, other.end) for other in known.older]
-        ends, other_ends = _queue_ends(before, lost)
-        firsts, other_firsts = _queue_firsts(after, lost)
+        ends, other_ends = _queue_edges(before, lost)
+        firsts, other_firsts = _queue_edges(after, lost, backwards=True)
         next_time = next((scan.times.first for scan in after if scan.times.first is not None), None)
         near = Neighbours(
             ends=ends,
@@ -145,38 +145,25 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
         yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, last_entry)
 
 
-def _queue_ends(
-    scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]]
+def _queue_edges(
+    scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]], *, backwards: bool = False
 ) -> tuple[dict[Queue, int], dict[Queue, int]]:
     """Returns the next free place of each queue, and the one that its last record but one leaves where the last one
-    contradicts it.
+    contradicts it; ``backwards`` the first place of each, and that of its second record where the first contradicts it.
     """
-    ends: dict[Queue, int] = {}
+    edges: dict[Queue, int] = {}
     others: dict[Queue, int] = {}
     places: dict[Queue, int] = {}
-    for queue, first, count, (begin, last) in queue_runs(scans):
-        end = ends.get(queue)
+    for queue, first, count, (begin, last) in queue_runs(scans[::-1] if backwards else scans, backwards=backwards):
+        known = edges.get(queue)
         others.pop(queue, None)
-        if count == 1 and end is not None and first not in (0, end) and not _is_lost(places[queue], begin, scans, lost):
-            others[queue] = end
-        ends[queue], places[queue] = first + count, last
-    return ends, others
-
-
-def _queue_firsts(
-    scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]]
-) -> tuple[dict[Queue, int], dict[Queue, int]]:
-    """Returns the first place of each queue, and that of its second record where the first one contradicts it."""
-    firsts: dict[Queue, int] = {}
-    others: dict[Queue, int] = {}
-    places: dict[Queue, int] = {}
-    for queue, first, count, (begin, last) in queue_runs(scans[::-1], backwards=True):
-        second = firsts.get(queue)
-        others.pop(queue, None)
-        if count == 1 and second not in (None, 0, first + 1) and not _is_lost(last, places[queue], scans, lost):
-            others[queue] = second
-        firsts[queue], places[queue] = first, begin
-    return firsts, others
+        if count == 1 and known is not None:
+            end, following = (first + 1, known) if backwards else (known, first)
+            gap = (last, places[queue]) if backwards else (places[queue], begin)
+            if following not in (0, end) and not _is_lost(*gap, scans, lost):
+                others[queue] = known
+        edges[queue], places[queue] = (first, begin) if backwards else (first + count, last)
+    return edges, others
 
 
 def _is_lost(begin: int, end: int, scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]]) -> bool:

@@ -116,27 +116,15 @@ class Healing:
     segments: list[MadeSegment] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Two copies compared: each without the records that the other one shows to be wrong, and the first log offset at
-    which they differ in records where nothing shows which is right.
-    """
-
-    one: LogCopy
-    other: LogCopy
-    first: int | None
-
-
 def agreed(runner: Runner, copies: Sequence[LogCopy]) -> list[LogCopy]:
     """Returns the copies without the records that others show to be wrong; raises Refused where two differ in records
     that are sound in both, with the first such offset.
     """
     found = list(copies)
     for one, other in combinations(range(len(found)), 2):
-        compared = compare(runner, found[one], found[other])
-        if compared.first is not None:
-            raise differing_copies(found[one], found[other], compared.first)
-        found[one], found[other] = compared.one, compared.other
+        found[one], found[other], first = compare(runner, found[one], found[other])
+        if first is not None:
+            raise differing_copies(found[one], found[other], first)
     return found
 
 
@@ -150,8 +138,10 @@ def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
     )
 
 
-def compare(runner: Runner, one: LogCopy, other: LogCopy) -> Compared:
-    """Returns how two copies differ in sound records."""
+def compare(runner: Runner, one: LogCopy, other: LogCopy) -> tuple[LogCopy, LogCopy, int | None]:
+    """Returns two copies, each without the records that the other one shows to be wrong, and the first log offset at
+    which they differ in records where nothing shows which is right.
+    """
     shared = []
     for begin, end in common(one.records, other.records):
         for segment in one.segments:
@@ -159,7 +149,7 @@ def compare(runner: Runner, one: LogCopy, other: LogCopy) -> Compared:
             if same is not None:
                 shared += [SharedRange(segment, same, *part) for part in ranges_by_segment([(begin, end)], segment)]
     found = runner.map("compare copies of the log", CompareCopies(), shared)
-    return Compared(
+    return (
         replace(one, refuted=joined([*one.refuted, *(item for row in found for item in row.wrong_in_one)])),
         replace(other, refuted=joined([*other.refuted, *(item for row in found for item in row.wrong_in_other)])),
         min((row.offset for row in found if row.offset is not None), default=None),

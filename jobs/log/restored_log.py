@@ -76,32 +76,33 @@ def restored(
         return Restored(store)
     filled, made = _filled(store, locations.join(directory, "filled"))
     if not options.replicas:
-        return Restored(filled, absent, made=made, notes=[_note_of(item) for item in absent])
+        return Restored(filled, absent, made=made, notes=list(map(_note_of, absent)))
     own = LogCopy(store.root, _salvaged(filled, options, runner))
     own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
     replicas = [
         _replica(root, store, options, runner, locations.join(directory, f"replica-{number}"))
         for number, root in enumerate(options.replicas)
     ]
-    differences: list[int | None] = []
-    for number, replica in enumerate(replicas):
-        compared = compare(runner, own, replica)
-        differences.append(compared.first)
-        if compared.first is None:
-            own, replicas[number] = compared.one, compared.other
-    rows = [_row(*pair) for pair in zip(replicas, differences, strict=True)]
-    notes = [_note_of(item) for item in absent]
-    notes += [
+    rows: list[dict[str, object]] = []
+    differing: list[str] = []
+    fitting: list[LogCopy] = []
+    for replica in replicas:
+        fewer, fitted, offset = compare(runner, own, replica)
+        if offset is None:
+            own = fewer
+            fitting.append(fitted)
+        elif refuses:
+            raise differing_copies(own, replica, offset)
+        else:
+            differing.append(f"{replica.name} differs from this log in a sound record at {offset}")
+        rows.append(_row(replica if offset is not None else fitted, offset))
+    longer = [
         f"{replica.name} goes on to offset {replica.reading.end}, after the end of this log at {own.reading.end}"
         for replica in replicas
         if replica.reading.end > own.reading.end
     ]
-    for replica, offset in zip(replicas, differences, strict=True):
-        if offset is not None and refuses:
-            raise differing_copies(own, replica, offset)
-        notes += [] if offset is None else [f"{replica.name} differs from this log in a sound record at {offset}"]
-    replicas = [replica for replica, offset in zip(replicas, differences, strict=True) if offset is None]
-    replicas = agreed(runner, replicas)
+    notes = [*map(_note_of, absent), *longer, *differing]
+    replicas = agreed(runner, fitting)
     healing = plan_healing(own, replicas, locations.join(directory, "healed"))
     changed = {item.own.base: replace(item.own, path=item.path, missing=0) for item in healing.segments}
     for item in healing.segments:
