@@ -16,7 +16,7 @@ import numpy as np
 from jobs.log import damage, stale_segments
 from jobs.log.damage import REFUSED, OnDamage
 from jobs.log.damaged_bytes import DamagedBytes
-from jobs.log.losses import DAMAGE, Losses, QueueAccount, account_for_queues
+from jobs.log.losses import DAMAGE, Losses, account_for_queues
 from jobs.log.queue_runs import QueueRuns, all_runs, has_gaps
 from jobs.log.verified_chain import ProvenLog
 from jobs.spark.runner import Runner
@@ -100,12 +100,12 @@ class LogReading:
     @property
     def losses(self) -> Losses:
         """Which messages are missing, as far as their neighbours prove it."""
-        return self._queues.losses
+        return self._queues[1]
 
     @property
     def queue_runs(self) -> QueueRuns:
         """What the queues are made of."""
-        return self._queues.runs
+        return self._queues[0]
 
     @property
     def is_damaged(self) -> bool:
@@ -113,7 +113,7 @@ class LogReading:
         return bool(self.damaged or self.kept or self.losses.rows or (self.salvaged and self.losses.strays))
 
     @cached_property
-    def _queues(self) -> QueueAccount:
+    def _queues(self) -> tuple[QueueRuns, Losses]:
         ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
         ranges += [(item.begin, item.end, False) for item in self.stale]
         ranges += [(offset, offset + size, False) for offset, size in self.foreign_records]
@@ -260,10 +260,13 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
 
 
 def _healthy(known: ProvenLog, tail: damage.Tail) -> LogReading:
-    stale = []
-    if tail.garbage_end > tail.offset:
-        stale = [LogRange(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one")]
-    return _reading(known, known.counted, known.chain.blanks, [], stale, tail.offset)
+    return _reading(known, known.counted, known.chain.blanks, [], _older_bytes(tail), tail.offset)
+
+
+def _older_bytes(tail: damage.Tail) -> list[LogRange]:
+    if tail.garbage_end <= tail.offset:
+        return []
+    return [LogRange(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one")]
 
 
 def _refuse_damaged_offsets(reading: LogReading) -> None:
@@ -319,9 +322,7 @@ def _salvaged(known: ProvenLog, saved: damage.Salvaged, tail: damage.Tail) -> Lo
     scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
     blanks = sorted([*known.chain.blanks, *saved.blanks])
     damaged: list[LogRange] = []
-    stale: list[LogRange] = []
-    if tail.damage is None and tail.garbage_end > tail.offset:
-        stale.append(LogRange(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one"))
+    stale = _older_bytes(tail) if tail.damage is None else []
     ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
     end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
     end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])

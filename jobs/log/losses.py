@@ -20,7 +20,7 @@ from jobs.log.damaged_bytes import DamagedBytes, SharedRoom
 from jobs.log.queue_runs import DenseBlocks, QueueRuns
 from jobs.log.stray_records import StrayRecord, place_strays
 from storeformat import message as m
-from storeformat.arrays import Bools, Int64s
+from storeformat.arrays import Bools
 from storeformat.log.record_ref import RecordRef
 from storeformat.record.dispatch import topic_names
 from udfs.log.scan import SplitScan
@@ -46,9 +46,6 @@ class Loss:
     end: int
     cause: str = DAMAGE
 
-    def as_row(self) -> dict[str, object]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class Losses:
@@ -69,17 +66,9 @@ class Losses:
         return {
             "lost_messages": self.messages,
             "lost_messages_at_least": self.messages + self.unexplained,
-            "losses": [row.as_row() for row in self.rows[:MOST_ROWS]],
+            "losses": [dict(vars(row)) for row in self.rows[:MOST_ROWS]],
             "stray_records": [stray.as_row() for stray in self.strays[:MOST_ROWS]],
         }
-
-
-@dataclass(frozen=True)
-class QueueAccount:
-    """What the queues of a log are made of, and what they lack."""
-
-    runs: QueueRuns
-    losses: Losses
 
 
 def account_for_queues(
@@ -90,7 +79,7 @@ def account_for_queues(
     *,
     whole: bool,
     salvaging: bool = False,
-) -> QueueAccount:
+) -> tuple[QueueRuns, Losses]:
     """Returns the runs of all scans (in log order, ``table``) as the queues are made of them, and what is lost: as the
     runs show it, and the heads of lost records that are sound.
 
@@ -101,7 +90,7 @@ def account_for_queues(
     """
     placed = place_strays(table, damaged, whole=whole)
     if not (salvaging or len(damaged.begins)):
-        return QueueAccount(table, Losses(strays=placed.strays))
+        return table, Losses(strays=placed.strays)
     seen = placed.table
     blocks = DenseBlocks.of(seen)
     ends = _Ends(seen, blocks)
@@ -118,15 +107,10 @@ def account_for_queues(
     rows += _named_losses(named, rows, ends, damaged, explained)
     losses = Losses(rows, int((damaged.held_records & ~explained).sum()), placed.strays)
     if salvaging:
-        return QueueAccount(replace(seen, after_loss=after_loss, begins_anew=begins_anew), losses)
-    return QueueAccount(_as_appended(table, placed.origin, after_loss, begins_anew), losses)
-
-
-def _as_appended(table: QueueRuns, origin: Int64s, after_loss: Bools, begins_anew: Bools) -> QueueRuns:
-    """Returns the runs as they are in the log, with the marks of ``PlacedRuns`` where their rows are."""
-    marks = np.zeros((2, len(table.keys)), bool)
-    marks[:, origin] = after_loss, begins_anew
-    return replace(table, after_loss=marks[0], begins_anew=marks[1])
+        return replace(seen, after_loss=after_loss, begins_anew=begins_anew), losses
+    marks = np.zeros((2, len(table.keys)), bool)  # the runs as they are in the log, with the marks where their rows are
+    marks[:, placed.origin] = after_loss, begins_anew
+    return replace(table, after_loss=marks[0], begins_anew=marks[1]), losses
 
 
 class _Ends:

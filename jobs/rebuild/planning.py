@@ -43,9 +43,6 @@ class QueueNote:
     note: str
     messages: int
 
-    def as_row(self) -> dict[str, object]:
-        return {"topic": self.topic, "queue_id": self.queue_id, "note": self.note, "messages": self.messages}
-
 
 @dataclass(frozen=True)
 class QueuesPlan:

@@ -173,7 +173,7 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
         **(built.offsets.facts() if built.offsets else {}),
         **(built.timers.facts() if built.timers else {}),
         "disk_bytes": built.planned_bytes,
-        "queue_notes": [note.as_row() for note in queues.notes] if queues else [],
+        "queue_notes": [dict(vars(note)) for note in queues.notes] if queues else [],
     }
 
 

@@ -186,7 +186,7 @@ def test_what_queues_leave_out_is_noted() -> None:
         ("A", 5, "the topic was deleted and created again", 3),
         ("B", 7, "queue offsets are missing before these messages", 1),
     ]
-    assert plan.notes[0].as_row() == {"topic": "A", "queue_id": 5, "note": plan.notes[0].note, "messages": 3}
+    assert vars(plan.notes[0]) == {"topic": "A", "queue_id": 5, "note": plan.notes[0].note, "messages": 3}
     dropped = planned([queue_scan("s", (0, 1, 3, 3, 0), (0, 1, 4, 1, 3))], LAYOUT)
     assert (dropped.units, dropped.complete, [note.messages for note in dropped.notes]) == (3, False, [1])
 
