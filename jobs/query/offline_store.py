@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,13 +18,22 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment, segment_at
 from storeformat.queues import batch_consume_queue, batch_queue_search, consume_queue
-from storeformat.queues.queue_search import FileUnits, queue_end
+from storeformat.queues.queue_search import (
+    Boundary,
+    FileUnits,
+    Served,
+    min_offset,
+    offset_by_modified_time,
+    offset_by_time,
+    queue_end,
+)
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
 from storeformat.store.queue_ends import RECOVERED_FILES
 from storeformat.store.queue_places import queue_directories
+from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch
 
@@ -70,6 +80,15 @@ class RecordPlaces:
 
     offsets: Int64s
     sizes: Int64s
+
+
+class OffsetAtTime(NamedTuple):
+    """The queue offset of a time, the ends of the queue, and the store times of its first and last message."""
+
+    offset: int
+    begin: int
+    end: int
+    times: list[int]
 
 
 @dataclass(frozen=True)
@@ -161,9 +180,29 @@ class OfflineStore:
                 return int(unit["phy_offset"][0]), int(unit["size"][0])
         return None
 
-    def queue_modified(self, topic: str, queue_id: int) -> list[int]:
-        """Returns when each file of a queue was last changed, in milliseconds: what brokers up to 5.1.0 search by."""
-        return [files.modified_at(entry.path) for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)]
+    def offset_by_time(self, topic: str, queue_id: int, time: int, boundary: Boundary) -> OffsetAtTime:
+        """Returns the queue offset of a time; raises MissingInput where the store has no such queue."""
+        if topic in self.store.batch_topics:
+            batches = self.batch_queue(topic, queue_id)
+            begin, end = batch_queue_search.queue_range(batches, self.min_phy_offset)
+            found = batch_queue_search.offset_by_time(batches, time, boundary, begin=begin, end=end)
+            holding = [batch_queue_search.unit_at(batches, place) for place in (begin, end - 1) if begin < end]
+            times = [int(unit["store_timestamp"]) for unit in holding if unit is not None]
+            return OffsetAtTime(found, begin, end, times)
+        queue, rules = self.queue(topic, queue_id), self.store.rules
+        end = queue_end(queue)
+        begin = min_offset(queue, end, self.min_phy_offset, search=rules.search_min_offset)
+        served = Served(begin, end, self.min_phy_offset)
+        if rules.search_by_store_time:
+            found = offset_by_time(queue, time, boundary, self.store_time, served)
+        else:  # brokers up to 5.1.0 begin with the times at which the files were last changed
+            modified = [files.modified_at(entry.path) for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)]
+            found = offset_by_modified_time(queue, modified, time, self.store_time, served)
+        return OffsetAtTime(found, begin, end, self._times_of_ends(topic, queue_id, begin, end))
+
+    def _times_of_ends(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
+        units = [self.unit_at(topic, queue_id, place) for place in (begin, end - 1) if begin < end]
+        return [self.store_time(*unit) for unit in units if unit is not None]
 
     def queue_ids(self, topic: str) -> list[int]:
         """Returns the ids of a topic's queues, in order."""
@@ -222,6 +261,53 @@ class OfflineStore:
         hashed = index_file.key_hash(topic, key)
         found = index_file.query_offsets(self.index_files(), slots, hashed, max_num=max_num, begin=begin, end=end)
         return sorted(found)
+
+
+@dataclass(frozen=True)
+class RocksDbStore(OfflineStore):
+    """Queues are looked up in the database; each call opens it again, and sees what a broker has flushed by then."""
+
+    def queues(self) -> AbstractContextManager[RocksDbQueues]:
+        """Returns a context with the queues in the database."""
+        return rocksdb_queues_in(locations.join(self.store.root, self.store.queues_in.database))
+
+    def _range(self, queues: RocksDbQueues, queue: Queue) -> tuple[int, int]:
+        begin, end = queues.range_of(queue, self.min_phy_offset)
+        if end == 0:
+            path = locations.join(queues.database.path, queue[0].decode(), str(queue[1]))
+            raise MissingInput("the store has no such consume queue", path=path, advice="--scan reads the log")
+        return begin, end
+
+    def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+        with self.queues() as queues:
+            queue = (topic.encode(), queue_id)
+            begin, end = self._range(queues, queue)
+            unit = queues.unit(queue, queue_offset) if begin <= queue_offset < end else None
+            return None if unit is None else (int(unit["phy_offset"][0]), int(unit["size"][0]))
+
+    def offset_by_time(self, topic: str, queue_id: int, time: int, boundary: Boundary) -> OffsetAtTime:
+        with self.queues() as queues:
+            queue = (topic.encode(), queue_id)
+            begin, end = self._range(queues, queue)
+            found = queues.offset_by_time(queue, time, self.min_phy_offset, upper=boundary is Boundary.UPPER)
+        return OffsetAtTime(found, begin, end, self._times_of_ends(topic, queue_id, begin, end))
+
+    def queue_ids(self, topic: str) -> list[int]:
+        with self.queues() as queues:
+            return sorted(queue_id for name, queue_id in queues.ends() if name == topic.encode())
+
+    def topics_with(self, *prefixes: str) -> list[str]:
+        with self.queues() as queues:
+            names = {name.decode("utf-8", "replace") for name, _ in queues.ends()}
+        return sorted(name for name in names if name.startswith(prefixes))
+
+    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[RecordPlaces]:
+        queue = (topic.encode(), queue_id)
+        with self.queues() as queues:
+            first, end = self._range(queues, queue)
+            for _, values in queues.units(queue, max(begin, first), end):
+                own = values[values["phy_offset"] >= self.min_phy_offset]
+                yield from bounded(own["phy_offset"].astype(np.int64), own["size"].astype(np.int64))
 
 
 def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:

@@ -28,23 +28,14 @@ from jobs.log.opening import OpenedStore, counting_task, open_store, read_log, w
 from jobs.log.restored_log import filled
 from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export
-from jobs.query.offline_store import OfflineStore, has_key, plain_row, row_rules
+from jobs.query.offline_store import OfflineStore, RocksDbStore, has_key, plain_row, row_rules
 from jobs.query.pending_messages import half_places, indexed_under, split_waiting
 from jobs.query.queue_listing import Listing
-from jobs.query.rocksdb_store import RocksDbStore
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.spark.transforms import proven_ranges
 from storeformat.errors import UsageError
-from storeformat.queues import batch_queue_search
-from storeformat.queues.queue_search import (
-    Boundary,
-    Served,
-    min_offset,
-    offset_by_modified_time,
-    offset_by_time,
-    queue_end,
-)
+from storeformat.queues.queue_search import Boundary
 from storeformat.record import message_ids
 from storeformat.record.pending import HOLDING_TOPICS, PREFIXES
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
@@ -187,53 +178,12 @@ def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
         raise UsageError("query time needs --topic, --queue and --time")
     if runner is not None:
         return _time_by_scan(options, offline, runner)
-    if options.topic in offline.store.batch_topics:
-        return _batch_by_time(options, offline, options.topic, options.queue_id, options.time)
-    if isinstance(offline, RocksDbStore):
-        begin, end = offline.queue_range(options.topic, options.queue_id)
-        upper = options.boundary == "upper"
-        found = offline.offset_by_time(options.topic, options.queue_id, options.time, upper=upper)
-        return _answer_by_time(options, offline, found, begin, end)
-    queue = offline.queue(options.topic, options.queue_id)
-    rules = offline.store.rules
-    end = queue_end(queue)
-    begin = min_offset(queue, end, offline.min_phy_offset, search=rules.search_min_offset)
-    served = Served(begin, end, offline.min_phy_offset)
-    if rules.search_by_store_time:
-        found = offset_by_time(queue, options.time, Boundary(options.boundary), offline.store_time, served)
-    else:
-        modified = offline.queue_modified(options.topic, options.queue_id)
-        found = offset_by_modified_time(queue, modified, options.time, offline.store_time, served)
-    return _answer_by_time(options, offline, found, begin, end)
-
-
-def _answer_by_time(options: QueryOptions, offline: OfflineStore, found: int, begin: int, end: int) -> dict[str, Any]:
-    """Returns the answer, found where the first or the last message of the queue is on the right side of the time."""
-    queue = (options.topic or "", options.queue_id or 0)
-    ends = [offline.unit_at(*queue, place) for place in (begin, end - 1) if begin < end]
-    times = [offline.store_time(*unit) for unit in ends if unit is not None]
+    boundary, time = Boundary(options.boundary), options.time
+    found = offline.offset_by_time(options.topic, options.queue_id, time, boundary)
+    within = any(at >= time if boundary is Boundary.LOWER else 0 <= at <= time for at in found.times)
     return {
-        "found": _is_within(options, times), "queue_offset": found, "min_offset": begin, "max_offset": end,
+        "found": int(within), "queue_offset": found.offset, "min_offset": found.begin, "max_offset": found.end,
     }  # fmt: skip
-
-
-def _is_within(options: QueryOptions, times: Sequence[int]) -> int:
-    """Returns 1 where one of these times lies on the side of the time that is asked for, else 0."""
-    time = options.time or 0
-    if options.boundary == "lower":
-        return int(any(at >= time for at in times))
-    return int(any(0 <= at <= time for at in times))
-
-
-def _batch_by_time(
-    options: QueryOptions, offline: OfflineStore, topic: str, queue_id: int, time: int
-) -> dict[str, Any]:
-    batches = offline.batch_queue(topic, queue_id)
-    begin, end = batch_queue_search.queue_range(batches, offline.min_phy_offset)
-    found = batch_queue_search.offset_by_time(batches, time, Boundary(options.boundary), begin=begin, end=end)
-    holding = [batch_queue_search.unit_at(batches, place) for place in (begin, end - 1) if begin < end]
-    times = [int(unit["store_timestamp"]) for unit in holding if unit is not None]
-    return {"found": _is_within(options, times), "queue_offset": found, "min_offset": begin, "max_offset": end}
 
 
 def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) -> dict[str, Any]:
