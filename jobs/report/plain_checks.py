@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from jobs.report import plain_outcomes
 from jobs.report.facts import CHECKS, Row
-from jobs.report.grouping import in_order, milliseconds, summed
+from jobs.report.grouping import group_numbers, in_order, milliseconds, run_starts, summed
 from jobs.report.plain_facts import host_of
-from jobs.report.plain_rows import NO_NUMBER, NO_TIME, AskSpark, Part, RowsOfBroker, TableRows, read_rows, side_by_side
+from jobs.report.plain_rows import NO_NUMBER, NO_TIME, AskSpark, Part, TableRows, read_rows, side_by_side
 from jobs.table.plain_table import PlainTable
 from storeformat.arrays import Int64s, stable_order
 from udfs.table.schemas import TIMESTAMP
@@ -29,14 +29,15 @@ def check_plain(table: PlainTable) -> dict[str, list[Row]]:
     rows = read_rows(table)
     if not rows.parts:
         return {name: [] for name in CHECKS}
-    steps, gaps, ends = _in_the_log(rows)
+    order, broker_of_row = _log_order(rows)
+    ends = np.maximum.reduceat(rows.all_of("stored")[order], run_starts(broker_of_row))
     found = {
         "retries": plain_outcomes.retries(rows.tracked),
         "duplicates": duplicates(rows),
         "transactions": plain_outcomes.transactions(rows.tracked),
         "delays": plain_outcomes.delays(rows.tracked, ends),
-        "gaps": gaps,
-        "clock_steps": steps,
+        "gaps": queue_gaps(rows, order),
+        "clock_steps": clock_steps(rows, order, broker_of_row),
         "clocks_ahead": clocks_ahead(rows),
     }
     return {name: answer.to_pylist() for name, answer in found.items()}
@@ -57,49 +58,44 @@ def clocks_ahead(rows: TableRows) -> pa.Table:
     return in_order(found, "min_ms", "host")
 
 
-def _in_the_log(rows: TableRows) -> tuple[pa.Table, pa.Table, Int64s]:
-    """Returns the answers that follow each broker's log in its order, ``clock_steps`` and ``queue_gaps``, and when each
-    broker's last message was stored.
-    """
-    steps, gaps, ends = [], [], np.full(len(rows.brokers), NO_TIME)
-    for number, (cluster, broker) in enumerate(rows.brokers):
-        mine = rows.of_broker(number)
-        order = np.argsort(mine.all_of("offsets"))
-        stored = mine.all_of("stored")[order]
-        ends[number] = stored.max()
-        steps += _steps(cluster, broker, stored)
-        gaps.append(_gaps(mine, order, len(rows.queues)))
-    return _steps_in_order(steps), _gaps_in_order(rows, gaps), ends
+def _log_order(rows: TableRows) -> tuple[Int64s, Int64s]:
+    """Returns the order of all rows by broker, and of each broker's as in its log; and the brokers in that order."""
+    order = np.argsort(rows.all_of("offsets"))
+    brokers = rows.broker_of[rows.all_of("queues")[order]]
+    by_broker = stable_order(brokers, len(rows.broker_of))
+    return order[by_broker], brokers[by_broker]
 
 
-def _steps(cluster: str | None, broker: str | None, stored: Int64s) -> list[Row]:
-    """Returns how often a broker's clock went back, nothing if never; ``stored`` is in the order of the log."""
-    stored = stored[stored != NO_TIME]
-    after = np.flatnonzero(stored[1:] < stored[:-1]) + 1
-    if not len(after):
-        return []
-    back = stored[after - 1] // 1000 - stored[after] // 1000
-    first, last = pa.array([stored[after].min(), stored[after].max()], pa.int64()).cast(TIMESTAMP)
-    return [{
-        "cluster": cluster, "broker": broker, "steps": len(after), "max_milliseconds": int(back.max()),
-        "first": first, "last": last,
-    }]  # fmt: skip
+def clock_steps(rows: TableRows, order: Int64s, brokers: Int64s) -> pa.Table:
+    """Returns how often each broker's clock went back (``clock_steps``)."""
+    stored = rows.all_of("stored")[order]
+    known = stored != NO_TIME
+    stored, brokers = stored[known], brokers[known]
+    after = np.flatnonzero((stored[1:] < stored[:-1]) & (brokers[1:] == brokers[:-1])) + 1
+    places = pa.table({
+        "broker": brokers[after],
+        "milliseconds": stored[after - 1] // 1000 - stored[after] // 1000,
+        "stored": pa.array(stored[after]).cast(TIMESTAMP),
+    })  # fmt: skip
+    found = summed(
+        places, ["broker"], steps=(None, "count_all"), max_milliseconds=("milliseconds", "max"),
+        first=("stored", "min"), last=("stored", "max"),
+    )  # fmt: skip
+    _, queue_of = np.unique(rows.broker_of, return_index=True)
+    names = rows.queues.select(["cluster", "broker"]).take(queue_of[np.asarray(found["broker"])])
+    return in_order(_beside(names, found.drop_columns(["broker"])), "cluster", "broker")
 
 
-def _steps_in_order(steps: list[Row]) -> pa.Table:
-    schema = pa.schema([
-        ("cluster", pa.string()), ("broker", pa.string()), ("steps", pa.int64()), ("max_milliseconds", pa.int64()),
-        ("first", TIMESTAMP), ("last", TIMESTAMP),
-    ])  # fmt: skip
-    return in_order(pa.Table.from_pylist(steps, schema), "cluster", "broker")
+def _beside(names: pa.Table, found: pa.Table) -> pa.Table:
+    return pa.table([*names.columns, *found.columns], [*names.column_names, *found.column_names])
 
 
-def _gaps(rows: RowsOfBroker, order: Int64s, count: int) -> pa.Table:
-    """Returns the places where the numbers of one of ``count`` queues do not go on by one; ``order`` is the log's."""
+def queue_gaps(rows: TableRows, order: Int64s) -> pa.Table:
+    """Returns where the numbers of queues do not go on by one (``queue_gaps``); ``order`` is the log's."""
     dispatched, queues = rows.all_of("dispatched"), rows.all_of("queues")
     if not dispatched.all():
         order = order[dispatched[order]]
-    order = order[stable_order(queues[order].astype(np.int64), count)]
+    order = order[stable_order(queues[order].astype(np.int64), len(rows.queues))]
     queues = queues[order]
     numbers, expected = rows.all_of("numbers")[order][1:], rows.all_of("following")[order][:-1]
     odd = np.flatnonzero((queues[1:] == queues[:-1]) & (numbers != expected) & (expected != NO_NUMBER))
@@ -109,48 +105,26 @@ def _gaps(rows: RowsOfBroker, order: Int64s, count: int) -> pa.Table:
     gap = found > awaited
     missing = np.where(gap, np.where(missing < 0, _BIGINT.max, missing), 0)
     times = rows.all_of("stored")[order[odd + 1]]
-    return pa.table({
+    places = pa.table({
         "queue": queues[odd + 1],
-        "kind": np.where(gap, "gap", np.where(found == 0, "restart", "repeat")).astype(object),
+        "kind": pa.array(np.where(gap, "gap", np.where(found == 0, "restart", "repeat")), pa.string()),
         "missing": pa.array(missing).cast(_WIDE),
         "stored": pa.array(times, mask=times == NO_TIME).cast(TIMESTAMP),
     })  # fmt: skip
-
-
-def _gaps_in_order(rows: TableRows, gaps: list[pa.Table]) -> pa.Table:
-    places = pa.concat_tables([table.cast(_GAPS) for table in gaps])
-    found = summed(
-        places,
-        ["queue", "kind"],
-        places=(None, "count_all"),
-        missing=("missing", "sum"),
-        first=("stored", "min"),
+    sums = summed(
+        places, ["queue", "kind"], places=(None, "count_all"), missing=("missing", "sum"), first=("stored", "min"),
         last=("stored", "max"),
-    )
-    most = pa.array([min(int(number), _BIGINT.max) for number in found["missing"].to_pylist()], pa.int64())
-    queues = [rows.queues[number] for number in found["queue"].to_pylist()]
-    names = ("cluster", "broker", "topic", "queue_id")
-    types = (pa.string(), pa.string(), pa.string(), pa.int32())
-    columns = {
-        name: pa.array([queue[at] for queue in queues], kind)
-        for at, (name, kind) in enumerate(zip(names, types, strict=True))
-    }
-    columns |= {
-        "kind": found["kind"],
-        "places": found["places"],
-        "missing": most,
-        "first": found["first"],
-        "last": found["last"],
-    }
-    return in_order(pa.table(columns), "-missing", *names, "kind")
-
-
-_GAPS = pa.schema([("queue", pa.int32()), ("kind", pa.string()), ("missing", _WIDE), ("stored", TIMESTAMP)])
+    )  # fmt: skip
+    most = pa.array([min(int(number), _BIGINT.max) for number in sums["missing"].to_pylist()], pa.int64())
+    sums = sums.set_column(sums.column_names.index("missing"), "missing", most)
+    answer = _beside(rows.queues.take(sums["queue"]), sums.drop_columns(["queue"]))
+    return in_order(answer, "-missing", *rows.queues.column_names, "kind")
 
 
 def duplicates(rows: TableRows) -> pa.Table:
     """Returns topics with messages that are there more than once (``duplicates_by_topic``)."""
-    topic_of, topics = _topics(rows)
+    topic_of = group_numbers(rows.queues, ["cluster", "topic"])
+    topics, queue_of = np.unique(topic_of, return_index=True)
     keys = _repeated(rows, topic_of)
     copies = summed(
         keys, ["topic", "uniq_key"], copies=(None, "count_all"), least_queue=("queue", "min"),
@@ -172,11 +146,11 @@ def duplicates(rows: TableRows) -> pa.Table:
         surplus=("surplus", "sum"),
         median_seconds_between=("seconds", "median"),
     )
-    numbers = found["topic"].to_pylist()
+    numbers = np.asarray(found["topic"])
     counted = [np.bincount(topic_of[part.queues], minlength=len(topics)) for part in rows.parts]
     messages = np.sum(counted, axis=0)[numbers]
     answer = pa.table({
-        "topic": pa.array([topics[number][1] for number in numbers], pa.string()),
+        "topic": rows.queues["topic"].take(queue_of[numbers]),
         "messages": messages,
         "duplicated_keys": found["duplicated_keys"],
         "surplus": found["surplus"],
@@ -184,13 +158,6 @@ def duplicates(rows: TableRows) -> pa.Table:
         "median_seconds_between": found["median_seconds_between"],
     })  # fmt: skip
     return in_order(answer, "-surplus", "topic")
-
-
-def _topics(rows: TableRows) -> tuple[Int64s, list[tuple[str | None, str]]]:
-    """Returns for each queue the number of its cluster's topic, and what these are."""
-    topics = list(dict.fromkeys((cluster, topic) for cluster, _, topic, _ in rows.queues))
-    numbers = {topic: number for number, topic in enumerate(topics)}
-    return np.array([numbers[queue[0], queue[2]] for queue in rows.queues], np.int64), topics
 
 
 def _repeated(rows: TableRows, topic_of: Int64s) -> pa.Table:

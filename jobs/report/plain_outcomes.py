@@ -7,6 +7,7 @@ Each function does what views do with the same names for the same things: ``retr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,21 +38,21 @@ def retries(rows: pa.Table) -> pa.Table:
         "kind": pc.if_else(rows["retry"], "retry", "dlq"),
         "reconsume_times": rows["reconsume_times"],
         "size": rows["size"],
-        "lingered_ms": _between(rows["store_timestamp"], rows["born_timestamp"]),
+        "lingered": pc.divide(_between(rows["store_timestamp"], rows["born_timestamp"]).cast(pa.float64()), 1000.0),
         "stored": rows["store_timestamp"],
     })  # fmt: skip
-    keys = ("consumer_group", "origin_topic", "kind", "reconsume_times")
-    found = summed(
-        attempts, ["broker", *keys], messages=(None, "count_all"), bytes=("size", "sum"),
-        median=("lingered_ms", "median"), oldest=("stored", "min"),
+    found = _over_brokers(
+        attempts, ["consumer_group", "origin_topic", "kind", "reconsume_times"], messages=(None, "count_all"),
+        bytes=("size", "sum"), median_seconds_since_born=("lingered", "median"), oldest_stored=("stored", "min"),
     )  # fmt: skip
-    found = summed(
-        found, keys, messages=("messages", "sum"), bytes=("bytes", "sum"),
-        median_seconds_since_born=("median", "max"), oldest_stored=("oldest", "min"),
-    )  # fmt: skip
-    at, name = found.column_names.index("median_seconds_since_born"), "median_seconds_since_born"
-    found = found.set_column(at, name, pc.divide(found[name], 1000.0))
     return in_order(found, "consumer_group", "-kind", "reconsume_times", "origin_topic")
+
+
+def _over_brokers(rows: pa.Table, keys: Sequence[str], **made: tuple[str | None, str]) -> pa.Table:
+    """Returns what ``summed`` gives for each broker, added up over brokers: the largest of their medians."""
+    found = summed(rows, ["broker", *keys], **made)
+    again = {"count_all": "sum", "median": "max"}
+    return summed(found, keys, **{name: (name, again.get(how, how)) for name, (_, how) in made.items()})
 
 
 def _between(later: pa.ChunkedArray, earlier: pa.ChunkedArray) -> pa.Array:
@@ -88,15 +89,10 @@ def delays(rows: pa.Table, ends: Int64s) -> pa.Table:
         "overdue": (open_ & ~later).astype(np.int64),
         "late": late,
     })  # fmt: skip
-    found = summed(
-        states, ["broker", "level"], scheduled=(None, "count_all"), delivered=("delivered", "sum"),
-        waiting=("waiting", "sum"), overdue=("overdue", "sum"), min_late_ms=("late", "min"),
-        median_late_ms=("late", "median"), max_late_ms=("late", "max"),
-    )  # fmt: skip
-    found = summed(
-        found, ["level"], scheduled=("scheduled", "sum"), delivered=("delivered", "sum"), waiting=("waiting", "sum"),
-        overdue=("overdue", "sum"), min_late_ms=("min_late_ms", "min"), median_late_ms=("median_late_ms", "max"),
-        max_late_ms=("max_late_ms", "max"),
+    found = _over_brokers(
+        states, ["level"], scheduled=(None, "count_all"), delivered=("delivered", "sum"), waiting=("waiting", "sum"),
+        overdue=("overdue", "sum"), min_late_ms=("late", "min"), median_late_ms=("late", "median"),
+        max_late_ms=("late", "max"),
     )  # fmt: skip
     return in_order(found, "level")
 
@@ -197,13 +193,9 @@ def transactions(rows: pa.Table) -> pa.Table:
         "seconds": pc.divide(pc.cast(_between(ended, found["begun"]), pa.float64()), 1000.0),
     })  # fmt: skip
     keys = ("producer_group", "topic", "outcome")
-    found = summed(
-        outcomes, ["broker", *keys], transactions=(None, "count_all"), checks=("checks", "sum"),
+    found = _over_brokers(
+        outcomes, keys, transactions=(None, "count_all"), checks=("checks", "sum"),
         median_seconds=("seconds", "median"), max_seconds=("seconds", "max"),
-    )  # fmt: skip
-    found = summed(
-        found, keys, transactions=("transactions", "sum"), checks=("checks", "sum"),
-        median_seconds=("median_seconds", "max"), max_seconds=("max_seconds", "max"),
     )  # fmt: skip
     return in_order(found, *keys)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from jobs.report.grouping import Hashes, run_starts, text_hashes, whole_number
+from jobs.report.grouping import Hashes, group_numbers, run_starts, text_hashes, whole_number
 from jobs.report.plain_properties import PROPERTIES, TELLING, Properties
 from jobs.table.plain_table import PlainTable
 from storeformat.arrays import Bools, Int64s
@@ -107,17 +107,13 @@ class Numbers:
     """Numbers for values in the order in which they come, from 0 on, for several threads."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, int] = {}
+        self.known: dict[Any, int] = {}
         self._lock = threading.Lock()
 
-    def of(self, values: Iterable[Hashable]) -> Int64s:
+    def of(self, values: Iterable[Any]) -> Int64s:
         """Returns the number of each value."""
         with self._lock:
-            return np.array([self._known.setdefault(value, len(self._known)) for value in values], np.int64)
-
-    def values(self) -> list[Any]:
-        """Returns all values, each at its number."""
-        return list(self._known)
+            return np.array([self.known.setdefault(value, len(self.known)) for value in values], np.int64)
 
 
 @dataclass(frozen=True)
@@ -148,34 +144,24 @@ class Part:
         return np.where((self.counts > 0) & (found < self.numbers), NO_NUMBER, found)
 
 
-@dataclass(frozen=True)
-class RowsOfBroker:
-    """The rows of one broker: parts, and which rows of each."""
-
-    parts: Sequence[tuple[Part, Any]]
-
-    def all_of(self, name: str) -> npt.NDArray[Any]:
-        """Returns a column of every row."""
-        return np.concatenate([getattr(part, name)[which] for part, which in self.parts])
+_QUEUE = pa.schema({"cluster": pa.string(), "broker": pa.string(), "topic": pa.string(), "queue_id": pa.int32()})
 
 
 @dataclass(frozen=True)
 class TableRows:
-    """What was read of a table: ``queues`` has (cluster, broker, topic, queue) at each queue's number."""
+    """What was read of a table: ``queues`` has cluster, broker, topic and queue id at each queue's number."""
 
     parts: Sequence[Part]
-    queues: Sequence[tuple[str | None, str | None, str, int]]
+    queues: pa.Table
 
-    @cached_property
-    def brokers(self) -> list[tuple[str | None, str | None]]:
-        """Cluster and broker at each broker's number."""
-        return list(dict.fromkeys(queue[:2] for queue in self.queues))
+    def all_of(self, name: str) -> npt.NDArray[Any]:
+        """Returns a column of every row."""
+        return np.concatenate([getattr(part, name) for part in self.parts])
 
     @cached_property
     def broker_of(self) -> Int64s:
         """The broker's number at each queue's number."""
-        numbers = {broker: number for number, broker in enumerate(self.brokers)}
-        return np.array([numbers[queue[:2]] for queue in self.queues], np.int64)
+        return group_numbers(self.queues, ["cluster", "broker"])
 
     @cached_property
     def tracked(self) -> pa.Table:
@@ -183,13 +169,6 @@ class TableRows:
         rows = pa.concat_tables([part.tracked for part in self.parts]).combine_chunks()
         queues = np.asarray(rows["queue"])
         return rows.set_column(rows.column_names.index("queue"), "broker", [pa.array(self.broker_of[queues])])
-
-    def of_broker(self, number: int) -> RowsOfBroker:
-        """Returns the rows of one broker."""
-        if len(self.brokers) == 1:
-            return RowsOfBroker([(part, slice(None)) for part in self.parts])
-        mine = ((part, np.flatnonzero(self.broker_of[part.queues] == number)) for part in self.parts)
-        return RowsOfBroker([(part, which) for part, which in mine if len(which)])
 
 
 def read_rows(table: PlainTable) -> TableRows:
@@ -214,7 +193,8 @@ def read_rows(table: PlainTable) -> TableRows:
         return part
 
     parts = side_by_side(read, groups)
-    return TableRows(parts, queues.values())
+    names = [dict(zip(_QUEUE.names, queue, strict=True)) for queue in queues.known]
+    return TableRows(parts, pa.Table.from_pylist(names, _QUEUE))
 
 
 def side_by_side(work: Callable[[Any], Result], items: Iterable[Any]) -> list[Result]:
