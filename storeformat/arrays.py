@@ -34,6 +34,11 @@ def stable_order(groups: Int64s, count: int) -> Int64s:
     return np.argsort(groups.astype(np.uint16) if count <= _SHORT_GROUPS else groups, kind="stable")
 
 
+def leading(flags: Bools) -> int:
+    """Returns how many are set before the first that is not."""
+    return len(flags) if flags.all() else int(flags.argmin())
+
+
 def sum_of_offsets(offsets: npt.NDArray[np.integer]) -> int:
     """Returns the sum of commit-log offsets modulo 2**64: the check that the rows written are those that were read."""
     return int(offsets.sum(dtype=np.int64)) % (1 << 64)

@@ -256,12 +256,9 @@ def _table_size(needed: int) -> int:
 
 @lru_cache(maxsize=16)
 def _powers(base: int, size: int) -> npt.NDArray[np.uint32]:
-    powers = np.ones(size, dtype=np.uint32)
-    done = 1
-    while done < size:
-        more = min(done, size - done)
-        powers[done : done + more] = powers[:more] * np.uint32(pow(base, done, 1 << 32))
-        done += more
+    powers = np.full(size, base, np.uint32)
+    powers[0] = 1
+    np.cumprod(powers, out=powers)
     powers.flags.writeable = False
     return powers
 

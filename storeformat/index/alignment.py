@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from storeformat.arrays import Bools, Int64s, LogExtent, Structs
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs, leading
 from storeformat.index.entries import ROW, Rows, hashes_of
 
 CHUNK = 1 << 17
@@ -137,7 +137,7 @@ class Alignment:
 
     def recognised(self, entries: Structs) -> int:
         """Returns how many of a file's first entries were written, if the log makes the first of them; else 0."""
-        count = _leading(entries["phy_offset"] != 0)
+        count = leading(entries["phy_offset"] != 0)
         self._look_at(entries[:count])
         before, found = self.with_tags, None if count == 0 else self._find(0, 0)
         self.with_tags = before
@@ -265,7 +265,7 @@ class Alignment:
     def _matching(self, rows: Structs, at: int) -> int:
         """Returns how many of the first rows are the entries from ``at`` on, which are at least as many."""
         entries = slice(at, at + len(rows))
-        return _leading((hashes_of(rows) == self._hashes[entries]) & (rows["offset"] == self._offsets[entries]))
+        return leading((hashes_of(rows) == self._hashes[entries]) & (rows["offset"] == self._offsets[entries]))
 
     def _explain(self, at: int) -> int:
         """Deals with an entry that is not the next row; returns how many entries are dealt with."""
@@ -274,7 +274,7 @@ class Alignment:
         next_row = self.row
         lost = self._context.log.lost(offsets[at:]) if self._context.log.damaged else np.zeros(0, bool)
         if len(lost) and lost[0]:
-            count = min(_leading(lost), self._own - at)
+            count = min(leading(lost), self._own - at)
             result.lost += count
             return count
         self._jumps += 1
@@ -336,7 +336,7 @@ class Alignment:
         block, numbers = self._next_rows(end - begin, row=begin)
         numbers = numbers[numbers < end]
         same = self._offsets[at : at + len(numbers)] == self._group
-        count = _leading(same)
+        count = leading(same)
         for first in (len(numbers) - count, 0):
             repeated = hashes_of(block)[first : first + count]
             if count and numbers[first] < self.row and bool((repeated == self._hashes[at : at + count]).all()):
@@ -357,11 +357,6 @@ class Alignment:
     def _substitute(self, at: int) -> int:
         self._accept(*self._next_rows(1), at)
         return 1
-
-
-def _leading(flags: Bools) -> int:
-    """Returns how many are set before the first that is not."""
-    return len(flags) if flags.all() else int(flags.argmin())
 
 
 def keys_in(gap: OmittedRows, rows: Rows, most: int) -> tuple[int, list[dict[str, int]]]:

@@ -200,10 +200,7 @@ class _Comparison:
         result.end_timestamp, result.end_phy_offset = stored["end_timestamp"], stored["end_phy_offset"]
         if last_entry is None:
             expected["index_count"] = min(max(stored["index_count"], 0), 1)
-            expected["end_timestamp"], expected["end_phy_offset"] = (
-                stored["begin_timestamp"],
-                stored["begin_phy_offset"],
-            )
+            expected |= {"end_timestamp": stored["begin_timestamp"], "end_phy_offset": stored["begin_phy_offset"]}
             if context.previous_end is not None:
                 expected["begin_timestamp"] = expected["end_timestamp"] = context.previous_end
         else:

@@ -167,39 +167,27 @@ def build_index_file(
     ``count_every_put`` counts slots as brokers before 4.7.1 did. What is not written must read as zero, up to
     ``index_file_size``. Raises TotalsDisagree for more entries than a file holds.
     """
-    begin = start or first_header()
-    capacity = max_index_num - 1
+    header, capacity = start or first_header(), max_index_num - 1
     slot_table = np.zeros(slots, dtype=np.int32)
     packed = np.empty(min(ENTRIES_AT_ONCE, capacity), dtype=ENTRY)
-    entries_begin = entries_position(slots)
-    begin_timestamp, begin_phy_offset = begin.begin_timestamp, begin.begin_phy_offset
-    end_timestamp, end_phy_offset = begin.end_timestamp, begin.end_phy_offset
-    count, put_entries = 0, active().put_entries
+    put_entries = active().put_entries
     for key_hashes, phy_offsets, store_timestamps in _pieces(chunks):
-        size = len(key_hashes)
-        if count + size > capacity:
-            raise TotalsDisagree(
-                "too many entries for one index file", found=count + size, expected=f"at most {capacity}"
-            )
-        if not count:
-            first_diff = time_diff(int(store_timestamps[0]), begin_timestamp)
-            begin_timestamp, begin_phy_offset = int(store_timestamps[0]), int(phy_offsets[0])
+        number, size = header.index_count, len(key_hashes)
+        end = header.entries + size
+        if end > capacity:
+            raise TotalsDisagree("too many entries for one index file", found=end, expected=f"at most {capacity}")
+        times, offsets = store_timestamps[[0, -1]].tolist(), phy_offsets[[0, -1]].tolist()
+        if number == 1:
+            first_diff = time_diff(times[0], header.begin_timestamp)
+            header = replace(header, begin_timestamp=times[0], begin_phy_offset=offsets[0])
         entries = packed[:size]
-        put_entries(key_hashes, phy_offsets, store_timestamps, begin_timestamp, count + 1, slot_table, entries)
-        if not count:
+        put_entries(key_hashes, phy_offsets, store_timestamps, header.begin_timestamp, number, slot_table, entries)
+        if number == 1:
             entries["time_diff"][0] = first_diff
-        write(entries_begin + ENTRY_SIZE * (count + 1), entries.view(np.uint8).data)
-        count += size
-        end_timestamp, end_phy_offset = int(store_timestamps[-1]), int(phy_offsets[-1])
+        write(entries_position(slots) + ENTRY_SIZE * number, entries.view(np.uint8).data)
+        header = replace(header, end_timestamp=times[1], end_phy_offset=offsets[1], index_count=end + 1)
     used_slots = int(np.count_nonzero(slot_table))
-    header = IndexHeader(
-        begin_timestamp,
-        end_timestamp,
-        begin_phy_offset,
-        end_phy_offset,
-        hash_slot_count=count if count_every_put else used_slots,
-        index_count=count + 1,
-    )
+    header = replace(header, hash_slot_count=header.entries if count_every_put else used_slots)
     for first in range(0, slots, _SLOTS_AT_ONCE):
         part = slot_table[first : first + _SLOTS_AT_ONCE]
         if part.any():  # else it stays a hole

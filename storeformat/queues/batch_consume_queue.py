@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from storeformat.arrays import Bools, Structs
+from storeformat.arrays import Bools, Structs, leading
 from storeformat.errors import WrongSettings
 
 UNIT = np.dtype(
@@ -64,5 +64,4 @@ def is_valid(units: Structs) -> Bools:
 
 def written_units(units: Structs) -> int:
     """Returns the number of units before the first that a broker does not accept."""
-    invalid = np.flatnonzero(~is_valid(units))
-    return int(invalid[0]) if len(invalid) else len(units)
+    return leading(is_valid(units))

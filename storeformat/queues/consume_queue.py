@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int64s, Structs, cut_ranges
+from storeformat.arrays import Bools, Int64s, Structs, cut_ranges, leading
 from storeformat.errors import TotalsDisagree, WrongSettings
 
 UNIT = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -47,11 +47,7 @@ MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)
 def file_size_of(configured: int) -> int:
     """Returns the length in bytes of every consume-queue file: ``mapped_file_size_consume_queue`` rounded up to whole
     units.
-
-    Raises WrongSettings for a size that the broker cannot map (ConsumeQueue's mappedFileSize is an int).
     """
-    if not 0 < configured <= 0x7FFFFFFF:
-        raise WrongSettings("mappedFileSizeConsumeQueue is out of range", found=configured, expected="1 to 2147483647")
     return -(-configured // UNIT_SIZE) * UNIT_SIZE
 
 
@@ -299,5 +295,4 @@ def is_pre_blank(units: Structs) -> Bools:
 
 def written_units(units: Structs) -> int:
     """Returns the number of units before the first that recovery does not accept: where this file ends for a broker."""
-    invalid = np.flatnonzero(~is_valid(units))
-    return int(invalid[0]) if len(invalid) else len(units)
+    return leading(is_valid(units))

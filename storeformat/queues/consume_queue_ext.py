@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Bytes, Int64s, Structs
+from storeformat.arrays import Bools, Bytes, Int64s, Structs, leading
 from storeformat.errors import TotalsDisagree, WrongSettings
 
 UNIT_HEAD = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("msg_store_time", ">i8"), ("bit_map_size", ">i2")])
@@ -90,8 +90,7 @@ def file_pieces(pieces: Iterable[Structs], *, closed: bool) -> Iterator[memoryvi
 def written_units(content: bytes | memoryview) -> int:
     """Returns the number of units without bit maps before the first other bytes."""
     units = np.frombuffer(content, UNIT_HEAD, len(content) // UNIT_SIZE)
-    wrong = np.flatnonzero((units["size"] != UNIT_SIZE) | (units["bit_map_size"] != 0))
-    return int(wrong[0]) if len(wrong) else len(units)
+    return leading((units["size"] == UNIT_SIZE) & (units["bit_map_size"] == 0))
 
 
 def is_address(tags_codes: Int64s) -> Bools:

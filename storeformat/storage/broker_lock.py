@@ -98,16 +98,16 @@ def is_live(path: str) -> bool:
     """
     if sys.platform != "linux" or not locations.is_local(path):
         return False
-    try:
-        handle = os.open(locations.local_path(path), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait
-    except OSError:
-        return False
-    try:
-        return _asked(handle) is not None
-    except OSError:  # a file system without locks
-        return False
-    finally:
-        os.close(handle)
+    with (
+        suppress(OSError),  # no such file, or a file system without locks
+        open(locations.local_path(path), "rb", buffering=0, opener=_without_waiting) as file,
+    ):
+        return _asked(file.fileno()) is not None
+    return False
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait
 
 
 def mapped_by(directory: str) -> int | None:

@@ -52,12 +52,8 @@ def data_end(path: str, size: int) -> int:
     """
     if not locations.is_local(path):
         return size
-    with files.reading(path):
-        handle = os.open(locations.local_path(path), os.O_RDONLY)
-        try:
-            return max((high for _, high in data_ranges(handle, 0, size)), default=0)
-        finally:
-            os.close(handle)
+    with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
+        return max((high for _, high in data_ranges(file.fileno(), 0, size)), default=0)
 
 
 def stray_byte(path: str, begin: int) -> int | None:
@@ -66,15 +62,9 @@ def stray_byte(path: str, begin: int) -> int | None:
     """
     if not locations.is_local(path):
         with files.RangeReader(path) as reader:
-            part = memoryview(bytearray(max(min(CHUNK, reader.size - begin), 0)))
-            reader.read_into(begin, part)
-        return _first_in(part.tobytes(), begin)
-    with files.reading(path):
-        handle = os.open(locations.local_path(path), os.O_RDONLY)
-        try:
-            return _stray_byte(handle, begin)
-        finally:
-            os.close(handle)
+            return _first_in(reader.read(begin, max(min(CHUNK, reader.size - begin), 0)), begin)
+    with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
+        return _stray_byte(file.fileno(), begin)
 
 
 def _stray_byte(handle: int, begin: int) -> int | None:

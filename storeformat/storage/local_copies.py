@@ -17,34 +17,33 @@ Advance = Callable[[int], object]
 """Told how many bytes are done so far, never by two threads at once."""
 
 
-class _Tally:
-    """Adds up the bytes that several threads have done."""
+def _tally(advance: Advance) -> Advance:
+    """Returns what adds up the bytes that several threads have done."""
+    done, lock = 0, threading.Lock()
 
-    def __init__(self, advance: Advance) -> None:
-        self._advance = advance
-        self._done = 0
-        self._lock = threading.Lock()
+    def add(count: int) -> None:
+        nonlocal done
+        with lock:
+            done += count
+            advance(done)
 
-    def add(self, count: int) -> None:
-        with self._lock:
-            self._done += count
-            self._advance(self._done)
+    return add
 
 
 def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Advance) -> list[Content]:
     """Returns the content of each file (path, how far it should hold data), read in parallel; every file is on disk
     when this returns.
     """
-    tally = _Tally(advance)
+    add = _tally(advance)
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(lambda file: content_on_disk(file[0], file[1], tally.add), expected))
+        return list(pool.map(lambda file: content_on_disk(file[0], file[1], add), expected))
 
 
 def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance, bases: Sequence[str] = ()) -> None:
     """Copies files and directories (source, target), in parallel, holes and all; they are on disk when this returns.
     ``advance`` is told of the bytes that are not holes. Below ``bases`` no link of a source is followed.
     """
-    tally = _Tally(advance)
+    add = _tally(advance)
     made: list[str] = []
     tasks: list[tuple[str, str]] = []
     for source, target in pairs:
@@ -55,11 +54,11 @@ def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance, bases: Sequen
             made.append(directory)
         tasks += [(path, new + path[base:]) for path in others]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda task: _copy_file(task[0], task[1], tally, bases), tasks))
+        list(pool.map(lambda task: _copy_file(task[0], task[1], add, bases), tasks))
     sync_all(made)
 
 
-def _copy_file(source: str, target: str, tally: _Tally, bases: Sequence[str]) -> None:
+def _copy_file(source: str, target: str, add: Advance, bases: Sequence[str]) -> None:
     """Copies a file with its time of last change; the target is on disk when this returns."""
     with files.reading(source), open(beneath.open_file(source, bases), "rb", buffering=0) as old:
         status = os.fstat(old.fileno())
@@ -71,7 +70,7 @@ def _copy_file(source: str, target: str, tally: _Tally, bases: Sequence[str]) ->
                         raise MissingInput("the file was truncated while it was read", path=source)
                     if not is_zero(part):
                         writer.write_at(position, part)
-                    tally.add(len(part))
+                    add(len(part))
             writer.finish(status.st_size)
     with files.writing(target):
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -49,7 +49,8 @@ class Family:
     """Whether its compaction is universal (else by levels): a database remembers in which order tables lie."""
 
 
-def _rocksdict() -> Any:
+def require() -> Any:
+    """Returns the library; raises DependencyMissing where databases can neither be read nor written."""
     try:
         import rocksdict  # noqa: PLC0415  (an extra)
     except ImportError as error:
@@ -60,13 +61,8 @@ def _rocksdict() -> Any:
     return rocksdict
 
 
-def require() -> None:
-    """Raises DependencyMissing where databases can neither be read nor written."""
-    _rocksdict()
-
-
 def _options(family: Family | None = None) -> Any:
-    rocksdict = _rocksdict()
+    rocksdict = require()
     options = rocksdict.Options(raw_mode=True)
     options.set_max_open_files(_MOST_OPEN_FILES)
     if family is None:
@@ -84,7 +80,7 @@ def _options(family: Family | None = None) -> Any:
 
 def write_sorted_file(path: str, family: Family, pairs: Iterable[tuple[bytes, bytes]]) -> None:
     """Writes a table of pairs, whose keys ascend; there must be one at least. Raises WriteFailed."""
-    writer = _rocksdict().SstFileWriter(options=_options(family))
+    writer = require().SstFileWriter(options=_options(family))
     try:
         writer.open(locations.local_path(path))
         for key, value in pairs:
@@ -99,7 +95,7 @@ def make_database(directory: str, tables: Mapping[Family, Sequence[str]]) -> Non
 
     The tables of one family must not overlap. Raises WriteFailed.
     """
-    rocksdict, local = _rocksdict(), locations.local_path(directory)
+    rocksdict, local = require(), locations.local_path(directory)
     options = _options(next(family for family in tables if family.name == "default"))
     options.create_if_missing(True)
     options.create_missing_column_families(True)
@@ -167,7 +163,7 @@ def _naming(path: str) -> Iterator[None]:
 @contextmanager
 def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
     """Yields a database for reading; raises MissingInput where there is none, NotAStore where it cannot be opened."""
-    rocksdict, local = _rocksdict(), locations.local_path(directory)
+    rocksdict, local = require(), locations.local_path(directory)
     if not os.path.isfile(os.path.join(local, CURRENT)):
         raise MissingInput("there is no RocksDB database", path=directory)
     with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-view-") as view:

@@ -86,8 +86,7 @@ class RocksDbQueues:
         """Returns the first queue offset that a broker serves, and the one after the last (#getMinCqOffset and
         #getMaxOffsetInQueue): if the first unit is before the log, it looks for the first that is not.
         """
-        stored = {end: self._end(queue, end) for end in (MAX, MIN)}
-        last, first = stored[MAX], stored[MIN]
+        last, first = self._end(queue, MAX), self._end(queue, MIN)
         begin = first[1] if first else 0
         if first is not None and first[0] >= log_begin:
             return begin, last[1] + 1 if last else 0

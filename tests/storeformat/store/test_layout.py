@@ -42,6 +42,11 @@ def test_a_value_that_no_broker_could_use_is_refused(name: str, value: str) -> N
     [
         ("mappedFileSizeCommitLog", "0", ("mappedFileSizeCommitLog is out of range", 0, "1 to 2147483647")),
         ("mappedFileSizeConsumeQueue", "0", ("mappedFileSizeConsumeQueue is out of range", 0, "1 to 2147483647")),
+        (
+            "mappedFileSizeConsumeQueue",
+            "2147483648",
+            ("mappedFileSizeConsumeQueue is out of range", 1 << 31, "1 to 2147483647"),
+        ),
         ("maxHashSlotNum", "-1", ("maxHashSlotNum is out of range", -1, "1 to 2147483647")),
         ("maxIndexNum", "1", ("maxIndexNum is out of range", 1, "2 to 2147483647")),
         ("maxIndexNum", "2147483648", ("maxIndexNum is out of range", 2147483648, "2 to 2147483647")),
