@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bytes, Int32s, Int64s
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 
 PADDING = 256
 """Bytes that must follow the data of every buffer, so that a head read at the last position stays inside it."""
@@ -54,7 +54,6 @@ class Heads(NamedTuple):
     properties_length: Int32s
     defect: Bytes
 
-    def head(self, count: int) -> Heads:
-        """Returns the first ``count`` rows."""
-        columns: tuple[Any, ...] = tuple(column[:count] for column in self)
-        return Heads(*columns)
+    def rows(self, chosen: slice | Bools | Int64s) -> Heads:
+        """Returns some rows."""
+        return Heads._make(column[chosen] for column in self)

@@ -33,8 +33,7 @@ class UnitColumns(NamedTuple):
 
     def rows(self, chosen: slice | Bools) -> UnitColumns:
         """Returns some rows."""
-        columns: tuple[Any, ...] = tuple(column[chosen] for column in self)
-        return UnitColumns(*columns)
+        return UnitColumns._make(column[chosen] for column in self)
 
     def put(self, rows: slice, units: UnitColumns) -> None:
         """Copies units into these rows."""

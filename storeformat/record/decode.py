@@ -85,7 +85,7 @@ class RecordBlock:
             self.buffer,
             self.buffer_offset,
             self.positions[rows],
-            Heads._make(column[rows] for column in self.heads),
+            self.heads.rows(rows),
             self.topic_codes[rows],
             self.topics,
             {name: Spans(spans.starts[rows], spans.lengths[rows]) for name, spans in self.properties.items()},
@@ -133,7 +133,7 @@ def decode(
         if bad_body is not None:
             fault, count = Fault(bad_body, RecordDefect.BODY_CRC), bad_body
     positions = positions[:count]
-    heads = heads.head(count)
+    heads = heads.rows(slice(count))
     codes, topics = _as_java_reads(*kernels.dictionary(buffer, Spans(heads.topic_start, heads.topic_length)))
     spans: dict[bytes, Spans] = {}
     if rules.properties:
