@@ -121,32 +121,25 @@ def head_dtype(born_host: int, store_host: int) -> np.dtype[np.void]:
     """Returns the big-endian dtype of a record head with host fields of these sizes, padded to ``MAX_HEAD_SIZE``
     bytes.
     """
-    fields = [
-        ("total_size", ">i4", 4),
-        ("magic_code", ">i4", 4),
-        ("body_crc", ">u4", 4),
-        ("queue_id", ">i4", 4),
-        ("flag", ">i4", 4),
-        ("queue_offset", ">i8", 8),
-        ("physical_offset", ">i8", 8),
-        ("sys_flag", ">i4", 4),
-        ("born_timestamp", ">i8", 8),
-        ("born_host", f"V{born_host}", born_host),
-        ("store_timestamp", ">i8", 8),
-        ("store_host", f"V{store_host}", store_host),
-        ("reconsume_times", ">i4", 4),
-        ("prepared_transaction_offset", ">i8", 8),
-        ("body_length", ">i4", 4),
-    ]
-    offsets, position = [], 0
-    for _, _, size in fields:
-        offsets.append(position)
-        position += size
-    return np.dtype(
-        {
-            "names": [name for name, _, _ in fields],
-            "formats": [code for _, code, _ in fields],
-            "offsets": offsets,
-            "itemsize": MAX_HEAD_SIZE,
-        }
+    packed = np.dtype(
+        [
+            ("total_size", ">i4"),
+            ("magic_code", ">i4"),
+            ("body_crc", ">u4"),
+            ("queue_id", ">i4"),
+            ("flag", ">i4"),
+            ("queue_offset", ">i8"),
+            ("physical_offset", ">i8"),
+            ("sys_flag", ">i4"),
+            ("born_timestamp", ">i8"),
+            ("born_host", f"V{born_host}"),
+            ("store_timestamp", ">i8"),
+            ("store_host", f"V{store_host}"),
+            ("reconsume_times", ">i4"),
+            ("prepared_transaction_offset", ">i8"),
+            ("body_length", ">i4"),
+        ]
     )
+    places = dict(packed.fields or {})
+    kinds, offsets = [place[0] for place in places.values()], [place[1] for place in places.values()]
+    return np.dtype({"names": list(places), "formats": kinds, "offsets": offsets, "itemsize": MAX_HEAD_SIZE})

@@ -58,7 +58,7 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
     if queue is None or not waiting:
         return
     has_wheel, has_log = bool(timers.wheel_size), bool(timers.log_sizes)
-    queued = 0 if timers.check is None else max(min(timers.check.queued_up_to, queue.end) - queue.begin, 0)
+    queued = 0 if timers.queued_up_to is None else max(min(timers.queued_up_to, queue.end) - queue.begin, 0)
     if queued and not (has_wheel and has_log):
         lost = " and ".join(name for name, there in ((WHEEL, has_wheel), (f"{LOG}/", has_log)) if not there)
         healed = has_log and len(timers.log_sizes) <= _FILES_REVISED

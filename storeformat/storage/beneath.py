@@ -45,12 +45,6 @@ def can_give_to_owner_of(directory: str) -> bool:
     return os.geteuid() in (0, ownership_of(directory).user)
 
 
-def _link_met(path: str) -> Refused:
-    return Refused(
-        "something that is not a directory, or a link, is in the way", path=path, advice="nothing was changed"
-    )
-
-
 @contextmanager
 def directory(path: str, bases: Sequence[str], *, make: bool = False) -> Iterator[int]:
     """Yields a handle of a directory; below the first of the ``bases`` that it lies in no link is followed. With
@@ -64,7 +58,10 @@ def directory(path: str, bases: Sequence[str], *, make: bool = False) -> Iterato
     try:
         for part in os.path.relpath(path, base).split(os.sep):
             if part != ".":
-                below = _enter(handle, part, path, make=make)
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, 0o755, dir_fd=handle)
+                below = _open(handle, part, path, _DIRECTORY)
                 os.close(handle)
                 handle = below
         yield handle
@@ -78,13 +75,6 @@ def parent(path: str, bases: Sequence[str], *, make: bool = False) -> Iterator[t
     above, name = os.path.split(locations.local_path(path))
     with directory(above, bases, make=make) as handle:
         yield handle, name
-
-
-def _enter(handle: int, name: str, path: str, *, make: bool) -> int:
-    if make:
-        with suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=handle)
-    return _open(handle, name, path, _DIRECTORY)
 
 
 def make_directory(path: str, base: str, owner: Ownership | None = None) -> None:
@@ -110,7 +100,8 @@ def _open(above: int, name: str, path: str, flags: int = _FILE) -> int:
         return os.open(name, flags, dir_fd=above)
     except OSError as error:
         if error.errno in _LINKS:
-            raise _link_met(path) from error
+            what = "something that is not a directory, or a link, is in the way"
+            raise Refused(what, path=path, advice="nothing was changed") from error
         raise
 
 
@@ -201,7 +192,7 @@ def remove_tree(path: str, base: str) -> None:
 
 
 def _remove_tree(above: int, name: str, path: str, *, with_files: bool = True) -> None:
-    handle = _enter(above, name, path, make=False)
+    handle = _open(above, name, path, _DIRECTORY)
     try:
         for child in os.listdir(handle):
             if with_files and not _is_directory(handle, child):
@@ -227,7 +218,7 @@ def remove_empty(path: str, base: str) -> bool:
 
 
 def _is_empty(above: int, name: str, path: str) -> bool:
-    handle = _enter(above, name, path, make=False)
+    handle = _open(above, name, path, _DIRECTORY)
     try:
         return all(
             _is_directory(handle, child) and _is_empty(handle, child, os.path.join(path, child))

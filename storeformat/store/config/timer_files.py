@@ -62,28 +62,13 @@ _FIELDS = struct.Struct(">4q24x")
 
 @dataclass(frozen=True)
 class TimerFiles:
-    """What lies there. ``check`` is None without the file, or where it is shorter than its fields; ``wheel_size`` and
-    ``log_sizes`` are None and empty without them.
+    """What lies there. ``queued_up_to`` is the offset of the timer queue from which on recovery reads again, at most;
+    None without ``timercheck``. ``wheel_size`` and ``log_sizes`` are None and empty without wheel and log.
     """
 
-    check: TimerCheck | None
+    queued_up_to: int | None
     wheel_size: int | None
     log_sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class TimerCheck:
-    """The fields of ``timercheck`` that recovery looks at."""
-
-    last_read_time_ms: int
-    last_timer_log_flush_pos: int
-    last_timer_queue_offset: int
-    master_timer_queue_offset: int
-
-    @property
-    def queued_up_to(self) -> int:
-        """The offset of the timer queue from which on recovery reads again, at most."""
-        return min(self.last_timer_queue_offset, self.master_timer_queue_offset)
 
 
 def read_timer_files(root: str) -> TimerFiles:
@@ -91,18 +76,18 @@ def read_timer_files(root: str) -> TimerFiles:
     wheel = local_status.status_of(locations.join(root, WHEEL))
     logs = local_status.statuses_in(locations.join(root, LOG))
     return TimerFiles(
-        _read_check(locations.join(root, CONFIG, TIMER_CHECK)),
+        _queued_up_to(locations.join(root, CONFIG, TIMER_CHECK)),
         wheel.size if wheel is not None else None,
         tuple(entry.size for entry in logs if not entry.is_directory),
     )
 
 
-def _read_check(path: str) -> TimerCheck | None:
+def _queued_up_to(path: str) -> int | None:
     size = files.size_of(path)
     if not size:
         return None
-    head = files.read_range(path, 0, min(size, _FIELDS.size))
-    return TimerCheck(*_FIELDS.unpack(head.ljust(_FIELDS.size, b"\0")))  # mmap makes a short file longer
+    page = files.read_range(path, 0, min(size, _FIELDS.size)).ljust(_FIELDS.size, b"\0")  # mmap makes it longer
+    return min(_FIELDS.unpack(page)[2:])
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from storeformat.store.config.timer_files import (
     DEFAULT,
     DELETE,
-    TimerCheck,
     TimerUnit,
     read_timer_files,
     timer_check,
@@ -18,7 +17,7 @@ from storeformat.store.config.timer_files import (
 
 def test_nothing(tmp_path: Path) -> None:
     found = read_timer_files(str(tmp_path))
-    assert (found.check, found.wheel_size, found.log_sizes) == (None, None, ())
+    assert (found.queued_up_to, found.wheel_size, found.log_sizes) == (None, None, ())
 
 
 def test_everything(tmp_path: Path) -> None:
@@ -28,15 +27,13 @@ def test_everything(tmp_path: Path) -> None:
     (tmp_path / "timerlog" / f"{0:020d}").write_bytes(bytes(52))
     (tmp_path / "config" / "timercheck").write_bytes(struct.pack(">4q", 1, 2, 9, 4).ljust(4096, b"\0"))
     found = read_timer_files(str(tmp_path))
-    assert (found.check, found.wheel_size, found.log_sizes) == (TimerCheck(1, 2, 9, 4), 64, (52,))
-    assert found.check is not None
-    assert found.check.queued_up_to == 4
+    assert (found.queued_up_to, found.wheel_size, found.log_sizes) == (4, 64, (52,))
 
 
 def test_a_short_page_goes_on_with_zeros(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "timercheck").write_bytes(struct.pack(">qq", 1, 2))
-    assert read_timer_files(str(tmp_path)).check == TimerCheck(1, 2, 0, 0)
+    (tmp_path / "config" / "timercheck").write_bytes(struct.pack(">qqq", 1, 2, 9))
+    assert read_timer_files(str(tmp_path)).queued_up_to == 0
 
 
 UNITS = [TimerUnit(5_000, 2_000, DEFAULT, 700, 120, 17), TimerUnit(6_000, 2_000, DEFAULT | DELETE, 900, 130, -1),
