@@ -9,7 +9,6 @@ are imported from there: the same sources have the same path, whoever runs them.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pkgutil
 import sys
@@ -66,45 +65,34 @@ def cache_directory() -> str | None:
 
 
 def import_compiled() -> None:
-    """Imports the modules with compiled functions from copies of their sources in the cache.
+    """Has the modules with compiled functions imported from copies of their sources in the cache: their package looks
+    there first.
 
-    Where there is no place for a cache they are left to be imported as any other module: numba then raises
-    RuntimeError.
+    Where there is no place for a cache they are imported as any other module: numba then raises RuntimeError.
     """
     if "NUMBA_CACHE_DIR" not in os.environ and (directory := cache_directory()) is not None:
         os.environ["NUMBA_CACHE_DIR"] = directory
-    home = os.environ.get("NUMBA_CACHE_DIR")
-    for name in COMPILED:
-        full_name = f"{_PACKAGE}.{name}"
-        copy = _copied(Path(home, f"sources-{source_name()}", f"{name}.py"), full_name) if home else None
-        spec = importlib.util.spec_from_file_location(full_name, copy) if copy else None
-        if full_name in sys.modules or spec is None or spec.loader is None:
-            continue
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[full_name]
-            raise
-        setattr(sys.modules[_PACKAGE], name, module)
+    if home := os.environ.get("NUMBA_CACHE_DIR"):
+        sources = Path(home, f"sources-{source_name()}")
+        if all(_is_copied(sources / f"{name}.py", f"{_PACKAGE}.{name}") for name in COMPILED):
+            sys.modules[_PACKAGE].__path__.insert(0, str(sources))
 
 
-def _copied(path: Path, module: str) -> Path | None:
-    """Returns where the source of a module lies as a file, with one time of change for all who write it; None where it
-    cannot be written.
+def _is_copied(path: Path, module: str) -> bool:
+    """Writes the source of a module to a file, with one time of change for all who write it; returns whether it is
+    there.
     """
     source = _source(module)
     with suppress(OSError):
         if path.is_file() and path.read_bytes() == source:
-            return path
+            return True
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{uuid.uuid4().hex}")
         draft.write_bytes(source)
         os.utime(draft, (0, 0))
         draft.replace(path)
-        return path
-    return None
+        return True
+    return False
 
 
 def _source(module: str) -> bytes:
