@@ -225,22 +225,17 @@ class FileWriter:
     """Writes one new file; unwritten ranges read as zeros, and local files keep them as holes. A context manager.
 
     On an exception there is no file. An object is written to a local temporary file and uploaded at the end, because
-    the client would keep what it has of one that was begun. With ``stream`` it is uploaded as it comes, front to back
-    only; what an exception leaves of it may be there.
+    the client would keep what it has of one that was begun.
     """
 
-    def __init__(self, path: str, *, stream: bool = False) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self._position = 0
         self._filesystem, self._inner = resolve(path)
         self._local = locations.is_local(path)
-        self._stream = stream and not self._local
         with writing(path):
             if self._local:
                 os.makedirs(os.path.dirname(self._inner), exist_ok=True)
                 self._file: Any = open(self._inner, "xb", buffering=0)
-            elif self._stream:
-                self._file = self._filesystem.open_output_stream(self._inner, compression=None)
             else:
                 self._file = tempfile.TemporaryFile(buffering=0)
 
@@ -249,32 +244,20 @@ class FileWriter:
         view = memoryview(data).cast("B")
         with writing(self.path):
             while len(view):
-                done = self._file.write(view)
-                self._position += done
-                view = view[done:]
+                view = view[self._file.write(view) :]
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Writes at a position, in any order; streams only forward."""
+        """Writes at a position, in any order."""
         self.skip_to(position)
         self.write(data)
 
     def skip_to(self, position: int) -> None:
-        """Moves to a position; what was not written reads as zeros. Raises WriteFailed if a stream would go back."""
-        if not self._stream:
-            with writing(self.path):
-                self._file.seek(position)
-            self._position = position
-            return
-        if position < self._position:
-            raise WriteFailed("a stream can only be written front to back", path=self.path)
-        while self._position < position:
-            self.write(bytes(min(_COPY_CHUNK, position - self._position)))
+        """Moves to a position; what was not written reads as zeros."""
+        with writing(self.path):
+            self._file.seek(position)
 
     def finish(self, size: int) -> None:
         """Makes the file exactly ``size`` bytes long."""
-        if self._stream:
-            self.skip_to(size)
-            return
         with writing(self.path):
             self._file.truncate(size)
 
@@ -284,7 +267,7 @@ class FileWriter:
     def __exit__(self, kind: type[BaseException] | None, *unused: object) -> None:
         if kind is None:
             with writing(self.path), self._file:
-                if not (self._local or self._stream):
+                if not self._local:
                     self._upload()
             return
         self._file.close()
@@ -301,7 +284,8 @@ class FileWriter:
 
 @contextmanager
 def new_stream(path: str) -> Iterator[Any]:
-    """Yields an Arrow stream into a new file; on an exception a local file is removed.
+    """Yields an Arrow stream into a new file; on an exception a local file is removed, of an object that is uploaded as
+    it comes something may be left.
 
     Trouble while writing is the caller's to name (``writing``).
     """

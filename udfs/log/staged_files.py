@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,8 @@ class StagedFile:
     def __init__(self, directory: str, name: str) -> None:
         self.wanted = bool(directory)
         self._path = locations.join(directory, name)
-        self._file: files.FileWriter | None = None
+        self._open = ExitStack()
+        self._file: Any = None
 
     @property
     def path(self) -> str:
@@ -105,13 +107,13 @@ class StagedFile:
 
     def write(self, rows: npt.NDArray[Any]) -> None:
         """Appends rows, a contiguous array."""
-        self._file = self._file or files.FileWriter(self._path, stream=True)
-        self._file.write(rows.view(np.uint8).data)
+        self._file = self._file or self._open.enter_context(files.new_stream(self._path))
+        with files.writing(self._path):
+            self._file.write(rows.view(np.uint8).data)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the file; after an exception it is removed."""
-        if self._file is not None:
-            self._file.__exit__(kind, error, None)
+        self._open.__exit__(kind, error, None)
 
 
 class Readers:

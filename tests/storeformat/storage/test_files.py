@@ -292,28 +292,15 @@ def test_an_object_is_uploaded_at_the_end(hdfs: Any) -> None:
         writer.finish(6)
         assert not hdfs.exists("/object")
     assert hdfs.cat_file("/object") == b"0123\0\0"
-    for stream in (False, True):
-        with files.FileWriter(f"{path}-{stream}.gz", stream=stream) as writer:
+    for name, open_file in (("whole", files.FileWriter), ("stream", files.new_stream)):
+        with open_file(f"{path}-{name}.gz") as writer:
             writer.write(b"as it is")
-        assert hdfs.cat_file(f"/object-{stream}.gz") == b"as it is"
+        assert hdfs.cat_file(f"/object-{name}.gz") == b"as it is"
     with pytest.raises(ZeroDivisionError), files.FileWriter("hdfs://node:8020/other"):
         raise ZeroDivisionError
     assert not hdfs.exists("/other")
     files.write_bytes("hdfs://node:8020/empty", b"")
     assert hdfs.cat_file("/empty") == b""
-
-
-def test_a_stream_goes_forward_only(hdfs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_COPY_CHUNK", 4)
-    path = "hdfs://node:8020/stream"
-    with files.FileWriter(path, stream=True) as writer:
-        writer.write(b"01")
-        writer.write_at(11, b"b")
-        said = {"what": "a stream can only be written front to back", "path": path}
-        assert refusal(WriteFailed, lambda: writer.write_at(11, b"x")) == said
-        writer.write_at(12, b"c")
-        writer.finish(15)
-    assert hdfs.cat_file("/stream") == b"01" + bytes(9) + b"bc\0\0"
 
 
 def test_a_large_object_is_uploaded_piece_by_piece(hdfs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
