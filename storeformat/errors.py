@@ -60,13 +60,9 @@ class StoreFormatError(Exception):
 class NotAStore(StoreFormatError):
     """The input exists but is not what it should be: stray files, lengths that do not fit, a gap between segments."""
 
-    exit_code = 65
-
 
 class WrongSettings(StoreFormatError):
     """A setting is not a valid value, or contradicts what the store shows."""
-
-    exit_code = 65
 
 
 class MissingInput(StoreFormatError):

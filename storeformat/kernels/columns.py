@@ -25,6 +25,10 @@ class Spans(NamedTuple):
     starts: Int64s
     lengths: Int32s
 
+    def rows(self, chosen: slice | Bools | Int64s) -> Spans:
+        """Returns some rows."""
+        return Spans(self.starts[chosen], self.lengths[chosen])
+
 
 class Heads(NamedTuple):
     """The fixed fields of each record, and where its variable parts lie in the buffer. All columns have one row a

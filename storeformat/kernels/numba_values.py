@@ -37,8 +37,7 @@ def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
     lengths = spans.lengths.copy()
     if _hash(buffer, spans.starts, spans.lengths, hashes, lengths):
         rows = np.flatnonzero(lengths < 0)
-        odd = gather_spans(buffer, Spans(spans.starts[rows], spans.lengths[rows]))
-        hashes[rows], lengths[rows] = javacompat.java_hashes_and_lengths(odd)
+        hashes[rows], lengths[rows] = javacompat.java_hashes_and_lengths(gather_spans(buffer, spans.rows(rows)))
     return hashes, lengths
 
 
@@ -240,8 +239,8 @@ def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
         columns = grown(columns, count, 1)
         table = np.full(1 << (2 * len(columns[0]) - 1).bit_length(), -1, np.int64)
         row, count = _encode(buffer, *spans, codes, row, count, table, *columns)
-    begins = spans.starts[columns[0][:count]]
-    ends = begins + spans.lengths[columns[0][:count]]
+    begins, lengths = spans.rows(columns[0][:count])
+    ends = begins + lengths
     return codes, [buffer[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 

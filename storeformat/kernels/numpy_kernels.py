@@ -251,7 +251,7 @@ def index_keys(
 
 def _whole_values(spans: Spans, wanted: Bools, minimum: int) -> tuple[Int64s, Spans]:
     rows = np.flatnonzero(wanted & (spans.lengths >= minimum))
-    return rows, Spans(spans.starts[rows], spans.lengths[rows])
+    return rows, spans.rows(rows)
 
 
 def _link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32s:

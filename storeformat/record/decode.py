@@ -88,7 +88,7 @@ class RecordBlock:
             self.heads.rows(rows),
             self.topic_codes[rows],
             self.topics,
-            {name: Spans(spans.starts[rows], spans.lengths[rows]) for name, spans in self.properties.items()},
+            {name: spans.rows(rows) for name, spans in self.properties.items()},
         )
 
 
@@ -262,8 +262,8 @@ def _property_crcs(block: RecordBlock) -> tuple[Int64s, Int64s]:
 def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:
     """Returns the text of the spans in these rows, decoded as Java does."""
     view = memoryview(buffer.data)
-    starts = spans.starts[rows]
-    ends = starts + spans.lengths[rows]
+    starts, lengths = spans.rows(rows)
+    ends = starts + lengths
     return [javacompat.decode_java_utf8(bytes(view[a:b])) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 

@@ -27,7 +27,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Int32s, Int64s, Structs
 from storeformat.errors import WrongSettings
-from storeformat.kernels import Spans, UnitColumns, active
+from storeformat.kernels import UnitColumns, active
 from storeformat.queues import batch_consume_queue
 from storeformat.record.decode import RecordBlock, span_texts
 from storeformat.record.light_queues import MultiDispatchRules, light_units
@@ -98,7 +98,7 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
     codes = np.zeros(len(block), np.int64)
     rows = np.flatnonzero(spans.lengths > 0)
     if rows.size:
-        codes[rows] = active().hash_spans(block.buffer, Spans(spans.starts[rows], spans.lengths[rows]))[0]
+        codes[rows] = active().hash_spans(block.buffer, spans.rows(rows))[0]
     schedule = block.topics.index(m.SCHEDULE_TOPIC.encode()) if m.SCHEDULE_TOPIC.encode() in block.topics else None
     delay = block.properties[m.DELAY]
     if schedule is not None:

@@ -68,7 +68,7 @@ def light_units(block: RecordBlock, queued: Int64s, rules: MultiDispatchRules) -
     )
     rows = queued[(names.lengths[queued] > 0) & (offsets.lengths[queued] > 0)]
     rows = rows[~excluded[block.topic_codes[rows]]] if topics else rows
-    pairs = _regular_pairs(block.buffer, _take(names, rows), _take(offsets, rows))
+    pairs = _regular_pairs(block.buffer, names.rows(rows), offsets.rows(rows))
     odd = np.ones(len(rows), np.bool_)
     odd[pairs.owners] = False
     return _placed(block, rules, topics, _joined(pairs, rows, _odd_pairs(block, names, offsets, rows[odd])))
@@ -102,10 +102,6 @@ def _regular_pairs(buffer: Bytes, names: Spans, offsets: Spans) -> _Pairs:
         regular[owners[blank[codes]]] = False
     mine, offset_mine = regular[owners], regular[offset_owners]
     return _Pairs(owners[mine], texts, codes[mine], values[offset_mine])
-
-
-def _take(spans: Spans, rows: Int64s) -> Spans:
-    return Spans(spans.starts[rows], spans.lengths[rows])
 
 
 def _unbroken(spans: Spans, owners: Int64s, parts: Spans) -> Bools:
