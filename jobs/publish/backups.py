@@ -12,12 +12,12 @@ from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import beneath, broker_lock, durable, files, locations, mounts
+from storeformat.store import swap
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.log_directories import group_directories, groups_of, with_committed
 from storeformat.store.segment_files import find_segments
-from storeformat.store.swap import swap, swap_journal
-from storeformat.store.swap.swap_journal import PUBLISH, STAGING, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store.swap import PUBLISH, STAGING, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
@@ -157,7 +157,7 @@ def carry_out(root: str, journal: SwapJournal, advance: Callable[[int], object] 
         item = swap.stage(item, advance)
         return swap.finish(item)
     except BaseException:
-        newest = next(one for one in swap_journal.swaps(root) if one.name == item.name)
+        newest = next(one for one in swap.swaps(root) if one.name == item.name)
         if newest.journal.state in (STAGING, SWAPPING):
             swap.undo(newest)
         raise

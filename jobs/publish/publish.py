@@ -19,6 +19,7 @@ from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_m
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, files, local_status, locations, mounts, outputs
+from storeformat.store import swap
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
     ABORT,
@@ -32,8 +33,7 @@ from storeformat.store.layout import (
 )
 from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.queue_places import DOUBLE_WRITE, SEPARATE, holds_pairs, rocksdb_queues
-from storeformat.store.swap import swap, swap_journal
-from storeformat.store.swap.swap_journal import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 
@@ -64,7 +64,7 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
 
 def _publish(root: str, source: str, remote: str | None, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
     """Publishes what is in ``source``, after it came there from ``remote`` if that is given."""
-    known = swap_journal.swaps(root)
+    known = swap.swaps(root)
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
@@ -75,7 +75,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
             return backups.would_settle(open_one, "undone")
         reporter.say(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
         swap.undo(open_one)
-        undone, known = open_one.name, swap_journal.swaps(root)
+        undone, known = open_one.name, swap.swaps(root)
     if (done := _published_before(known, source)) is not None:
         return backups.swap_facts(
             done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"]

@@ -16,9 +16,9 @@ from jobs.publish import backups
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations
+from storeformat.store import swap
 from storeformat.store.layout import ABORT, BACKUP
-from storeformat.store.swap import swap, swap_journal
-from storeformat.store.swap.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
+from storeformat.store.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
@@ -34,7 +34,7 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
 
 
 def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str, Any]:
-    known = swap_journal.swaps(root)
+    known = swap.swaps(root)
     name = None if options.backup is None else locations.name_of(options.backup)
     open_one = backups.unfinished(known)
     undone = None
@@ -50,7 +50,7 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
             done = swap.finish(open_one)
             return backups.swap_facts(done, finished=done.name, notes=_notes(done))
         swap.undo(open_one)
-        undone, known = open_one.name, swap_journal.swaps(root)
+        undone, known = open_one.name, swap.swaps(root)
         if journal.kind == PUBLISH and name in (None, undone):
             return _undone_facts(open_one)
     chosen = _choose(known, name, root)

@@ -5,5 +5,5 @@
 ``log_directories`` says where the log is, ``segment_files`` finds its segments there; ``queue_places`` says where the
 queues are, ``queue_ends`` where each one ends, ``rocksdb_queues`` reads those in a database; ``store_signs`` is what a
 store's own files show of its settings, ``delay_levels`` what its queues show of one;
-``not_rebuilt`` names what a rebuild leaves out; ``swap/`` replaces artefacts, all or nothing.
+``not_rebuilt`` names what a rebuild leaves out; ``swap`` replaces artefacts, all or nothing.
 """

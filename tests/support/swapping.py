@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from storeformat.store.swap.swap_journal import SwapJournal, SwapLog, SwapPath
+from storeformat.store.swap import SwapJournal, SwapLog, SwapPath
 
 QUEUES, INDEX = SwapPath("consumequeue", old=True, new=True), SwapPath("index", old=True, new=True)
 ABORT_GOES, ABORT_COMES = SwapPath("abort", old=True, new=False), SwapPath("abort", old=False, new=True)

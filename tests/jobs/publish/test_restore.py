@@ -10,7 +10,7 @@ from support.publishing import STORE, Case, Snapshot, make_case, snapshot
 
 from jobs.contract.options import TopicFilter
 from storeformat.errors import Refused
-from storeformat.store.swap import swap
+from storeformat.store import swap
 
 
 def cut_short(case: Case, monkeypatch: pytest.MonkeyPatch, step: str) -> str:

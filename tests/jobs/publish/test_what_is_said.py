@@ -19,8 +19,8 @@ from jobs.rebuild.manifest import Manifest, read_manifest
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.storage import beneath
 from storeformat.storage.extents import Content
-from storeformat.store.swap import swap
-from storeformat.store.swap.swap_journal import Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store import swap
+from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
 
 
 def edit_manifest(case: Case, **changes: Any) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.swapping import NEW, OLD, journal, write
 
-from storeformat.store.swap import swap
-from storeformat.store.swap.swap_journal import Swap
+from storeformat.store import swap
+from storeformat.store.swap import Swap
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from support.refusals import refusal
 from support.swapping import NEW, QUEUES
 
 from storeformat.errors import Refused
-from storeformat.store.swap import swap, swap_journal
-from storeformat.store.swap.swap_journal import Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store import swap
+from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
 
 
 def in_place() -> dict[str, str]:
@@ -30,8 +30,8 @@ def test_replacements_are_found_in_their_order_and_nothing_else_is_one(root: Pat
     ]
     (root / "backup" / "begun-only").mkdir()
     (root / "backup" / "a-file").write_text("")
-    assert swap_journal.swaps(str(root)) == [made[2], made[0], made[1]]
-    assert swap_journal.swaps(str(source)) == []
+    assert swap.swaps(str(root)) == [made[2], made[0], made[1]]
+    assert swap.swaps(str(source)) == []
 
 
 def rewrite(item: Swap, **changes: Any) -> None:
@@ -45,7 +45,7 @@ def rewrite(item: Swap, **changes: Any) -> None:
 )
 def test_a_journal_of_others_is_refused(changes: dict[str, Any], begun: Swap) -> None:
     rewrite(begun, **changes)
-    assert refusal(Refused, lambda: swap_journal.swaps(begun.root)) == {
+    assert refusal(Refused, lambda: swap.swaps(begun.root)) == {
         "what": "the journal of a backup cannot be understood",
         "path": begun.at("journal.json"),
         "advice": "if the store is as it should be, move this backup away",
@@ -121,12 +121,12 @@ def test_the_text_of_a_journal() -> None:
 def test_what_is_no_journal_is_refused(text: str, begun: Swap) -> None:
     Path(begun.at("journal.json")).write_text(text)
     with pytest.raises(Refused, match="cannot be understood"):
-        swap_journal.swaps(begun.root)
+        swap.swaps(begun.root)
 
 
 def test_a_journal_that_says_nothing_of_damage_is_of_a_log_without(begun: Swap) -> None:
     rewrite(begun, log={"begin": 0, "end": 1, "directories": ["d"], "broker_version": "5.3"})
-    (found,) = swap_journal.swaps(begun.root)
+    (found,) = swap.swaps(begun.root)
     assert (found.journal.log.past_damage, found.journal.log.as_broker) == (False, False)
 
 
@@ -157,4 +157,4 @@ def test_a_journal_that_says_nothing_of_damage_is_of_a_log_without(begun: Swap) 
     ],
 )
 def test_paths_that_a_swap_may_replace(path: str, swapped: bool) -> None:
-    assert swap_journal.is_swapped(path) == swapped
+    assert swap.is_swapped(path) == swapped

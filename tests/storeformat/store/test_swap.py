@@ -15,8 +15,8 @@ from support.swapping import ABORT_COMES, INDEX, NEW, OLD, QUEUES, journal, read
 
 from storeformat.errors import WriteFailed
 from storeformat.storage import beneath, durable, local_copies
-from storeformat.store.swap import swap, swap_journal
-from storeformat.store.swap.swap_journal import Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store import swap
+from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
 
 
 def in_place() -> dict[str, str]:
@@ -261,7 +261,7 @@ def test_copies_are_undone_without_a_trace(
     copy_file = local_copies._copy_file
 
     def copied(old: str, *rest: Any) -> None:
-        (begun_journal,) = swap_journal.swaps(str(root))
+        (begun_journal,) = swap.swaps(str(root))
         assert begun_journal.journal.copied
         if fails_at is not None and old.endswith(sorted(NEW)[fails_at]):
             raise WriteFailed("cannot be written: No space left on device", path=old)
@@ -273,7 +273,7 @@ def test_copies_are_undone_without_a_trace(
     else:
         with pytest.raises(WriteFailed):
             swap.stage(begun)
-    (found,) = swap_journal.swaps(str(root))
+    (found,) = swap.swaps(str(root))
     swap.undo(found)
     assert (read(root), read(source)) == (OLD, NEW)
     assert not list((root / "backup").iterdir())
@@ -286,7 +286,7 @@ def test_a_source_of_two_file_systems_is_refused_and_put_back(
         crossing(patched, source / "index")
         said = {"what": "parts of this directory are on different file systems", "path": str(source)}
         assert refusal(WriteFailed, lambda: swap.stage(begun)) == said
-    (found,) = swap_journal.swaps(str(root))
+    (found,) = swap.swaps(str(root))
     assert (found.journal.state, found.journal.copied) == ("staging", False)
     swap.undo(found)
     assert (read(root), read(source)) == (OLD, NEW)
@@ -300,7 +300,7 @@ def test_a_place_that_was_mounted_since_stops_the_swap_and_can_be_undone(
         crossing(patched, root / "index")
         said = {"what": "is on another file system than the store", "path": str(root / "index")}
         assert refusal(WriteFailed, lambda: swap.finish(item)) == said
-    (found,) = swap_journal.swaps(str(root))
+    (found,) = swap.swaps(str(root))
     assert found.journal.state == "swapping"
     swap.undo(found)
     assert (read(root), read(source)) == (OLD, NEW)
