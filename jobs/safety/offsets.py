@@ -11,7 +11,6 @@ from storeformat.record.pending import RETRY_PREFIX
 from storeformat.store import queue_ends
 from storeformat.store.config import fastjson
 from storeformat.store.config.consumer_offsets import SYSTEM_GROUPS
-from storeformat.store.queue_ends import QueueEnd
 
 _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
 
@@ -65,26 +64,22 @@ def committed_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
     Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
     OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
     """
-    if evidence.config_in_databases:
-        return
     topics = evidence.configs["topics.json"].value
-    for (topic, group), offsets in sorted((evidence.offsets_file.value or {}).items()):
-        for queue_id, committed in sorted(offsets.items()):
-            end = end_after_start(evidence, (topic, queue_id))
-            if committed <= end:
-                continue
-            deleted = topics is not None and topic not in topics and not topic.startswith(_MADE_WITHOUT_QUEUES)
-            yield Reason(
-                "committed_beyond_queue",
-                f"group {group} has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it "
-                f"would skip the next {committed - end} messages"
-                + (", but the topic is not configured" if deleted else ""),
-                found=committed,
-                expected=f"at most {end}",
-                cure=f'in {evidence.offsets_file.main.path}, "{topic}@{group}", set '
-                f"{queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
-                unsafe=not deleted,
-            )
+    for topic, group, queue_id, committed in _committed(evidence):
+        end = end_after_start(evidence, (topic, queue_id))
+        if committed <= end:
+            continue
+        deleted = topics is not None and topic not in topics and not topic.startswith(_MADE_WITHOUT_QUEUES)
+        yield Reason(
+            "committed_beyond_queue",
+            f"group {group} has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it would "
+            f"skip the next {committed - end} messages" + (", but the topic is not configured" if deleted else ""),
+            found=committed,
+            expected=f"at most {end}",
+            cure=f'in {evidence.offsets_file.main.path}, "{topic}@{group}", set {queue_id}:{committed} to '
+            f"{queue_id}:{end} while the broker is stopped",
+            unsafe=not deleted,
+        )
 
 
 def committed_before_queue(evidence: Evidence) -> Iterator[Reason]:
@@ -92,29 +87,29 @@ def committed_before_queue(evidence: Evidence) -> Iterator[Reason]:
 
     Mirrors DefaultMessageStore#getMessage with OFFSET_TOO_SMALL (4.9.8 to 5.5.0): the group goes on at the first one.
     """
-    if evidence.config_in_databases:
-        return
-    begins: dict[tuple[str, int], int] = {}
-    for (topic, group), offsets in sorted((evidence.offsets_file.value or {}).items()):
+    log_begin = evidence.log.begin
+    for topic, group, queue_id, committed in _committed(evidence):
+        queue = evidence.queues.get((topic, queue_id))
+        if queue is None or committed >= queue.end:
+            continue
+        begin = max(queue.begin, queue_ends.offset_at(queue, log_begin)) if log_begin else queue.begin
+        if committed < begin:
+            yield Reason(
+                "committed_before_queue",
+                f"group {group} has committed {committed} in queue {queue_id} of {topic}, which begins at {begin}: the "
+                f"{begin - committed} messages between are no longer in the log",
+                found=committed,
+                expected=f"at least {begin}",
+                unsafe=False,
+            )
+
+
+def _committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int]]:
+    """Yields topic, group, queue id and offset of all that was committed to a file."""
+    found = {} if evidence.config_in_databases else evidence.offsets_file.value or {}
+    for (topic, group), offsets in sorted(found.items()):
         for queue_id, committed in sorted(offsets.items()):
-            queue = evidence.queues.get((topic, queue_id))
-            if queue is None or committed >= queue.end:
-                continue
-            begin = begins.setdefault((topic, queue_id), _begin(evidence, queue))
-            if committed < begin:
-                yield Reason(
-                    "committed_before_queue",
-                    f"group {group} has committed {committed} in queue {queue_id} of {topic}, which begins at {begin}: "
-                    f"the {begin - committed} messages between are no longer in the log",
-                    found=committed,
-                    expected=f"at least {begin}",
-                    unsafe=False,
-                )
-
-
-def _begin(evidence: Evidence, queue: QueueEnd) -> int:
-    """Returns the queue offset of the first message that the log holds."""
-    return max(queue.begin, queue_ends.offset_at(queue, evidence.log.begin)) if evidence.log.begin else queue.begin
+            yield topic, group, queue_id, committed
 
 
 def delay_offsets_beyond_queue(evidence: Evidence) -> Iterator[Reason]:

@@ -43,7 +43,7 @@ def messages_not_served(evidence: Evidence) -> Iterator[Reason]:
     if evidence.log.of_group:
         yield from _not_in_queues_of_group(evidence)
         return
-    not_served = _beyond_queues(evidence) & ~_dispatched_again(evidence)
+    not_served = _beyond_queues(evidence) & ~evidence.redispatch.covers(tail.offsets)
     certain, doubtful = _by_certainty(evidence, not_served)
     everything = evidence.furthest_unit < tail.begin and not evidence.redispatch.covers(evidence.log.begin)
     at_least = "at least " if everything and tail.begin > evidence.log.begin else ""
@@ -84,7 +84,7 @@ def _what_is_done(evidence: Evidence) -> str:
     again = evidence.redispatch
     if again.begin >= evidence.tail.end:
         return "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
-    return f"it dispatches from offset {again.begin} on" + (", but the first record" if again.skipped else "")
+    return f"it dispatches from offset {again.begin} on" + (", but the first record" if again.skipped > 0 else "")
 
 
 def _beyond_queues(evidence: Evidence) -> Bools:
@@ -98,12 +98,6 @@ def _beyond_queues(evidence: Evidence) -> Bools:
         if queue is not None and queue_ends.unit_at(queue, int(tail.queue_offsets[last])) == int(tail.offsets[last]):
             beyond &= tail.key_of != number  # old units of a queue that was cut lie beyond its end
     return beyond
-
-
-def _dispatched_again(evidence: Evidence) -> Bools:
-    tail, again = evidence.tail, evidence.redispatch
-    covered = tail.offsets >= again.begin
-    return covered if again.skipped is None else covered & (tail.offsets != again.skipped)
 
 
 def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s]:

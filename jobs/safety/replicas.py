@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.evidence.log_files import read_log_files
 from jobs.safety.evidence.log_tail import LogTail, read_tail
 from jobs.safety.reason import Reason
 from storeformat.errors import MissingInput
 from storeformat.log import dledger
-from storeformat.log.segments import Segment, segment_at
+from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, locations
 
@@ -115,13 +117,11 @@ def _first_difference(own: tuple[Segment, ...], other: tuple[Segment, ...], last
         return None
     alike = [_is_alike(own, other, base, min(base + _HEAD, end)) for base in bases]
     first = alike.index(False) if False in alike else len(bases)
-    at = bases[max(first - 1, 0)]
-    while at < end:
+    for at in range(bases[max(first - 1, 0)], end, _BLOCK):
         stop = min(at + _BLOCK, end)
-        mine, theirs = _bytes(own, at, stop), _bytes(other, at, stop)
-        if mine != theirs:
-            return at + next(place for place, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
-        at = stop
+        mine, theirs = (np.frombuffer(_bytes(log, at, stop), np.uint8) for log in (own, other))
+        if (mine != theirs).any():
+            return at + int(np.argmax(mine != theirs))
     return None
 
 
@@ -132,13 +132,8 @@ def _is_alike(own: tuple[Segment, ...], other: tuple[Segment, ...], begin: int, 
 def _bytes(segments: tuple[Segment, ...], begin: int, end: int) -> bytes:
     """Returns the bytes [begin, end) of a log; zeros where it has no segment."""
     data = bytearray(end - begin)
-    at = begin
-    while at < end:
-        segment = segment_at(segments, at)
-        if segment is None:
-            break
-        stop = min(end, segment.end)
-        with files.RangeReader(segment.path) as reader:
-            reader.read_into(at - segment.base, memoryview(data)[at - begin : stop - begin])
-        at = stop
+    for segment in segments:
+        first, stop = max(begin, segment.base), min(end, segment.end)
+        if first < stop:
+            data[first - begin : stop - begin] = files.read_range(segment.path, first - segment.base, stop - first)
     return bytes(data)

@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
@@ -34,12 +32,13 @@ class Doomed:
     hours: int
     """Until it is time: 0 at once."""
 
+    @property
+    def when(self) -> str:
+        return "at once" if self.hours == 0 else f"within {self.hours} h"
 
-def doomed_segments(evidence: Evidence) -> Doomed | None:
-    """Returns what the next cleaning deletes of a store's log, None for nothing."""
-    log = evidence.log
-    paths = (*log.directories, evidence.place(CONSUME_QUEUE))
-    return doomed(log.files, paths, evidence.settings, evidence.rules, evidence.now_ms)
+    @property
+    def why(self) -> str:
+        return "the disk is too full" if self.forced else "they are older than fileReservedTime"
 
 
 def doomed(
@@ -98,9 +97,8 @@ def retention_notes(root: str, segments: Sequence[Segment], settings: StartSetti
     part = doomed(there, paths, settings, rules, int(time.time() * 1000))
     if part is None:
         return []
-    hours = settings.number("fileReservedTime", _RESERVED_HOURS)
-    why = "the disk is too full" if part.forced else f"they are older than fileReservedTime ({hours} h)"
-    when = "at once" if part.hours == 0 else f"within {part.hours} h (deleteWhen {settings.text('deleteWhen', '04')})"
+    why = part.why if part.forced else f"{part.why} ({settings.number('fileReservedTime', _RESERVED_HOURS)} h)"
+    when = part.when if part.hours == 0 else f"{part.when} (deleteWhen {settings.text('deleteWhen', '04')})"
     hint = "" if settings.from_broker_conf else "; give --broker-conf to use the broker's own settings"
     what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"
     cure = "raise fileReservedTime, or touch the segments, before the start"
@@ -117,15 +115,14 @@ def _hours_until(delete_when: str, now_ms: int) -> int:
 def messages_deleted(evidence: Evidence) -> Iterator[Reason]:
     """Yields what is deleted soon after the start: how much of the log, when, and which groups have not read it.
 
-    A group counts for topics in which it has committed an offset. Mirrors what
-    ``doomed_segments`` names; DefaultMessageStore#getMessage answers OFFSET_TOO_SMALL for what is gone.
+    A group counts for topics in which it has committed an offset. Mirrors what ``doomed`` names;
+    DefaultMessageStore#getMessage answers OFFSET_TOO_SMALL for what is gone.
     """
-    doomed = doomed_segments(evidence)
-    if doomed is None:
+    paths = (*evidence.log.directories, evidence.place(CONSUME_QUEUE))
+    part = doomed(evidence.log.files, paths, evidence.settings, evidence.rules, evidence.now_ms)
+    if part is None:
         return
-    when = "at once" if doomed.hours == 0 else f"within {doomed.hours} h"
-    why = "the disk is too full" if doomed.forced else "they are older than fileReservedTime"
-    unread = dict(_unread(evidence, doomed.begin))
+    unread = _unread(evidence, part.begin)
     unread_note = ""
     if unread:
         (group, topic), most = max(unread.items(), key=lambda item: item[1])
@@ -133,20 +130,20 @@ def messages_deleted(evidence: Evidence) -> Iterator[Reason]:
         unread_note = f"; {count:,} messages of them some group has not read, most of all {group} in {topic} ({most:,})"
     yield Reason(
         "messages_deleted",
-        f"{doomed.count} of {len(evidence.log.files)} segments, up to offset {doomed.begin}, are deleted {when}: {why}"
-        + unread_note,
-        found=doomed.begin,
+        f"{part.count} of {len(evidence.log.files)} segments, up to offset {part.begin}, are deleted {part.when}: "
+        f"{part.why}{unread_note}",
+        found=part.begin,
         expected=evidence.log.begin,
         cure="free some space before the start"
-        if doomed.forced
+        if part.forced
         else "raise fileReservedTime in broker.conf until the "
         "groups have read them, or give the segments a new time: touch " + evidence.log.directories[0] + "/*",
         unsafe=bool(unread),
     )
 
 
-def _unread(evidence: Evidence, begin: int) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yields the messages before a log offset that each group (group, topic) has not read. Of a queue in which it has
+def _unread(evidence: Evidence, begin: int) -> dict[tuple[str, str], int]:
+    """Returns the messages before a log offset that each group (group, topic) has not read. Of a queue in which it has
     no offset, but has one in another queue of the topic, it has read none.
     """
     unread: dict[tuple[str, str], int] = {}
@@ -163,7 +160,7 @@ def _unread(evidence: Evidence, begin: int) -> Iterator[tuple[tuple[str, str], i
             lost = kept - max(offsets.get(queue_id, 0), first)
             if lost > 0:
                 unread[group, topic] = unread.get((group, topic), 0) + lost
-    yield from unread.items()
+    return unread
 
 
 def _deleted(evidence: Evidence, key: tuple[str, int], begin: int) -> tuple[int, int]:
@@ -173,8 +170,8 @@ def _deleted(evidence: Evidence, key: tuple[str, int], begin: int) -> tuple[int,
     queue, tail = evidence.queues.get(key), evidence.tail
     first, kept = (queue.begin, queue_ends.offset_at(queue, begin)) if queue is not None else (0, 0)
     if key in tail.last_rows:
-        rows = np.flatnonzero((tail.key_of == tail.keys.index(key)) & (tail.offsets < begin))
-        again = [int(tail.queue_offsets[row]) for row in rows if evidence.redispatch.covers(int(tail.offsets[row]))]
+        mine = (tail.key_of == tail.keys.index(key)) & (tail.offsets < begin) & evidence.redispatch.covers(tail.offsets)
+        again = tail.queue_offsets[mine].tolist()
         if again:
             first, kept = (first if queue is not None else again[0]), max(kept, again[-1] + 1)
     return first, kept

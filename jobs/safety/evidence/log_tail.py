@@ -21,7 +21,7 @@ from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DecodeRules, RecordBlock, store_timestamp_at
 from storeformat.record.dispatch import dispatched
-from storeformat.storage.files import RangeReader
+from storeformat.storage.files import RangeReader, read_range
 
 READ_AT_MOST = 128 << 20
 _LAST_ZEROS = 16 << 20
@@ -93,7 +93,7 @@ def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRule
     """Returns the tail of a log; ``furthest_unit`` is where the furthest consume queue ends, -1 without any. Damage
     before ``met_from`` is passed over, where a sound record comes after it.
     """
-    written = [segment for segment in segments if any(_head(segment))]
+    written = [segment for segment in segments if any(read_range(segment.path, 0, min(8, segment.size)))]
     if not written:
         return LogTail(end=segments[0].base if segments else 0)
     at, start = _start(segments, written[-1], furthest_unit)
@@ -156,13 +156,6 @@ def _begins_older(reader: RangeReader, segment: Segment, last_time: int) -> bool
         return False
     found = search_certificate(BlockWindow(reader, segment), segment.base, segment.base + 1, segment.end).first
     return found is not None and store_timestamp_at(reader, 0) < last_time
-
-
-def _head(segment: Segment) -> bytes:
-    head = bytearray(min(8, segment.size))
-    with RangeReader(segment.path) as reader:
-        reader.read_into(0, memoryview(head))
-    return bytes(head)
 
 
 def _younger_record(

@@ -20,7 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from jobs.safety.evidence.start_settings import StartSettings
+from storeformat.arrays import Bools, Int64s
 from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import store_timestamp_at
@@ -37,10 +40,11 @@ class Redispatch:
     """Records from ``begin`` on are dispatched again, but not one that begins exactly at ``skipped``."""
 
     begin: int = NEVER
-    skipped: int | None = None
+    skipped: int = -1
 
-    def covers(self, offset: int) -> bool:
-        return offset >= self.begin and offset != self.skipped
+    def covers(self, offsets: Int64s | int) -> Bools:
+        """Returns which records, given by where they begin, are dispatched again."""
+        return np.asarray((offsets >= self.begin) & (offsets != self.skipped))
 
 
 def recovered_from(segments: Sequence[Segment], rules: BrokerRules, settings: StartSettings) -> int:
@@ -69,7 +73,7 @@ def redispatch(
     if not rules.trusts_clean_stop or settings.flag("recheckReputOffsetFromCq", default=False):
         return Redispatch(max(furthest_unit, segments[0].base))
     if rules.bounded_recovery:
-        return Redispatch(max(furthest_unit, first), furthest_unit if furthest_unit >= 0 else None)
+        return Redispatch(max(furthest_unit, first), furthest_unit)
     return Redispatch()
 
 
@@ -112,9 +116,7 @@ def _matched(
         if segment.base <= first:
             break
         with RangeReader(segment.path) as reader:
-            head = bytearray(8)
-            reader.read_into(0, memoryview(head))
-            time = store_timestamp_at(reader, 0) if any(head) and segment.size > MAX_HEAD_SIZE else 0
+            time = store_timestamp_at(reader, 0) if any(reader.read(0, 8)) and segment.size > MAX_HEAD_SIZE else 0
         if not time:
             continue
         if by_offset and segment.base <= page.logics_physical_offset:

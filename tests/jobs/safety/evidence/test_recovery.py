@@ -86,7 +86,7 @@ def test_without_segments_nothing_is_read() -> None:
 @pytest.mark.parametrize("version", ["4.9", "5.5"])
 def test_queues_that_end_before_the_log(segments: list[Segment], version: str) -> None:
     again = redispatch(segments[7:9], StoreCheckpoint(), rules_of(version), StartSettings(), 100, after_crash=False)
-    assert again == Redispatch(7 * SIZE, 100 if version == "5.5" else None)
+    assert again == Redispatch(7 * SIZE, 100 if version == "5.5" else -1)
 
 
 def test_ten_segments_at_most(segments: list[Segment]) -> None:
