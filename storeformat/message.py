@@ -1,32 +1,7 @@
 """The record of the commit log: fixed head, magic codes, flags, separators and property names.
 
 Mirrors ``CommitLog#checkMessageAndReturnSize``, ``MessageExtEncoder#calMsgLength``, ``MessageSysFlag`` and
-``MessageConst`` of rocketmq-all-4.9.8 to 5.5.0. All integers are big-endian and signed.
-
-====================================  =====  =======================
-field                                 bytes  position (B, S = 8 or 20)
-====================================  =====  =======================
-TOTALSIZE (this field included)           4  0
-MAGICCODE                                 4  4
-BODYCRC (top bit cleared)                 4  8
-QUEUEID                                   4  12
-FLAG                                      4  16
-QUEUEOFFSET                               8  20
-PHYSICALOFFSET                            8  28
-SYSFLAG                                   4  36
-BORNTIMESTAMP ms                          8  40
-BORNHOST address + port i32               B  48
-STORETIMESTAMP ms                         8  48+B
-STOREHOST address + port i32              S  56+B
-RECONSUMETIMES                            4  56+B+S
-PREPAREDTRANSACTIONOFFSET                 8  60+B+S
-BODYLEN, then the body                    4  68+B+S
-TOPICLEN, then the topic (UTF-8)        1|2  72+B+S+body
-PROPLEN, then the properties (UTF-8)      2
-====================================  =====  =======================
-
-B and S are 8 (IPv4) or 20 (IPv6) by bits 0x10 and 0x20 of SYSFLAG; TOPICLEN has one byte with the V1 magic and two with
-V2. A negative BODYLEN or PROPLEN counts as no bytes at all.
+``MessageConst`` of rocketmq-all-4.9.8 to 5.5.0. FORMAT.md has the fields in their order.
 """
 
 from __future__ import annotations

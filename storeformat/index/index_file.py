@@ -1,26 +1,8 @@
 """Index files: from the hash of a key to the commit-log offsets of its messages.
 
-==================  ==============  =================================================================
-position            type            what
-==================  ==============  =================================================================
-0                   40 bytes        header, see ``HEADER``
-40                  i32 a slot      number of the newest entry whose key hash modulo slots is this; 0
-40 + 4 * slots      20 bytes each   entries, see ``ENTRY``; number 0 is never used
-==================  ==============  =================================================================
-
-======  =====  ===================      ======  =====  ==================================================
-offset  type   header field             offset  type   entry field
-======  =====  ===================      ======  =====  ==================================================
-0       i64    begin_timestamp          0       i32    key_hash, not negative
-8       i64    end_timestamp            4       i64    phy_offset
-16      i64    begin_phy_offset         12      i32    time_diff, whole seconds since begin_timestamp
-24      i64    end_phy_offset           16      i32    prev_index, the entry before it in the slot, or 0
-32      i32    hash_slot_count
-36      i32    index_count
-======  =====  ===================      ======  =====  ==================================================
-
-All big-endian. ``index_count`` is the number of the next entry and begins at 1, so a file holds ``max_index_num - 1``
-entries. Timestamps are milliseconds; those of the header are the store times of the first and the last entry.
+FORMAT.md has the fields of header and entries, and where both and the slots lie. ``index_count`` is the number of the
+next entry and begins at 1, so a file holds ``max_index_num - 1`` entries. Timestamps are milliseconds; those of the
+header are the store times of the first and the last entry.
 
 Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order. The
 one thing that crosses files: a new file starts with the end of the previous one as its start *and* end, the first

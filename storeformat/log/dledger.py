@@ -3,23 +3,10 @@
 A member keeps its entries in ``dledger-<selfId>/data``, in files named and sized as segments are; each entry holds one
 record, whose PHYSICALOFFSET, and what queues and index say, is the record's own place, 48 bytes after the entry's.
 Mirrors ``DLedgerEntry``, ``DLedgerEntryCoder``, ``DLedgerMmapFileStore#recover`` and ``MmapFileList#preAppend`` of
-openmessaging/dledger 0.1 to 0.3.2, and ``DLedgerCommitLog`` of rocketmq-all-4.6.1 to 5.5.0. Integers are big-endian.
+openmessaging/dledger 0.1 to 0.3.2, and ``DLedgerCommitLog`` of rocketmq-all-4.6.1 to 5.5.0.
 
-==================  =====  ========  ==================================================================
-field of an entry   bytes  position
-==================  =====  ========  ==================================================================
-magic                   4  0         1
-size                    4  4         48 + bodyLen
-index                   8  8         dense: the one before, plus 1
-term                    8  16        of the leader that took it in: never falls
-pos                     8  24        log offset of the entry's first byte
-channel                 4  32
-chainCrc, bodyCrc       8  36        not used
-bodyLen, then the body  4  44        the record
-==================  =====  ========  ==================================================================
-
-A blank closes a file: magic -1, then its size, up to the file's end. A follower whose tail is not its leader's cuts it
-off and writes on from there without zeroing anything, so entries of an older term can follow the end: index and term
+FORMAT.md has the fields of an entry and of a blank, which closes a file. A follower whose tail is not its leader's cuts
+it off and writes on from there without zeroing anything, so entries of an older term can follow the end: index and term
 tell.
 
 ``dledger-<selfId>/checkpoint`` (text, ``committedIndex=N``) says which entry is the last that a majority has. A broker

@@ -1,21 +1,8 @@
-"""Consume queues of BatchCQ topics: one 46-byte unit a record, which may hold many messages.
+"""Consume queues of BatchCQ topics: one 46-byte unit a record, which may hold many messages (FORMAT.md).
 
-======  ====  ================  ==========================================================
-offset  type  field             meaning
-======  ====  ================  ==========================================================
-0       i64   phy_offset        commit-log offset of the record
-8       i32   size              TOTALSIZE of the record
-12      i64   tags_code         as in an ordinary queue
-20      i64   store_timestamp   store time of the record
-28      i64   msg_base_offset   queue offset of the record's first message
-36      i16   batch_size        messages in the record
-38      i32   compacted_offset  -1
-42      i32   reserved          0
-======  ====  ================  ==========================================================
-
-All big-endian. Mirrors ``BatchConsumeQueue#putBatchMessagePositionInfo`` (5.0.0 to 5.5.0): units are appended, the
-first file always begins at 0, and no place depends on an offset; readers search by ``msg_base_offset``. As in an
-ordinary queue a record with base 0 starts the queue over, and only its last life is kept.
+Mirrors ``BatchConsumeQueue#putBatchMessagePositionInfo`` (5.0.0 to 5.5.0): units are appended, the first file always
+begins at 0, and no place depends on an offset; readers search by ``msg_base_offset``. As in an ordinary queue a record
+with base 0 starts the queue over, and only its last life is kept.
 """
 
 from __future__ import annotations

@@ -1,20 +1,12 @@
-"""Consume queues: one 20-byte unit a message, and where in which file it lies.
+"""Consume queues: one 20-byte unit a message, and where in which file it lies (FORMAT.md, Unit).
 
-======  ==========  ===========  ====================================================================
-offset  type        field        meaning
-======  ==========  ===========  ====================================================================
-0       i64         phy_offset   commit-log offset of the record
-8       i32         size         TOTALSIZE of the record (not of its body)
-12      i64         tags_code    sign-extended hash of the tags, or the delivery time of a delayed one
-======  ==========  ===========  ====================================================================
+The unit of queue offset n lies at byte 20 * n of its queue; files have one fixed size and are named with the byte
+offset of their first unit, in 20 digits. A queue that does not begin at 0 fills the head of its first file with
+pre-blank units; what is not written is zero, and no file holds nothing but zeros.
 
-All big-endian. The unit of queue offset n lies at byte 20 * n of its queue; files have one fixed size and are named
-with the byte offset of their first unit, in 20 digits. A queue that does not begin at 0 fills the head of its first
-file with pre-blank units; what is not written is zero, and no file holds nothing but zeros.
-
-Mirrors ConsumeQueue#putMessagePositionInfo and #fillPreBlank (4.5.1 to 5.5.0) for whole *runs*: units of one queue
-with consecutive queue offsets, in commit-log order. Where a run was cut makes no difference, so the files do not
-depend on how the log was split. Rules, for a unit with queue offset q when the queue ends at position p:
+Mirrors ConsumeQueue#putMessagePositionInfo and #fillPreBlank (4.5.1 to 5.5.0) for whole *runs*: units of one queue with
+consecutive queue offsets, in commit-log order. Where a run was cut makes no difference, so the files do not depend on
+how the log was split. Rules, for a unit with queue offset q when the queue ends at position p:
 
 - nothing written yet: the queue begins at q
 - q = 0: the topic was created again; the queue begins again, and of all its lives only the last is kept (a broker that

@@ -1,24 +1,16 @@
 """Consume queue ext: where a queue keeps tags code, store time and a filter's bit map (``enableConsumeQueueExt``).
 
-======  ==========  ===============  ==============================================================
-offset  type        field            meaning
-======  ==========  ===============  ==============================================================
-0       i16         size             of the whole unit; -1 closes a file
-2       i64         tags_code        what the queue's unit would hold
-10      i64         msg_store_time   milliseconds
-18      i16         bit_map_size     bytes of the bit map that follows
-======  ==========  ===============  ==============================================================
-
-All big-endian. Files are named with the byte offset of their first unit. The unit in the consume queue holds the
-address instead of the tags code: the byte offset with the sign bit set. Mirrors ConsumeQueueExt (4.1.0 to 5.5.0).
+FORMAT.md has the fields of a unit. Files are named with the byte offset of their first unit. The unit in the consume
+queue holds the address instead of the tags code: the byte offset with the sign bit set. Mirrors ConsumeQueueExt (4.1.0
+to 5.5.0).
 
 Bit maps come from consumers, so units made here have none, like those of a broker whose topics have no filters; a
 broker lets every message without one pass to the filter itself. Then all units have one size, and a unit's place is a
 function of its number in the queue: every record that the queue was given counts, also one whose unit was dropped
 there; records that came through a light queue do not.
 
-A broker's own files differ from these where units have bit maps, where it deleted the head of the log, and where
-it dispatched records twice after a crash.
+A broker's own files differ from these where units have bit maps, where it deleted the head of the log, and where it
+dispatched records twice after a crash.
 """
 
 from __future__ import annotations

@@ -1,18 +1,8 @@
 """Consume queues in RocksDB (``storeType=defaultRocksDB``, 5.2.0 and later): the pairs that a broker keeps.
 
-===========  =============================================================  ==========================================
-family       key                                                            value
-===========  =============================================================  ==========================================
-``default``  i32 length of topic, 01, topic, 01, i32 queue id, 01,          i64 phy_offset, i32 size, i64 tags_code,
-             i64 queue offset                                               i64 store_timestamp
-``offset``   i32 length of topic, 01, topic, 01, ``max`` or ``min``, 01,    i64 phy_offset, i64 queue offset of the
-             i32 queue id                                                   queue's last or first unit
-``offset``   the same for ``CHECKPOINT_TOPIC``, ``max``, queue id 0         i64 end of the last record dispatched
-===========  =============================================================  ==========================================
-
-All big-endian. Mirrors RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable (5.3.3, 5.5.0). A unit lies under
-its own queue offset: nothing shifts, nothing is filled. Of several with one offset the last one written stays; a broker
-writes 16 requests at a time, and among these it is the first.
+FORMAT.md has the keys and values of both families. Mirrors RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable
+(5.3.3, 5.5.0). A unit lies under its own queue offset: nothing shifts, nothing is filled. Of several with one offset
+the last one written stays; a broker writes 16 requests at a time, and among these it is the first.
 """
 
 from __future__ import annotations

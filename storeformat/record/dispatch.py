@@ -1,18 +1,8 @@
 """What a record becomes: DispatchRequest as columns.
 
 Mirrors ``CommitLog#checkMessageAndReturnSize`` (the request), ``CommitLogDispatcherBuildConsumeQueue``,
-``IndexService#buildIndex`` and ``DefaultMessageStore#computeDeliverTimestamp``.
-
-=====================  =============  =================================
-transaction type       consume queue  index
-=====================  =============  =================================
-none, COMMIT           yes            yes
-PREPARED               no             yes
-ROLLBACK               no             no
-=====================  =============  =================================
-
-Index keys of a record, in this order: topic#UNIQ_KEY, topic#key for each non-empty part of KEYS between single spaces,
-and from 5.4.0 on topic#T#TAGS.
+``IndexService#buildIndex`` and ``DefaultMessageStore#computeDeliverTimestamp``; FORMAT.md says which transactions go
+where, and which keys a record has.
 """
 
 from __future__ import annotations

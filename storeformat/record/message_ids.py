@@ -1,20 +1,9 @@
 """Message ids: where a message lies, and where it came from.
 
-Three kinds of text, all upper-case hexadecimal of big-endian bytes; v6 is for brokers or clients on IPv6:
-
-=====================  ============  ===========================================================================
-id                     bytes         parts
-=====================  ============  ===========================================================================
-offset message id      16 (v6: 28)   store host address 4 (16), port i32, commit-log offset i64
-unique key             16 (v6: 28)   client address 4 (16), pid i16, class loader hash i32, milliseconds since
-                                     the client's month began u32, counter u16
-unique key of gRPC     17            0x01, MAC address 6, pid 2, seconds since 2021-01-01 u32, sequence i32
-clients (5.x)
-=====================  ============  ===========================================================================
-
-The offset message id is not stored: it is derived from STOREHOST and PHYSICALOFFSET. The first two have one length and
-cannot be told apart. Users may set any text as unique key. Mirrors MessageDecoder#createMessageId and
-#decodeMessageId, MessageClientIDSetter, and MessageIdCodec of rocketmq-clients.
+Three kinds of text, all upper-case hexadecimal of big-endian bytes (FORMAT.md): the offset message id, and the unique
+keys of remoting and of gRPC clients. The first is not stored: it is derived from STOREHOST and PHYSICALOFFSET. The
+first two have one length and cannot be told apart. Users may set any text as unique key. Mirrors
+MessageDecoder#createMessageId and #decodeMessageId, MessageClientIDSetter, and MessageIdCodec of rocketmq-clients.
 """
 
 from __future__ import annotations

@@ -1,17 +1,6 @@
 """Checkpoint: up to which store times log, queues and index are safe on disk.
 
-======  =======================  ======  ================================================================
-offset  field (all i64)          since   meaning
-======  =======================  ======  ================================================================
-0       physic_msg_timestamp     4.0.0   store time up to which the commit log is flushed; may stay 0
-8       logics_msg_timestamp     4.0.0   store time of the last record in a consume queue
-16      index_msg_timestamp      4.0.0   end timestamp of the last index file that is safe
-24      master_flushed_offset    5.0.0   replication only
-32      confirm_phy_offset       5.1.1   replication only
-40      logics_physical_offset   5.5.0   commit-log offset of the last record in a consume queue
-======  =======================  ======  ================================================================
-
-Big-endian, in one page of 4096 bytes; the rest is zero, and so is a field that is younger than the broker. Mirrors
+FORMAT.md has the fields of its one page; the rest is zero, and so is a field that is younger than the broker. Mirrors
 StoreCheckpoint. A broker reads it after a crash only: from the times it finds the segment where recovery begins, and it
 deletes the index files that end after ``index_msg_timestamp``.
 """
