@@ -11,7 +11,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refus
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import beneath, broker_lock, durable, files, locations, mounts
+from storeformat.storage import beneath, broker_lock, durable, files, local_status, locations
 from storeformat.store import swap
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
@@ -143,7 +143,7 @@ def check_places(root: str, places: Sequence[SwapPath]) -> None:
     backup = locations.join(root, BACKUP)
     names = [locations.join(root, place.path) for place in places if place.old]
     for path in [*names, *([backup] if durable.present(backup) else [])]:
-        if mounts.lies_apart(root, path):
+        if local_status.lies_apart(root, path):
             raise Refused(
                 "this is a separate mount and cannot be renamed in one step", path=path,
                 advice="unmount it, or have the broker's storePathRootDir on one file system",

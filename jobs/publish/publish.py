@@ -18,7 +18,7 @@ from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import beneath, durable, files, local_status, locations, mounts, outputs
+from storeformat.storage import beneath, durable, files, local_status, locations, outputs
 from storeformat.store import swap
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
@@ -97,7 +97,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
     backups.check_places(root, places)
-    if remote is None and mounts.device_of(source) != mounts.device_of(outputs.resolved(root)):
+    if remote is None and local_status.device_of(source) != local_status.device_of(outputs.resolved(root)):
         _check_space(root, manifest)
     number = backups.next_sequence(known)
     journal = SwapJournal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)

@@ -6,12 +6,11 @@ a location without a client; so does whoever calls it with a path. Docstrings sa
 ================  ====================================================================================
 ``locations``     names of files and directories, local or not
 ``files``         opens, lists, writes and removes what they name, by the ``clients`` of storage
-``extents``       how far a file holds data, and its content; ``holes`` tells data and holes apart
+``extents``       how far a file holds data, and its content
 ``outputs``       places for something new
 ----------------  ------------------------------------------------------------------------------------
-``local_status``  what a local file system says of files; ``local_files`` writes one whole
+``local_status``  what a local file system says of files; ``local_files`` writes one whole, finds its holes
 ``local_copies``  reads and copies many local files at a time
-``mounts``        what no rename reaches
 ``rocksdb``       RocksDB databases
 ``beneath``       names below a directory of another user: no link is followed, and who gets what
 ``durable``       changes that a crash cannot tear

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from storeformat.errors import TotalsDisagree
 from storeformat.storage import files, locations, outputs
-from storeformat.storage.holes import data_ranges
+from storeformat.storage.local_files import data_ranges
 
 CHUNK = 1 << 18
 """Bytes looked at together: what is zero throughout is left a hole where a file is copied."""

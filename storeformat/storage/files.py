@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import clients, locations
-from storeformat.storage.holes import data_ranges
+from storeformat.storage.local_files import data_ranges
 
 MOST_BYTES = (1 << 31) - 1
 """No file that is read whole is larger: a broker maps its files with an int length."""

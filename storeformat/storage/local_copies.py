@@ -11,7 +11,7 @@ from storeformat.errors import MissingInput
 from storeformat.storage import beneath, files, locations
 from storeformat.storage.durable import THREADS, sync, sync_all, tree
 from storeformat.storage.extents import CHUNK, Content, content_on_disk, is_zero
-from storeformat.storage.holes import data_ranges
+from storeformat.storage.local_files import data_ranges
 
 Advance = Callable[[int], object]
 """Told how many bytes are done so far, never by two threads at once."""

@@ -1,7 +1,10 @@
-"""Local files written whole, by the standard library alone: a report is written before anything else is installed."""
+"""Local files written whole, and where they hold data, by the standard library alone: a report is written before
+anything else is installed.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -9,6 +12,9 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from storeformat.errors import WriteFailed
+
+_NO_HOLES = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
+"""What file systems answer that cannot tell holes from data."""
 
 
 def replace_bytes(path: str, data: bytes) -> None:
@@ -38,3 +44,22 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(draft)
         raise
+
+
+def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yields the parts [low, high) of [begin, size) of an open file that are not holes; all of it where the file system
+    does not tell.
+    """
+    while begin < size:
+        try:
+            low = os.lseek(handle, begin, os.SEEK_DATA)
+            high = os.lseek(handle, low, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            if error.errno not in _NO_HOLES:
+                raise
+            low, high = begin, size
+        if low < size:
+            yield low, min(high, size)
+        begin = high

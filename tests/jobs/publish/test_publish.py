@@ -27,7 +27,7 @@ from support.rebuilding import rebuild_here
 from jobs.contract.options import PublishOptions, TopicFilter
 from jobs.publish import publish
 from storeformat.errors import MissingInput, Refused, StoreFormatError
-from storeformat.storage import durable, files, local_status, mounts
+from storeformat.storage import durable, files, local_status
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 DERIVED = ("consumequeue", "index", "checkpoint", "abort")
@@ -157,8 +157,10 @@ def test_store_and_rebuild_may_be_named_by_links(
     store, rebuilt = case.root.parent / "store", case.root.parent / "latest"
     store.symlink_to(case.root)
     rebuilt.symlink_to(case.out)
-    device_of = mounts.device_of
-    monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink()))
+    device_of = local_status.device_of
+    monkeypatch.setattr(
+        local_status, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink())
+    )
     monkeypatch.setattr(local_status, "free_space", lambda path: 0)  # nothing has to be copied
     linked = Case(store, rebuilt)
     linked.publish()

@@ -24,7 +24,7 @@ from support.publishing import (
 )
 
 from storeformat.errors import MissingInput, NotAStore, Refused
-from storeformat.storage import broker_lock, local_status, mounts
+from storeformat.storage import broker_lock, local_status
 
 
 def flip_a_byte(case: Case) -> None:
@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_touched(name: str, case: Ca
 
 def mount(monkeypatch: pytest.MonkeyPatch, case: Case, path: str) -> None:
     """Another file system, or another part of this one, is mounted at a path of the store."""
-    monkeypatch.setattr(mounts, "mount_points", lambda: frozenset(["/", str(case.root / path)]))
+    monkeypatch.setattr(local_status, "mount_points", lambda: frozenset(["/", str(case.root / path)]))
 
 
 @pytest.mark.parametrize("path", ["consumequeue", "index", "backup"])
@@ -162,8 +162,8 @@ def test_a_mount_elsewhere_is_none_of_our_business(case: Case, new: Snapshot, mo
 
 def test_mount_points_with_blanks_have_their_names() -> None:
     line = "36 35 98:0 /part /mnt/my\\040disk\\134 rw,noatime master:1 - ext4 /dev/root rw\n"
-    assert mounts.parse_mount_points([line]) == {"/mnt/my disk\\"}
-    assert "/" in mounts.mount_points() or sys.platform != "linux"
+    assert local_status.parse_mount_points([line]) == {"/mnt/my disk\\"}
+    assert "/" in local_status.mount_points() or sys.platform != "linux"
 
 
 def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
@@ -174,8 +174,8 @@ def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
     size = sum(-(-row["data_size"] // 4096) * 4096 for row in manifest(case)["files"])
     taken = sum(path.stat().st_blocks * 512 for path in original.out.rglob("*") if path.is_file())
     assert size * 9 // 10 < taken < size + 2 * (case.out / "manifest.json").stat().st_size
-    device_of = mounts.device_of
-    monkeypatch.setattr(mounts, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
+    device_of = local_status.device_of
+    monkeypatch.setattr(local_status, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
     monkeypatch.setattr(local_status, "free_space", lambda path: size - 1)
     with pytest.raises(Refused, match="does not fit on the file system of the store") as caught:
         case.publish()

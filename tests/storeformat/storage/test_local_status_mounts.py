@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storeformat.storage import mounts
+from storeformat.storage import local_status
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_what_is_mounted_on_the_way_lies_apart(
     for name in ("store/consumequeue/T/0", "store/consumequeue/T/00", "store/index"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to("store")
-    monkeypatch.setattr(mounts, "mount_points", lambda: frozenset({"/", os.path.realpath(tmp_path / mounted)}))
+    monkeypatch.setattr(local_status, "mount_points", lambda: frozenset({"/", os.path.realpath(tmp_path / mounted)}))
     named = root + path.removeprefix("store")
-    assert mounts.lies_apart(str(tmp_path / root), str(tmp_path / named)) == apart
+    assert local_status.lies_apart(str(tmp_path / root), str(tmp_path / named)) == apart
 
 
 def test_blanks_in_mount_points_are_octal() -> None:
@@ -38,13 +38,13 @@ def test_blanks_in_mount_points_are_octal() -> None:
         "36 35 98:0 /mnt1 /mnt/a\\040b\\134c rw,noatime master:1 - ext3 /dev/root rw\n",
         "37 35 98:0 / / rw - ext3 /dev/root rw\n",
     ]
-    assert mounts.parse_mount_points(lines) == {"/mnt/a b\\c", "/"}
-    assert "/" in mounts.mount_points() or not Path("/proc/self/mountinfo").exists()
+    assert local_status.parse_mount_points(lines) == {"/mnt/a b\\c", "/"}
+    assert "/" in local_status.mount_points() or not Path("/proc/self/mountinfo").exists()
 
 
 @pytest.mark.parametrize("apart", ["store/index", "store"])
 def test_what_is_on_another_file_system_lies_apart(apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store" / "index").mkdir(parents=True)
     beyond = os.path.realpath(tmp_path / apart)
-    monkeypatch.setattr(mounts, "device_of", lambda path: 2 if os.path.realpath(path).startswith(beyond) else 1)
-    assert mounts.lies_apart(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")
+    monkeypatch.setattr(local_status, "device_of", lambda path: 2 if os.path.realpath(path).startswith(beyond) else 1)
+    assert local_status.lies_apart(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")

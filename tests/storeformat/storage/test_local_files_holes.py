@@ -10,7 +10,7 @@ import pytest
 
 from storeformat.errors import MissingInput
 from storeformat.storage.files import RangeReader
-from storeformat.storage.holes import data_ranges
+from storeformat.storage.local_files import data_ranges
 
 SIZE = 6_000_000
 
