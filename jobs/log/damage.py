@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.contract.options import DamagePolicy
 from jobs.log.verified_chain import ProvenLog, queue_runs, time_before
 from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree
@@ -21,28 +20,6 @@ from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
 from storeformat.salvage.queue_offsets import Queue
 from udfs.log.scan import ScanTask, SplitScan
 from udfs.log.survey import SurveyTask
-
-
-@dataclass(frozen=True)
-class OnDamage:
-    """What becomes of a damaged log: ``fail`` refuses it, ``stop`` ends it at the first damage, as the recovery of a
-    broker does, and ``salvage`` goes on with what survived after each damaged range, with ``keep_crc_failures`` also
-    with records whose body alone is damaged.
-    """
-
-    policy: DamagePolicy = "fail"
-    keep_crc_failures: bool = False
-
-    @property
-    def fails(self) -> bool:
-        return self.policy == "fail"
-
-    @property
-    def salvages(self) -> bool:
-        return self.policy == "salvage"
-
-
-REFUSED = OnDamage()
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from jobs.contract.options import DamagePolicy
 from jobs.log import damage, stale_segments
-from jobs.log.damage import REFUSED, OnDamage
 from jobs.log.damaged_bytes import DamagedBytes
 from jobs.log.losses import DAMAGE, Losses, account_for_queues
 from jobs.log.queue_runs import QueueRuns, all_runs, has_gaps
@@ -161,10 +161,15 @@ def scan_log(
     *,
     split_size: int = DEFAULT_SPLIT_SIZE,
     part: LogPart = WHOLE_LOG,
-    on_damage: OnDamage = REFUSED,
+    on_damage: DamagePolicy = "fail",
+    keep_crc_failures: bool = False,
 ) -> LogReading:
-    """Returns the proven reading of the log; raises DamagedLog where it is damaged and ``on_damage`` fails."""
-    if on_damage.salvages:
+    """Returns the proven reading of the log. Where it is damaged, ``fail`` raises DamagedLog, ``stop`` ends it at the
+    first damage, as the recovery of a broker does, and ``salvage`` goes on with what survived after each damaged range,
+    with ``keep_crc_failures`` also with records whose body alone is damaged.
+    """
+    fails, salvages = on_damage == "fail", on_damage == "salvage"
+    if salvages:
         task = replace(task, with_units=True)  # what a queue misses tells which messages are lost
     splits = plan_splits(segments, split_size, part)
     scans = sharing(runner.map("scan the commit log", task, splits), splits)
@@ -178,20 +183,20 @@ def scan_log(
         segments, splits, scans, chain, part.end_in(segments), whole=from_zero and task.with_units and not task.topics
     )
     has_foreign_records = any(scan.foreign_records for scan in known.counted)
-    if (on_damage.salvages and chain.breaks) or has_foreign_records or stale_segments.queues_must_tell(known):
+    if (salvages and chain.breaks) or has_foreign_records or stale_segments.queues_must_tell(known):
         known = damage.see_all_queues(runner, known, task)
         known = replace(known, whole=from_zero)
     known = stale_segments.without_older_segments(known)
-    survey = SurveyTask(task.decode_rules, on_damage.keep_crc_failures and on_damage.salvages)
+    survey = SurveyTask(task.decode_rules, keep_crc_failures and salvages)
     tail = damage.find_tail(runner, known, survey)
     starts = [item.start for item in known.older]
     breaks = [item for item in (*known.chain.breaks, *starts) if item.offset < tail.offset]
-    if on_damage.fails:  # a broker reads a file of an older log: whether it belongs to this log, a person must say
+    if fails:  # a broker reads a file of an older log: whether it belongs to this log, a person must say
         breaks += [start for start in starts if start not in breaks]
     if tail.damage is not None:
         breaks.append(tail.damage)
     breaks.sort(key=lambda item: item.offset)
-    if breaks and on_damage.fails:
+    if breaks and fails:
         raise DamagedLog(
             f"the commit log is damaged: {breaks[0].defect}",
             path=breaks[0].segment.path,
@@ -199,17 +204,17 @@ def scan_log(
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )
     proven = replace(known, scans=scans)
-    if breaks and on_damage.salvages:
+    if breaks and salvages:
         reading = seen = _salvaged(proven, damage.salvage(runner, known, tail, task, survey), tail)
     else:
         reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail) for log in (proven, known))
-    reading, seen = replace(reading, salvaged=on_damage.salvages), replace(seen, salvaged=on_damage.salvages)
+    reading, seen = replace(reading, salvaged=salvages), replace(seen, salvaged=salvages)
     reading = _with_damaged_offsets(reading, seen)
-    if tail.unfinished_end is not None and not (breaks and on_damage.policy == "stop"):
+    if tail.unfinished_end is not None and not (breaks and on_damage == "stop"):
         text = "a record that was not written to its end"
         unfinished = LogRange(tail.offset, tail.unfinished_end, text, held_record=False)
         reading = replace(reading, unfinished=unfinished)
-    if on_damage.fails:
+    if fails:
         _refuse_damaged_offsets(reading)
         _refuse_stray_records(reading, _seen_whole(runner, known, task, reading))
     _check_tiling(reading)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.contract.options import DamagePolicy, LogOptions
-from jobs.log.damage import OnDamage
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.spark.runner import Runner
 from storeformat import message as m
@@ -270,7 +269,8 @@ def read_log(
         task or counting_task(store),
         split_size=wanted,
         part=LogPart(begin, store.until(options.until_offset)),
-        on_damage=OnDamage(on_damage or options.on_damage, options.keep_crc_failures),
+        on_damage=on_damage or options.on_damage,
+        keep_crc_failures=options.keep_crc_failures,
     )
     return _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
 

@@ -12,7 +12,6 @@ from support.rebuilding import rebuild_here
 
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log import opening
-from jobs.log.damage import OnDamage
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
 from storeformat.log.segments import LogPart, Segment
@@ -36,7 +35,7 @@ def read(root: Path, split_size: int = 1 << 30, on_damage: DamagePolicy = "fail"
         task,
         split_size=split_size,
         part=LogPart(until=store.until(None)),
-        on_damage=OnDamage(on_damage),
+        on_damage=on_damage,
     )
 
 
@@ -49,7 +48,7 @@ def read_segments(
     task = ScanTask(**{"staging": "", "decode_rules": DecodeRules(), "dispatch_rules": DispatchRules(()),
                        "with_entries": False, **scan})  # fmt: skip
     with mock.patch.object(files, "RangeReader", MemoryReader), mock.patch.object(MemoryReader, "contents", contents):
-        return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=OnDamage(on_damage))
+        return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=on_damage)
 
 
 def queue_offsets(directory: Path) -> list[int]:

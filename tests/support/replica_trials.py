@@ -20,7 +20,6 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.damage import OnDamage
 from jobs.log.healing import Healing, LogCopy, agreed, plan_healing
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
@@ -36,7 +35,7 @@ TASK = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
 
 def read(segments: Sequence[Segment]) -> LogReading:
     """The reading of segments that are in memory."""
-    return scan_log(LocalRunner(), segments, TASK, split_size=SEGMENT, on_damage=OnDamage("salvage"))
+    return scan_log(LocalRunner(), segments, TASK, split_size=SEGMENT, on_damage="salvage")
 
 
 def copy_of(name: str, contents: dict[int, bytes | None]) -> LogCopy:

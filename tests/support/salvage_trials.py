@@ -40,7 +40,6 @@ from support.damaging import SEGMENT, Shape, draw_damage, draw_field_damage, dra
 from support.in_memory import MemoryReader
 from support.store_builder import Embedded, LogBuilder, Placed
 
-from jobs.log.damage import OnDamage
 from jobs.log.log_scan import LogReading, scan_log
 from storeformat import message as m
 from storeformat.errors import RecordDefect
@@ -196,9 +195,7 @@ class Trial:
         """The salvaged reading of the log with some segments changed."""
         self.runner.damaged = set(changed)
         MemoryReader.contents = {str(base): data for base, data in (self.sound | changed).items()}
-        return scan_log(
-            self.runner, self.segments, self.task, split_size=self.split_size, on_damage=OnDamage("salvage")
-        )
+        return scan_log(self.runner, self.segments, self.task, split_size=self.split_size, on_damage="salvage")
 
     def judge_reading(self, changed: dict[int, bytes], tally: Tally, name: str) -> None:
         """Lets the driver read the damaged log and tallies what is wrong with the outcome."""

@@ -22,7 +22,6 @@ from jobs.contract.options import DamagePolicy, InspectOptions, LogOptions, Publ
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log import opening
-from jobs.log.damage import OnDamage
 from jobs.log.log_scan import scan_log
 from jobs.log.opening import read_log
 from jobs.publish import publish
@@ -252,7 +251,7 @@ def test_a_message_whose_body_alone_is_damaged_can_be_kept(tmp_path: Path) -> No
         damage(root, log.records[number].offset + 90, b"?")
         store = opened(root, on_damage="salvage")
         task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
-        reading = scan_log(LocalRunner(), store.segments, task, on_damage=OnDamage("salvage", True))
+        reading = scan_log(LocalRunner(), store.segments, task, on_damage="salvage", keep_crc_failures=True)
         assert (reading.records, reading.damaged) == (60, [])
         assert ["BODY_CRC" in item.reason for item in reading.kept] == [True]
         assert [(item.begin, item.end) for item in reading.kept] == [

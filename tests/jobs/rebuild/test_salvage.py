@@ -19,7 +19,6 @@ from support.rebuilding import rebuild_here
 from jobs.cli import command_line
 from jobs.contract.options import LogOptions, TopicFilter
 from jobs.log import opening
-from jobs.log.damage import OnDamage
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.rebuild import log_repair
 from jobs.rebuild.build_store import Built
@@ -158,7 +157,7 @@ def test_a_repair_touches_nothing_but_the_damage(chunk: int, tmp_path: Path, mon
 def read(root: Path, split_size: int = SEGMENT) -> LogReading:
     segments = opening.find_segments([str(root / "commitlog")], SEGMENT)
     task = ScanTask("", *rules_of(root), with_entries=False)
-    return scan_log(LocalRunner(), segments, task, split_size=split_size, on_damage=OnDamage("salvage"))
+    return scan_log(LocalRunner(), segments, task, split_size=split_size, on_damage="salvage")
 
 
 def rules_of(root: Path) -> tuple[Any, Any]:
