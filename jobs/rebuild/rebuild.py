@@ -11,8 +11,7 @@ checked. On an object store the manifest, written last, does what the rename doe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +27,7 @@ from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planned_size import size_note
 from jobs.rebuild.rocksdb_pairs import Exported, export
-from jobs.rebuild.staging import claimed, staging_for
+from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
 from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.retention import retention_notes
 from jobs.spark import launch, session
@@ -78,7 +77,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
         built: Built | Exported = make(options, whole.store, staging, runner, made=None if renamed else output)
         repaired: list[str] = []
         if not options.dry_run:
-            with _gone_on_failure(repaired_log):
+            with gone_on_failure(repaired_log) if repaired_log is not None else nullcontext():
                 if repaired_log is not None:
                     repaired = repair_log(built.reading, repaired_log, whole.made)
                 if renamed:
@@ -98,17 +97,6 @@ def _with_queue_store(options: RebuildOptions, store: OpenedStore) -> OpenedStor
         if options.topics:
             raise UsageError("--topic selects queues in files: a RocksDB database holds those of all topics")
     return store
-
-
-@contextmanager
-def _gone_on_failure(directory: str | None) -> Iterator[None]:
-    """Within it a directory, which was absent or empty before, is filled; it is removed if that fails."""
-    try:
-        yield
-    except BaseException:
-        if directory is not None:
-            files.remove_tree(directory)
-        raise
 
 
 def _refuse_output(output: str, store: OpenedStore) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -44,6 +44,20 @@ class Workplace:
 
 
 @contextmanager
+def gone_on_failure(directory: str, parents: Sequence[str] = ()) -> Iterator[None]:
+    """Within it a directory is filled, which was absent or empty before: if that fails, it is gone afterwards, and so
+    are those of its parents in which nothing else is.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(StoreFormatError):  # what went wrong first is what counts
+            files.remove_tree(directory)
+            outputs.remove_empty(parents)
+        raise
+
+
+@contextmanager
 def claimed(output: str) -> Iterator[None]:
     """Within it this rebuild alone fills an output on an object store; if it fails, the output is gone afterwards.
     Raises Refused if anything else is there.
@@ -63,13 +77,9 @@ def claimed(output: str) -> Iterator[None]:
             "the output directory is not empty", path=output, found=others[0], expected="nothing",
             advice=advice if others[0].startswith(CLAIM) else None,
         )  # fmt: skip
-    try:
+    with gone_on_failure(output):
         yield
         files.remove_object(claim)
-    except BaseException:
-        with suppress(StoreFormatError):  # what went wrong first is what counts
-            files.remove_tree(output)
-        raise
 
 
 def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str]:
@@ -91,14 +101,9 @@ def staging_beside(output: str) -> Iterator[str]:
         locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
     )
     made = outputs.missing_parents(staging)
-    try:
+    with gone_on_failure(staging, made):
         files.make_directory(staging, private=True)
         yield staging
-    except BaseException:
-        with suppress(StoreFormatError):  # what went wrong first is what counts
-            files.remove_tree(staging)
-            outputs.remove_empty(made)
-        raise
     with deferred_signals():  # else a part of it would stay
         files.remove_tree(staging)
         outputs.remove_empty(made)
