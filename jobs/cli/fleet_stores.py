@@ -163,22 +163,12 @@ def _below(
     if not _has_placeholder(part):
         yield from _below(locations.join(directory, part), rest, settings, names)
         return
-    wanted = re.compile(re.sub(r"\\\{(cluster|broker)\\\}", _group(), re.escape(part)))
+    pattern = re.escape(part)
+    for mark in PLACEHOLDERS:  # the second time it stands for the same
+        name = mark[1:-1]
+        pattern = pattern.replace(re.escape(mark), f"(?P<{name}>.+?)", 1).replace(re.escape(mark), f"(?P={name})")
     for entry in files.list_directory(directory + settings) or ():
-        found = wanted.fullmatch(entry.name)
+        found = re.fullmatch(pattern, entry.name)
         if found and entry.is_directory and not entry.name.startswith(".") and entry.name not in _NO_BROKERS:
             path = locations.join(directory, entry.name)
             yield from _below(path, rest, settings, {**names, **found.groupdict()})
-
-
-def _group() -> Any:
-    """Returns what makes a placeholder a group of a regular expression; the second time it means the same."""
-    seen: set[str] = set()
-
-    def group(match: re.Match[str]) -> str:
-        name = match[1]
-        again = name in seen
-        seen.add(name)
-        return f"(?P={name})" if again else f"(?P<{name}>.+?)"
-
-    return group
