@@ -71,19 +71,11 @@ class Reporter:
         self._line(f"warning: {text}")
         self.notes.append(text)
 
-    def report(
-        self,
-        job: str,
-        status: str = "ok",
-        *,
-        exit_code: int | None = None,
-        text: str | None = None,
-        notes: Sequence[str] = (),
-        **facts: Any,
-    ) -> Report:
-        """Returns the report that ends the run: the facts, how long it took, and all notes, ``notes`` last."""
-        notes = [*self.notes, *notes]
-        return Report(job, status, exit_code=exit_code, text=text, **facts, seconds=self.seconds, notes=notes)
+    def report(self, job: str, status: str = "ok", *, notes: Sequence[str] = (), **facts: Any) -> Report:
+        """Returns the report that ends the run: the facts (and ``exit_code`` and ``text``, as ``Report`` takes them),
+        how long it took, and all notes, ``notes`` last.
+        """
+        return Report(job, status, **facts, seconds=self.seconds, notes=[*self.notes, *notes])
 
     def _line(self, text: str) -> None:
         with self._lock:
