@@ -31,6 +31,9 @@ class Subject:
     topic: str | None = None
     queue_id: int | None = None
 
+    def as_row(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("artefact", "topic", "queue_id", "file")}
+
 
 @dataclass
 class Verdicts:
@@ -57,10 +60,7 @@ class Verdicts:
         if len(self.differences) < MOST_DIFFERENCES:
             self.differences.append(
                 {
-                    "artefact": subject.artefact,
-                    "topic": subject.topic,
-                    "queue_id": subject.queue_id,
-                    "file": subject.file,
+                    **subject.as_row(),
                     "position": position,
                     "cause": cause,
                     "expected": expected,
@@ -86,18 +86,7 @@ class Verdicts:
         """Adds one hazard."""
         self.hazard_counts[hazard] += 1
         if len(self.hazards) < MOST_HAZARDS:
-            self.hazards.append(
-                {
-                    "hazard": hazard,
-                    "what": what,
-                    "artefact": subject.artefact,
-                    "topic": subject.topic,
-                    "queue_id": subject.queue_id,
-                    "file": subject.file,
-                    **facts,
-                    "advice": advice,
-                }
-            )
+            self.hazards.append({"hazard": hazard, "what": what, **subject.as_row(), **facts, "advice": advice})
 
     def note(self, text: str) -> None:
         """Adds one note."""
