@@ -139,7 +139,7 @@ def _stored_and_waiting(
     topic = options.topic or ""
     wanted = Wanted(topic=topic, key=options.key, begin=options.begin, end=options.end, waiting=True)
     ranges = _checked_ranges(options, offline, runner)
-    rows = _find_in(ranges, options, offline, runner, wanted)
+    rows = find(options, offline, runner, wanted, ranges)
     ended: dict[tuple[int, int], int] = {}
     if half := half_places(rows):
         task = FindEndedHalf(half, row_rules(offline.store, bodies=True))
@@ -206,14 +206,17 @@ def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner
     return proven_ranges(reading.scans)
 
 
-def find(options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted) -> list[dict[str, Any]]:
-    """Returns the first messages of the log that are wanted, in the order of the log, as many as the options say."""
-    return _find_in(_checked_ranges(options, offline, runner), options, offline, runner, wanted)
-
-
-def _find_in(
-    ranges: Sequence[ProvenRange], options: QueryOptions, offline: OfflineStore, runner: Runner, wanted: Wanted
+def find(
+    options: QueryOptions,
+    offline: OfflineStore,
+    runner: Runner,
+    wanted: Wanted,
+    ranges: Sequence[ProvenRange] | None = None,
 ) -> list[dict[str, Any]]:
+    """Returns the first messages of the log that are wanted, in the order of the log, as many as the options say.
+    ``ranges`` have been checked.
+    """
+    ranges = _checked_ranges(options, offline, runner) if ranges is None else ranges
     task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), options.max_messages)
     found = runner.map("find messages", task, ranges)
     return [plain_row(row) for row in found[: options.max_messages]]

@@ -68,16 +68,13 @@ class Listing:
                 advice="inspect lists the topics of the log; --waiting lists messages that were not delivered yet",
             )  # fmt: skip
         for queue_id in queue_ids:
-            yield from self._queue(TopicFilter(topic, queue_id), self._rules(bodies=options.bodies))
-
-    def _rules(self, *, bodies: bool) -> RowRules:
-        return row_rules(self.offline.store, bodies=bodies)
+            yield from self._queue(TopicFilter(topic, queue_id), row_rules(self.offline.store, bodies=options.bodies))
 
     def _waiting(self, topic: str) -> Iterator[pa.Table]:
-        ended = self._ended_half()
+        ended, rules = self._ended_half(), row_rules(self.offline.store, bodies=self.options.bodies)
         for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
             for queue_id in self.offline.queue_ids(holding):
-                for table in self._queue(TopicFilter(holding, queue_id), self._rules(bodies=self.options.bodies)):
+                for table in self._queue(TopicFilter(holding, queue_id), rules):
                     yield from _waiting_part(table, topic, self.options.queue_id, ended)
 
     def _ended_half(self) -> dict[tuple[int, int], int]:
@@ -88,7 +85,7 @@ class Listing:
         whole = Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
         for topic in OP_TOPICS:
             for queue_id in self.offline.queue_ids(topic):
-                for table in whole._queue(TopicFilter(topic, queue_id), self._rules(bodies=True)):
+                for table in whole._queue(TopicFilter(topic, queue_id), row_rules(self.offline.store, bodies=True)):
                     for row in table.select(("body", "commit_log_offset")).to_pylist():
                         places = (row["body"] or b"").split(b",")
                         ended |= {(queue_id, int(text)): row["commit_log_offset"] for text in places if text.isdigit()}
