@@ -3,12 +3,10 @@
 ====================  =================================================================================================
 ``rebuild``           the job: options in, report out; where the output may lie
 ``build_store``       the work: scan, plan, write, check, finish
-``planning``          which staged runs make which files: pure functions on small tables
-``planned_size``      how much disk they will take
+``planning``          which staged runs make which files, and how much disk these take: pure functions on small tables
 ``staging``           the directories in which it works, and the claim on an object store
 ``manifest``          what was built, for ``publish``
-``rocksdb_planning``  which units a database of RocksDB queues holds
-``rocksdb_database``  that database
+``rocksdb_database``  the database of RocksDB queues: which units it holds, and its files
 ``rocksdb_pairs``     ``--only rocksdb``: the pairs of RocksDB queues as a table
 ``timers``            which timer messages still wait, and the files that make the broker deliver each of them once
 ``log_repair``        ``--repair-log``: repaired copies of damaged segments

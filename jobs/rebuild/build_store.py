@@ -22,7 +22,7 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
 from jobs.rebuild import planning, rocksdb_database
 from jobs.rebuild.manifest import write_manifest
-from jobs.rebuild.planned_size import planned_bytes, refuse_if_too_large
+from jobs.rebuild.planning import planned_bytes, refuse_if_too_large
 from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.staging import CLAIM, Workplace
 from jobs.rebuild.timers import TimersPlan, plan_timers, timer_settings

@@ -2,23 +2,31 @@
 
 Queue files follow from the runs (``consume_queue.place_runs``), index files from prefix sums over the entries: entry
 number n of the log lies in file n // (max_index_num - 1). Nothing here looks at a message.
+
+A file takes blocks for what it holds, not for its length: a file system leaves the rest a hole. Fillers are data like
+any unit, though, so a short log whose messages have high queue offsets can ask for much more than its own length: the
+first file of each queue is filled up to its first message, and lost messages between two that survive get one unit
+each. A log does not tell whether that is a broker's history or an attack; the free space decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from jobs.contract.report import size_text
 from jobs.log.queue_runs import QueueRuns
 from storeformat.arrays import Bools, Int64s, narrow
+from storeformat.errors import Refused
 from storeformat.index import index_file
-from storeformat.queues import consume_queue, consume_queue_ext
+from storeformat.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.queues.batch_consume_queue import check_file_size
 from storeformat.record.dispatch import topic_names
-from storeformat.storage import locations
+from storeformat.storage import local_status, locations
 from storeformat.store.layout import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
@@ -64,7 +72,7 @@ class QueuesPlan:
 
 def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
     """Returns the consume-queue files that runs of these scans (in log order) make, with fillers for what is lost."""
-    names, runs, scan_of_run, begins = table.names, table.runs, table.scan_of_run, table.runs.begins
+    runs = table.runs
     plan = table.plan()
     per_file = consume_queue.plan_files(plan, layout.consume_queue_file_size)
     extended = layout.enable_consume_queue_ext
@@ -79,12 +87,7 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
         first_queue_offsets=per_file.first_queue_offset,
         pre_blanks=narrow(per_file.pre_blanks),
         edges=narrow(np.append(per_file.slices_begin, len(per_file.run))),
-        slices=Slices(
-            sources=tuple(scan.units.path for scan in scans),
-            source_of=scan_of_run[per_file.run].astype(np.int32),
-            begins=narrow(begins[per_file.run] + per_file.run_begin),
-            counts=narrow(per_file.count),
-        ),
+        slices=_slices(scans, table, per_file),
         fillers=per_file.filler,
         ext_begins=ext_begins if extended else None,
     )
@@ -95,11 +98,19 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
         units=int(plan.count.sum() + plan.fill.sum()),
         complete=left_out == 0 and not plan.fill.any(),
         offset_sum=sum(scan.units.offset_sum for scan in scans) % (1 << 64),
-        notes=list(_queue_notes(plan, names)),
-        created_anew=frozenset(
-            (names[key >> 32], key & 0xFFFFFFFF) for key in plan.queues[plan.earlier_lives > 0].tolist()
-        ),
+        notes=list(_queue_notes(plan, table)),
+        created_anew=frozenset(map(table.queue_of, plan.queues[plan.earlier_lives > 0].tolist())),
         ext_files=_plan_ext_files(scans, layout, table, plan, ext_numbers, ext_counts) if extended else [],
+    )
+
+
+def _slices(scans: Sequence[SplitScan], table: QueueRuns, cut: consume_queue.FilePlan) -> Slices:
+    """Returns which staged units go into the files of a cut."""
+    return Slices(
+        sources=tuple(scan.units.path for scan in scans),
+        source_of=table.scan_of_run[cut.run].astype(np.int32),
+        begins=narrow(table.runs.begins[cut.run] + cut.run_begin),
+        counts=narrow(cut.count),
     )
 
 
@@ -127,21 +138,16 @@ def _plan_ext_files(
     there = replace(plan, position=numbers, skip=nothing, count=used, fill=nothing, first=np.zeros_like(plan.first))
     units_per_file = consume_queue_ext.units_per_file(file_size)
     cut = consume_queue.plan_files(there, units_per_file * consume_queue.UNIT_SIZE)
-    slices = Slices(
-        sources=tuple(scan.units.path for scan in scans),
-        source_of=table.scan_of_run[cut.run].astype(np.int32),
-        begins=narrow(table.runs.begins[cut.run] + cut.run_begin),
-        counts=narrow(cut.count),
-    )
+    slices = _slices(scans, table, cut)
     times_of = {scan.units.path: scan.units.times_path for scan in scans}
     made = []
     for number in range(len(cut.queue)):
-        key = int(plan.queues[cut.queue[number]])
+        queue = table.queue_of(int(plan.queues[cut.queue[number]]))
         part = slices[int(cut.slices_begin[number]) : int(cut.slices_end[number])]
         base = int(cut.first_queue_offset[number]) // units_per_file * file_size
         made.append(
             PlannedExtFile(
-                queue_file_path(CONSUME_QUEUE_EXT, (table.names[key >> 32], key & 0xFFFFFFFF), base),
+                queue_file_path(CONSUME_QUEUE_EXT, queue, base),
                 part,
                 {source: times_of[source] for source in part.sources},
                 closed=number + 1 < len(cut.queue) and cut.queue[number + 1] == cut.queue[number],
@@ -150,7 +156,7 @@ def _plan_ext_files(
     return made
 
 
-def _queue_notes(plan: consume_queue.RunPositions, names: list[str]) -> Iterator[QueueNote]:
+def _queue_notes(plan: consume_queue.RunPositions, table: QueueRuns) -> Iterator[QueueNote]:
     for column, note in (
         (plan.earlier_lives, "the topic was deleted and created again: messages from before that are left out"),
         (
@@ -160,8 +166,7 @@ def _queue_notes(plan: consume_queue.RunPositions, names: list[str]) -> Iterator
         (plan.shifted, "queue offsets are missing before these messages: as in the broker they move up"),
     ):
         for queue in np.flatnonzero(column)[:MOST_NOTES].tolist():
-            key = int(plan.queues[queue])
-            yield QueueNote(names[key >> 32], key & 0xFFFFFFFF, note, int(column[queue]))
+            yield QueueNote(*table.queue_of(int(plan.queues[queue])), note, int(column[queue]))
 
 
 @dataclass(frozen=True)
@@ -246,3 +251,48 @@ def plan_index_files(
         offset_sum=sum(scan.entries.offset_sum for scan in scans) % (1 << 64),
         end_timestamp=end_timestamp,
     )
+
+
+_BLOCK = 4096
+
+
+def planned_bytes(
+    queues: QueuesPlan | None, batches: BatchQueuesPlan | None, index: IndexPlan | None, layout: StoreLayout
+) -> int:
+    """Returns the bytes on disk of all planned files, in whole blocks; a little more than they will take."""
+    total = 0
+    if queues is not None:
+        total += _in_blocks((queues.files.pre_blanks + queues.files.counts()) * consume_queue.UNIT_SIZE)
+        total += _in_blocks([file.slices.rows * consume_queue_ext.UNIT_SIZE for file in queues.ext_files])
+    if batches is not None:
+        total += _in_blocks([file.slices.rows * batch_consume_queue.UNIT_SIZE for file in batches.files])
+    if index is not None:  # entries fill a block each of the slots as long as there are blocks
+        slots = SLOT_SIZE * layout.max_hash_slot_num
+        total += _in_blocks([HEADER_SIZE + min(count * _BLOCK, slots) + count * ENTRY_SIZE for count in index.entries])
+    return total
+
+
+def _in_blocks(sizes: Iterable[int] | Int64s | Sequence[int]) -> int:
+    """Returns the sum of sizes, each rounded up to whole blocks."""
+    return int((-(-np.asarray(sizes, np.int64) // _BLOCK)).sum()) * _BLOCK
+
+
+def size_note(planned: int, log: int) -> str | None:
+    """Returns a note where the output is larger than the log that it is made of; None where that is as usual."""
+    if planned <= max(log, 1 << 20):
+        return None
+    return (
+        f"the output takes {size_text(planned)}, more than the {size_text(log)} of log that it is made of: its queues "
+        "begin at high offsets, or most of their messages are lost; units without a message fill the rest"
+    )
+
+
+def refuse_if_too_large(planned: int, directory: str, log: int) -> None:
+    """Raises Refused where less is free below a directory than the planned files take."""
+    free = local_status.free_space(directory)
+    if free is not None and free < planned:
+        raise Refused(
+            "the output does not fit on its disk", path=directory,
+            found=f"{size_text(free)} free", expected=f"{size_text(planned)} for {size_text(log)} of log",
+            advice="name an --output with more room, rebuild fewer --topic, or go on with --ignore-free-space",
+        )  # fmt: skip

@@ -25,7 +25,7 @@ from jobs.log.restored_log import Restored, restored
 from jobs.rebuild import rocksdb_database
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
-from jobs.rebuild.planned_size import size_note
+from jobs.rebuild.planning import size_note
 from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
 from jobs.safety.evidence.start_settings import read_settings

@@ -4,26 +4,122 @@
 
 Keys sort by the length of the topic's name first. Files are cut so that none overlaps another: RocksDB takes them as
 they are, on its last level, and nothing is compacted. Every pair is read once more from the finished database, and
-compared with the runs. The bytes of its files differ from run to run (RocksDB writes identities and times into them),
-the pairs do not.
+compared with the runs. A unit lies under its own queue offset, so nothing shifts: of several with one queue offset the
+last one stays, and of a queue that was created again its last life. The bytes of its files differ from run to run
+(RocksDB writes identities and times into them), the pairs do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
+import numpy as np
+
 from jobs.log.log_scan import LogReading
-from jobs.rebuild.rocksdb_planning import cut, ends_of_queues, in_parts, live_runs, plan_slices
+from jobs.log.queue_runs import QueueRuns
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
+from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree, UsageError
-from storeformat.queues import rocksdb_pairs
+from storeformat.queues import consume_queue, rocksdb_pairs
 from storeformat.storage import files, local_copies, locations, rocksdb
 from udfs.files.file_rows import FileRow, FileRows, batch_of
-from udfs.files.rocksdb_pairs import UnitSlice
+from udfs.files.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice
 from udfs.files.rocksdb_tables import ComparedPart, ComparePairs, QueuePart, WriteTables, write_ends
+from udfs.log.staged_files import Readers
+
+
+def live_runs(table: QueueRuns) -> list[Int64s]:
+    """Returns the numbers of the runs of each queue's last life."""
+    numbers = np.flatnonzero(table.plan().in_last_life)
+    return np.split(numbers, np.flatnonzero(np.diff(table.keys[numbers])) + 1) if len(numbers) else []
+
+
+def plan_slices(reading: LogReading) -> list[UnitSlice]:
+    """Returns the units that stay, queue by queue and in order of queue offset: those of a queue's last life, and of
+    several with one queue offset the last one.
+    """
+    table, firsts = reading.queue_runs, reading.queue_runs.runs.first_queue_offsets
+    paths = [(scan.units.path, scan.units.times_path) for scan in reading.scans]
+    slices: list[UnitSlice] = []
+    for runs in live_runs(table):
+        queue = table.queue_at(runs[0])
+        taken: list[tuple[int, int]] = []
+        mine: list[UnitSlice] = []
+        for run in reversed(runs.tolist()):
+            first, count = int(firsts[run]), int(table.runs.counts[run])
+            for begin, end in _free(taken, max(first, 0), first + count):
+                at = int(table.runs.begins[run]) + begin - first
+                units, times = paths[table.scan_of_run[run]]
+                mine.append(UnitSlice(*queue, begin, units, times, at, end - begin))
+        slices += sorted(mine, key=lambda part: part.queue_offset)
+    return slices
+
+
+def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    """Returns the parts of [begin, end) that none of the intervals in ``taken`` (sorted, apart) has, and takes them."""
+    at = bisect.bisect_left(taken, (begin, begin))
+    if at and taken[at - 1][1] > begin:
+        at -= 1
+    free, last = [], at
+    while last < len(taken) and taken[last][0] < end:
+        low, high = taken[last]
+        if begin < low:
+            free.append((begin, low))
+        begin, last = max(begin, high), last + 1
+    if begin < end:
+        free.append((begin, end))
+    taken[at:last] = sorted([*taken[at:last], *free])
+    return free
+
+
+def in_parts(slices: Iterable[UnitSlice], most: int) -> Iterator[tuple[UnitSlice, ...]]:
+    """Yields the slices in parts of at most so many units; one that is larger is cut."""
+    part: list[UnitSlice] = []
+    units = 0
+    for whole in slices:
+        for begin in range(0, whole.count, most):
+            count = min(most, whole.count - begin)
+            if units + count > most:
+                yield tuple(part)
+                part, units = [], 0
+            part.append(replace(whole, queue_offset=whole.queue_offset + begin, begin=whole.begin + begin, count=count))
+            units += count
+    if part:
+        yield tuple(part)
+
+
+def ends_of_queues(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
+    """Returns first and last unit of every queue, and where the last record in a queue ends (0 without a unit). The
+    last unit is the last one written, not that of the highest queue offset.
+    """
+    first_of: dict[tuple[str, int], UnitSlice] = {}
+    for part in slices:
+        first_of.setdefault((part.topic, part.queue_id), part)
+    table, firsts = reading.queue_runs, reading.queue_runs.runs.first_queue_offsets
+    ends, dispatched = [], 0
+    with Readers() as readers:
+        for runs in live_runs(table):
+            queue, run = table.queue_at(runs[0]), int(runs[-1])
+            if queue not in first_of:
+                continue
+            count, path = int(table.runs.counts[run]), reading.scans[table.scan_of_run[run]].units.path
+            last = readers.rows(path, consume_queue.UNIT, int(table.runs.begins[run]) + count - 1, 1)[0]
+            part = first_of[queue]
+            first = readers.rows(part.units_path, consume_queue.UNIT, part.begin, 1)[0]
+            ends.append(
+                QueueEnds(
+                    *queue,
+                    (part.queue_offset, int(first["phy_offset"])),
+                    (int(firsts[run]) + count - 1, int(last["phy_offset"])),
+                )
+            )
+            dispatched = max(dispatched, int(last["phy_offset"]) + int(last["size"]))
+    return ends, dispatched
+
 
 _PAIRS_A_FILE = 4_000_000
 """Some 140 MB of 56-byte pairs: a broker's own files have up to 256."""
@@ -57,7 +153,7 @@ class DatabasePlan:
 
 def plan_database(reading: LogReading) -> DatabasePlan:
     """Returns the database of the queues' last lives."""
-    slices = plan_slices(reading, live_runs(reading))
+    slices = plan_slices(reading)
     slices.sort(key=lambda part: (*rocksdb_pairs.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
     return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
 
@@ -72,9 +168,10 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     """Returns the rows of a database's files, made below ``place.made`` in the directory ``name``."""
     tables = locations.join(place.runs, "tables")
     files.make_directory(tables)
-    jobs = list(cut(plan.slices, _PAIRS_A_FILE, lambda number: f"default-{number:06d}.sst"))
+    parts = enumerate(in_parts(plan.slices, _PAIRS_A_FILE))
+    jobs = [PlannedPairsFile(f"default-{number:06d}.sst", part) for number, part in parts]
     written = runner.map("write tables of RocksDB", WriteTables(tables), jobs)
-    ends, dispatched = ends_of_queues(reading, live_runs(reading), plan.slices)
+    ends, dispatched = ends_of_queues(reading, plan.slices)
     beside = locations.join(tables, "offset.sst")
     write_ends(beside, ends, dispatched)
     units, offsets = rocksdb_pairs.FAMILIES

@@ -13,12 +13,12 @@ from jobs.contract.options import RebuildOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.rebuild.build_store import check_rows, complete, scan_store
-from jobs.rebuild.rocksdb_planning import cut, ends_of_queues, live_runs, plan_slices
+from jobs.rebuild.rocksdb_database import ends_of_queues, in_parts, plan_slices
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.storage import files, locations
 from udfs.files.file_rows import FileRows, batch_of
-from udfs.files.rocksdb_pairs import WritePairs, end_pairs
+from udfs.files.rocksdb_pairs import PlannedPairsFile, WritePairs, end_pairs
 
 ROCKSDB = "rocksdb"
 _ROWS_A_FILE = 1 << 18
@@ -42,21 +42,17 @@ def export(
     place = Workplace.within(staging, made)
     plain = replace(store, batch_topics=frozenset())
     reading = scan_store(replace(options, only=("consumequeue",)), plain, place.runs, runner, with_times=True)
-    live = live_runs(reading)
-    slices = plan_slices(reading, live)
-    jobs = list(cut(slices, _ROWS_A_FILE, _path))
+    slices = plan_slices(reading)
+    parts = enumerate(in_parts(slices, _ROWS_A_FILE))
+    jobs = [PlannedPairsFile(locations.join(ROCKSDB, f"default-{number:06d}.parquet"), part) for number, part in parts]
     rows = FileRows.of([])
     if not options.dry_run:
         write = WritePairs(place.output)
         units = FileRows.of(runner.map("write RocksDB pairs", write, jobs))
         check_rows("RocksDB pairs", units, ((job.path, sum(part.count for part in job.slices)) for job in jobs))
-        ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*ends_of_queues(reading, live, slices)))
+        ends = write.write(locations.join(ROCKSDB, "offset.parquet"), end_pairs(*ends_of_queues(reading, slices)))
         rows = FileRows.concatenate([units, FileRows.of([batch_of([ends])])]).by_path()
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
     queues = len({(part.topic, part.queue_id) for part in slices})
     return Exported(place.made, reading, rows, queues, sum(part.count for part in slices) + 2 * queues + 1)
-
-
-def _path(number: int) -> str:
-    return locations.join(ROCKSDB, f"default-{number:06d}.parquet")

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.rebuild.rocksdb_database import batches_of_parts, plan_database
-from jobs.rebuild.rocksdb_planning import ends_of_queues, live_runs
+from jobs.rebuild.rocksdb_database import batches_of_parts, ends_of_queues, plan_database
 from jobs.verify.differences import Subject, Verification
 from storeformat.queues.rocksdb_check import PairsComparison
 from storeformat.queues.topic_filter import TopicFilter, selects
@@ -53,10 +52,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
         there = [queue for queue in queues.queues() if selects(topics, *_named(queue))]
         _judge_checkpoint(run, name, dispatched, counts["consume_queue_units"], unclean=unclean)
         limit = (dispatched or 0) if unclean else None
-        expected = {
-            (end.topic.encode(), end.queue_id): end
-            for end in ends_of_queues(run.reading, live_runs(run.reading), slices)[0]
-        }
+        expected = {(end.topic.encode(), end.queue_id): end for end in ends_of_queues(run.reading, slices)[0]}
         _judge_ends(run, name, _ExpectedEnds(expected, ends, limit, topics), queues)
     unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
     compare = ComparePairs(directory, run.reading.begin, limit, unread)

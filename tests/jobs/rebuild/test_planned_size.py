@@ -9,7 +9,7 @@ from support import golden
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder, Message
 
-from jobs.rebuild.planned_size import refuse_if_too_large, size_note
+from jobs.rebuild.planning import refuse_if_too_large, size_note
 from storeformat.errors import Refused
 from storeformat.storage import local_status
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jobs.rebuild import rocksdb_planning
+from jobs.rebuild import rocksdb_database
 from udfs.files.rocksdb_pairs import UnitSlice
 
 
@@ -17,7 +17,7 @@ def test_the_last_of_several_intervals_wins() -> None:
         taken: list[tuple[int, int]] = []
         seen: set[int] = set()
         for begin, end in drawn:
-            free = [place for low, high in rocksdb_planning._free(taken, begin, end) for place in range(low, high)]
+            free = [place for low, high in rocksdb_database._free(taken, begin, end) for place in range(low, high)]
             assert free == [place for place in range(begin, end) if place not in seen]
             seen.update(free)
         assert sorted(seen) == [place for low, high in taken for place in range(low, high)]
@@ -28,7 +28,7 @@ def test_parts_hold_all_units_in_their_order(most: int) -> None:
     """As many as there is room for: a slice goes to the next part whole, unless it is larger than a part."""
     source = random.Random(most)
     slices = [UnitSlice("T", queue, 10 * queue, "u", "t", 100 * queue, source.randrange(1, 9)) for queue in range(30)]
-    parts = list(rocksdb_planning.in_parts(slices, most))
+    parts = list(rocksdb_database.in_parts(slices, most))
     units = [(part.queue_id, part.queue_offset + at, part.begin + at) for one in parts for part in one
              for at in range(part.count)]  # fmt: skip
     assert units == [(whole.queue_id, whole.queue_offset + at, whole.begin + at) for whole in slices
@@ -37,4 +37,4 @@ def test_parts_hold_all_units_in_their_order(most: int) -> None:
     assert max(sizes) <= most
     for size, following in zip(sizes, parts[1:], strict=False):
         assert size + following[0].count > most
-    assert list(rocksdb_planning.in_parts([], most)) == []
+    assert list(rocksdb_database.in_parts([], most)) == []
