@@ -11,7 +11,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refus
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import beneath, broker_lock, durable, files, local_status, locations
+from storeformat.storage import broker_lock, durable, files, local_status, locations
 from storeformat.store import swap
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
@@ -32,24 +32,17 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
         raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
-    _refuse_what_is_no_store(root, log_elsewhere=log_elsewhere)
-    return root
-
-
-def _refuse_what_is_no_store(root: str, *, log_elsewhere: bool) -> None:
-    """Raises where a directory shows that it is not a store's root: a lock file made there would be a stray file, which
-    in ``commitlog/`` keeps a broker from starting.
-    """
-    names = [entry.name for entry in files.list_directory(root) or []]
-    advice = "--store must be the broker's storePathRootDir"
+    names = {entry.name for entry in files.list_directory(root) or []}
+    advice = "--store must be the broker's storePathRootDir"  # of a directory in it, a lock file could stop the broker
     if any(is_file_name(name) for name in names):
         raise NotAStore("this directory holds segments or queue files, it is not a store", path=root, advice=advice)
-    if MANIFEST in names and not set(names) & {COMMIT_LOG, LOCK}:
+    if MANIFEST in names and not names & {COMMIT_LOG, LOCK}:
         raise NotAStore("this is the output of a rebuild, not a store", path=root, advice=advice)
-    if not (log_elsewhere or set(names) & _SIGNS or group_directories(root)):
+    if not (log_elsewhere or names & _SIGNS or group_directories(root)):
         raise MissingInput(
             "this is not a broker's store", path=root, expected=" or ".join(sorted(_SIGNS)), advice=advice
         )
+    return root
 
 
 @contextmanager
@@ -77,11 +70,6 @@ def refuse_mapped_log(directories: Sequence[str]) -> None:
 def unfinished(known: Sequence[Swap]) -> Swap | None:
     """Returns the swap that a crash cut short. There is at most one: every run settles it first."""
     return next((item for item in reversed(known) if item.journal.state in (STAGING, SWAPPING)), None)
-
-
-def refuse_swap_of_others(item: Swap) -> None:
-    """Raises Refused for a swap that another user has made: this one could not move all of its files."""
-    beneath.refuse_directory_of_others(item.directory, item.root)
 
 
 def next_sequence(known: Sequence[Swap]) -> int:

@@ -68,11 +68,13 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
-        backups.refuse_swap_of_others(open_one)
-        if _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None:
-            return _finish_earlier(open_one, options, reporter)
+        beneath.refuse_directory_of_others(open_one.directory, root)  # this one could not move all of its files
+        again = _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None
         if options.dry_run:
-            return backups.would_settle(open_one, "undone")
+            return backups.would_settle(open_one, "finished" if again else "undone")
+        if again:
+            reporter.say(f"finishing the publish {open_one.name} that was cut short")
+            return backups.swap_facts(swap.finish(open_one), finished=open_one.name)
         reporter.say(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
         swap.undo(open_one)
         undone, known = open_one.name, swap.swaps(root)
@@ -126,13 +128,6 @@ def _same_publish(item: Swap, source: str) -> bool:
     if journal.kind != PUBLISH or journal.state != SWAPPING or journal.source != source:
         return False
     return not files.exists(locations.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
-
-
-def _finish_earlier(item: Swap, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
-    if options.dry_run:
-        return backups.would_settle(item, "finished")
-    reporter.say(f"finishing the publish {item.name} that was cut short")
-    return backups.swap_facts(swap.finish(item), finished=item.name)
 
 
 def _published_before(known: Sequence[Swap], source: str) -> Swap | None:

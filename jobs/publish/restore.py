@@ -15,7 +15,7 @@ from jobs.contract.reporter import Reporter
 from jobs.publish import backups
 from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import durable, locations
+from storeformat.storage import beneath, durable, locations
 from storeformat.store import swap
 from storeformat.store.layout import ABORT, BACKUP
 from storeformat.store.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
@@ -39,7 +39,7 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
-        backups.refuse_swap_of_others(open_one)
+        beneath.refuse_directory_of_others(open_one.directory, root)  # this one could not move all of its files
         journal = open_one.journal
         again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
         how = "finished" if again else "undone"
@@ -52,9 +52,10 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
         swap.undo(open_one)
         undone, known = open_one.name, swap.swaps(root)
         if journal.kind == PUBLISH and name in (None, undone):
-            return _undone_facts(open_one)
+            back = [place.path for place in journal.places if place.old]
+            return {"store": root, "restored": back, "undone_earlier_run": undone, "dry_run": False}
     chosen = _choose(known, name, root)
-    backups.refuse_swap_of_others(chosen)
+    beneath.refuse_directory_of_others(chosen.directory, root)
     backups.refuse_mapped_log(chosen.journal.log.directories)
     journal = SwapJournal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
     backups.check_places(root, journal.places)
@@ -107,9 +108,3 @@ def _notes(done: Swap) -> list[str]:
             f"the log has changed since these files belonged to it: {trouble}; rebuild and publish before a start"
         )
     return notes
-
-
-def _undone_facts(item: Swap) -> dict[str, Any]:
-    """Returns the report's facts of the way back from a publish that a crash had cut short."""
-    restored = [place.path for place in item.journal.places if place.old]
-    return {"store": item.root, "restored": restored, "undone_earlier_run": item.name, "dry_run": False}
