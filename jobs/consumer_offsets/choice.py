@@ -21,7 +21,7 @@ out, for they begin where their queue begins.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.consumer_offsets.copies import OffsetsCopy
@@ -134,6 +134,4 @@ def _at_time(one: ChosenOffset, at: Mapping[TopicQueue, int]) -> ChosenOffset:
     if one.group.startswith(SYSTEM_GROUPS) or one.topic.startswith(RETRY_PREFIX) or one.range is None:
         return one
     before = one.offset if one.found is None else one.found
-    return ChosenOffset(
-        one.topic, one.group, one.queue_id, at.get((one.topic, one.queue_id), one.range[1]), TIME, before, one.range
-    )
+    return replace(one, offset=at.get((one.topic, one.queue_id), one.range[1]), source=TIME, found=before)

@@ -207,7 +207,12 @@ def scan_log(
     if breaks and salvages:
         reading = seen = _salvaged(proven, damage.salvage(runner, known, tail, task, survey), tail)
     else:
-        reading, seen = (_stopped(log, breaks[0]) if breaks else _healthy(log, tail) for log in (proven, known))
+        reading, seen = (
+            _stopped(log, breaks[0])
+            if breaks
+            else _reading(log, log.counted, log.chain.blanks, [], _older_bytes(tail), tail.offset)
+            for log in (proven, known)
+        )
     reading, seen = replace(reading, salvaged=salvages), replace(seen, salvaged=salvages)
     reading = _with_damaged_offsets(reading, seen)
     if tail.unfinished_end is not None and not (breaks and on_damage == "stop"):
@@ -262,10 +267,6 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
             )
         )
     return shared
-
-
-def _healthy(known: ProvenLog, tail: damage.Tail) -> LogReading:
-    return _reading(known, known.counted, known.chain.blanks, [], _older_bytes(tail), tail.offset)
 
 
 def _older_bytes(tail: damage.Tail) -> list[LogRange]:

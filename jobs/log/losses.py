@@ -152,10 +152,6 @@ class _Gap:
     is_confirmed: bool = True
     """Whether what follows in the queue speaks for the block's queue offsets."""
 
-    @property
-    def is_head(self) -> bool:
-        return self.after < 0
-
 
 def _gaps(blocks: DenseBlocks, damaged: DamagedBytes, ends: _Ends, *, whole: bool) -> Iterator[_Gap]:
     """Yields the gaps of all queues, and fills ``ends``."""
@@ -196,7 +192,7 @@ def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, sa
             met.append(gap)
             continue
         between = (int(blocks.first_offsets[gap.block]) - gap.after) // m.MIN_RECORD_SIZE
-        is_inside = gap.is_confirmed and not (gap.is_head or gap.begins_anew)
+        is_inside = gap.is_confirmed and gap.after >= 0 and not gap.begins_anew
         if salvaging and is_inside and gap.count <= min(between, budget):
             budget -= gap.count
             met.append(replace(gap, ranges=slice(0)))

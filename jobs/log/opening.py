@@ -99,11 +99,13 @@ class OpenedStore:
 
     def dispatch_rules(self) -> DispatchRules:
         """Returns what records become."""
+        layout, rules = self.layout, self.rules
+        light = MultiDispatchRules(layout.enable_lmq, rules.no_light_topics, rules.no_light_prefixes)
         return DispatchRules(
-            delay_millis=parse_delay_levels(self.layout.message_delay_level),
-            message_index_enable=self.layout.message_index_enable,
-            index_tags=self.rules.index_tags,
-            multi_dispatch=self._multi_dispatch_rules(),
+            delay_millis=parse_delay_levels(layout.message_delay_level),
+            message_index_enable=layout.message_index_enable,
+            index_tags=rules.index_tags,
+            multi_dispatch=light if layout.enable_multi_dispatch else None,
             batch_topics=frozenset(topic.encode() for topic in self.batch_topics),
         )
 
@@ -116,11 +118,6 @@ class OpenedStore:
             return offset
         end = growing_log_end(self.segments, self.decode_rules())
         return end if offset is None else min(offset, end)
-
-    def _multi_dispatch_rules(self) -> MultiDispatchRules | None:
-        if not self.layout.enable_multi_dispatch:
-            return None
-        return MultiDispatchRules(self.layout.enable_lmq, self.rules.no_light_topics, self.rules.no_light_prefixes)
 
 
 def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores: bool = False) -> OpenedStore:

@@ -22,7 +22,6 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import Restored, restored
-from jobs.rebuild import rocksdb_database
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note
@@ -93,7 +92,8 @@ def _with_queue_store(options: RebuildOptions, store: OpenedStore) -> OpenedStor
         return store
     store = with_queue_store(store, options.queue_store)
     if store.queues_in.in_rocksdb:
-        rocksdb_database.refuse_output(options.output)
+        if not locations.is_local(options.output):
+            raise UsageError("RocksDB queues need an --output on a file system: no database can be made in a bucket")
         if options.topics:
             raise UsageError("--topic selects queues in files: a RocksDB database holds those of all topics")
     return store

@@ -23,7 +23,7 @@ from jobs.log.queue_runs import QueueRuns
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s
-from storeformat.errors import TotalsDisagree, UsageError
+from storeformat.errors import TotalsDisagree
 from storeformat.queues import consume_queue, rocksdb_pairs
 from storeformat.storage import files, local_copies, locations, rocksdb
 from udfs.files.file_rows import FileRow, FileRows, batch_of
@@ -156,12 +156,6 @@ def plan_database(reading: LogReading) -> DatabasePlan:
     slices = plan_slices(reading)
     slices.sort(key=lambda part: (*rocksdb_pairs.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
     return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
-
-
-def refuse_output(output: str) -> None:
-    """Raises UsageError for an output in which no database can be made."""
-    if not locations.is_local(output):
-        raise UsageError("RocksDB queues need an --output on a file system: no database can be made in a bucket")
 
 
 def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Runner, name: str) -> FileRows:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.consumer_offsets.ranges import QueueRanges, queue_ranges
+from jobs.consumer_offsets.ranges import queue_ranges
 from jobs.log.opening import OpenedStore
 from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.storage import files, locations
@@ -58,9 +58,31 @@ def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
     """Says what is wrong with the file and with the offsets that a broker takes from it or its ``.bak``; returns how
     many there are.
     """
-    _judge_file(stored, run.verdicts)
+    verdicts = run.verdicts
+    _judge_file(stored, verdicts)
     ranges = queue_ranges(run.store, run.reading, files_stay=True)
-    return _judge_offsets(stored, ranges, run.verdicts)
+    count = below = deleted = 0
+    for (topic, group), offsets in sorted((stored.file.value or {}).items()):
+        for queue_id, committed in sorted(offsets.items()):
+            count += 1
+            known = ranges.of(topic, queue_id)
+            if known is None:
+                continue
+            highest = highest_committed(group, known[1])
+            if committed <= max(highest, 0):
+                below += committed < known[0]
+            elif stored.topics is not None and topic not in stored.topics and not topic.startswith(_SYSTEM_TOPICS):
+                deleted += 1
+            else:
+                verdicts.differ(
+                    replace(stored.subject, topic=topic, queue_id=queue_id), "beyond_end",
+                    expected={"at most": highest}, found={"group": group, "committed": committed},
+                )  # fmt: skip
+    if below:
+        verdicts.note(f"{below} committed offsets are before the first message of their queue: groups read from there")
+    if deleted:
+        verdicts.note(f"{deleted} committed offsets are of topics that are not configured, and beyond their queues")
+    return count
 
 
 def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
@@ -90,28 +112,3 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     if stored.file.taken is backup:
         found[".bak entries"] = str(len(backup.value))
     verdicts.differ(stored.subject, cause, expected="JSON", found={name: text for name, text in found.items() if text})
-
-
-def _judge_offsets(stored: StoredOffsets, ranges: QueueRanges, verdicts: Verdicts) -> int:
-    count = below = deleted = 0
-    for (topic, group), offsets in sorted((stored.file.value or {}).items()):
-        for queue_id, committed in sorted(offsets.items()):
-            count += 1
-            known = ranges.of(topic, queue_id)
-            if known is None:
-                continue
-            highest = highest_committed(group, known[1])
-            if committed <= max(highest, 0):
-                below += committed < known[0]
-            elif stored.topics is not None and topic not in stored.topics and not topic.startswith(_SYSTEM_TOPICS):
-                deleted += 1
-            else:
-                verdicts.differ(
-                    replace(stored.subject, topic=topic, queue_id=queue_id), "beyond_end",
-                    expected={"at most": highest}, found={"group": group, "committed": committed},
-                )  # fmt: skip
-    if below:
-        verdicts.note(f"{below} committed offsets are before the first message of their queue: groups read from there")
-    if deleted:
-        verdicts.note(f"{deleted} committed offsets are of topics that are not configured, and beyond their queues")
-    return count

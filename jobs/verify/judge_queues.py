@@ -80,7 +80,9 @@ class _Deletions:
     """Whether a queue that the log knows and the store has not was deleted with its topic."""
 
     def __init__(self, root: str, created_anew: Iterable[TopicQueue], compared: QueuesCompared) -> None:
-        self._configured = _configured_topics(root)
+        configuration = topic_configuration(root) or {}
+        self._configured = set(configuration.get("topicConfigTable", ()))
+        """The topics of config/topics.json; none where there is none that can be read."""
         self._present = {topic for (topic, _), those in compared.queues.items() if those.found}
         self._births: dict[str, int] = {}
         for topic, queue_id in created_anew:
@@ -97,15 +99,9 @@ class _Deletions:
             return "a lite topic, whose queue the broker deletes when its time is over"
         if last_offset < self._births.get(topic, -1):
             return "its topic was deleted and created again, and this queue has not been used since"
-        if self._configured is not None and topic not in self._configured and topic not in self._present:
+        if self._configured and topic not in self._configured and topic not in self._present:
             return "its topic was deleted: config/topics.json does not know it"
         return None
-
-
-def _configured_topics(root: str) -> set[str] | None:
-    """Returns the topics of config/topics.json, None where there is none that can be read."""
-    configuration = topic_configuration(root)
-    return set(configuration["topicConfigTable"]) or None if configuration else None
 
 
 def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions) -> None:
