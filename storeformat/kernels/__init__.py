@@ -7,7 +7,6 @@ imported.
 
 =================  ===================================================================================================
 ``columns``        the types of columns; ``plain_pass`` those of the pass over plain records
-``numpy_walks``    the part of the reference that follows sizes
 ``numba_records``  the compiled part for records; ``numba_values`` for values in them, ``numba_dispatch`` for what they
                    become, ``numba_crc`` for CRCs; ``machine_words`` is what all of these need of the processor
 ``cache``          where compiled code is kept; ``compile`` fills it

@@ -7,6 +7,7 @@ index expression: lengths are compared before they are used, and rows that fail 
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 import numpy as np
@@ -18,29 +19,51 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs, stable_order
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import Heads, Spans
-from storeformat.kernels.numpy_walks import walk_entries, walk_sizes
+from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC, Heads, Spans
 from storeformat.kernels.plain_pass import PlainRules, PlainStop, Tally, TopicTable, UnitColumns
 
-__all__ = [
-    "NAME",
-    "crc32_spans",
-    "decode_heads",
-    "dictionary",
-    "dispatch_plain",
-    "gather_spans",
-    "group_units",
-    "hash_spans",
-    "index_keys",
-    "property_pieces",
-    "property_spans",
-    "put_entries",
-    "split_spans",
-    "walk_entries",
-    "walk_sizes",
-]
-
 NAME = "numpy"
+
+
+def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
+    """See ``Kernels.walk_sizes``."""
+    positions: list[int] = []
+    append = positions.append
+    unpack = struct.Struct(">i").unpack_from
+    view = memoryview(buffer.data)
+    position = start
+    stop = min(stop, limit - 3)
+    while position < stop:
+        size = unpack(view, position)[0]
+        if size < m.BLANK_SIZE or position + size > limit:
+            break
+        append(position)
+        position += size
+    return np.array(positions, dtype=np.int64), position
+
+
+def walk_entries(
+    buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
+) -> tuple[Int64s, int]:
+    """See ``Kernels.walk_entries``."""
+    positions: list[int] = []
+    unpack = ENTRY_HEAD.unpack_from
+    view = memoryview(buffer.data)
+    position = start
+    stop = min(stop, limit - ENTRY_HEAD.size + 1)
+    extra = ENTRY_HEAD.size - 4
+    while position < stop:
+        magic, size, own_index, own_term, place, body_length, total_size = unpack(view, position)
+        if magic != ENTRY_MAGIC or size < extra + m.MIN_RECORD_SIZE or position + size > limit:
+            break
+        if place != buffer_offset + position or body_length != size - extra or total_size != body_length:
+            break
+        if own_index < 0 or (own_term < term and own_index > committed) or (index >= 0 and own_index != index + 1):
+            break
+        positions.append(position)
+        index, term = own_index, own_term
+        position += size
+    return np.array(positions, dtype=np.int64), position
 
 
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
@@ -54,10 +77,10 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
     born_v6 = (sys_flag & m.BORN_HOST_V6) != 0
     store_v6 = (sys_flag & m.STORE_HOST_V6) != 0
     if born_v6.any() or store_v6.any():
-        for born, store in ((False, True), (True, False), (True, True)):
-            rows = np.flatnonzero((born_v6 == born) & (store_v6 == store))
+        for born, store in ((m.HOST_V4, m.HOST_V6), (m.HOST_V6, m.HOST_V4), (m.HOST_V6, m.HOST_V6)):
+            rows = np.flatnonzero((born_v6 == (born == m.HOST_V6)) & (store_v6 == (store == m.HOST_V6)))
             if rows.size:
-                wide = _fields(heads[rows], _host_size(born), _host_size(store))
+                wide = _fields(heads[rows], born, store)
                 for name, column in tail.items():
                     column[rows] = wide[name]
 
@@ -235,10 +258,9 @@ def index_keys(
     parts.append(split_spans(buffer, Spans(keys.starts, np.where(indexable, keys.lengths, -1)), ord(" ")))
     parts += [_whole_values(values, indexable, minimum=1) for values in whole[1:]]
     counts = [np.bincount(rows, minlength=len(topic_codes)) for rows, _ in parts]
-    place = np.zeros(len(topic_codes) + 1, np.int64)
-    np.cumsum(sum(counts[1:], counts[0]), out=place[1:])
-    hashes, owners = np.zeros(int(place[-1]), np.int32), np.zeros(int(place[-1]), np.int64)
-    begin = place[:-1].copy()
+    total = sum(counts[1:], counts[0])
+    hashes, owners = np.zeros(int(total.sum()), np.int32), np.zeros(int(total.sum()), np.int64)
+    begin = np.cumsum(total) - total
     for (rows, spans), count, heads in zip(parts, counts, joined_topics[[0, 0, 1]], strict=False):
         # Rows are ascending, so an entry's place is its row's start plus its number within the row.
         at = begin[rows] + np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
@@ -362,10 +384,6 @@ def _gather(buffer: Bytes, starts: Int64s, lengths: Int32s, pad: int) -> tuple[B
 
 
 _BEHIND_HOSTS = ("store_timestamp", "reconsume_times", "prepared_transaction_offset", "body_length")
-
-
-def _host_size(v6: bool) -> int:
-    return m.HOST_V6 if v6 else m.HOST_V4
 
 
 def _fields(heads: Bytes, born_host: int, store_host: int) -> Structs:

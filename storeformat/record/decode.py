@@ -124,10 +124,11 @@ def decode(
     """
     kernels = active()
     heads: Heads = kernels.decode_heads(buffer, positions, buffer_offset)
-    fault = _first_fault(
-        (heads.defect != RecordDefect.OK) & (heads.defect != RecordDefect.FOREIGN_OFFSET), heads.defect
-    )
-    count = len(positions) if fault is None else fault.row
+    fault, count = None, len(positions)
+    failed = (heads.defect != RecordDefect.OK) & (heads.defect != RecordDefect.FOREIGN_OFFSET)
+    if failed.any():
+        count = int(failed.argmax())
+        fault = Fault(count, RecordDefect(int(heads.defect[count])))
     if rules.check_crc:
         bad_body = _first_bad_body(buffer, heads, count, as_broker=rules.as_broker)
         if bad_body is not None:
@@ -155,13 +156,6 @@ def _as_java_reads(codes: Int32s, topics: list[bytes]) -> tuple[Int32s, list[byt
         return codes, topics
     distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
     return np.array([distinct[name] for name in names], np.int32)[codes], list(distinct)
-
-
-def _first_fault(failed: Bools, codes: Bytes) -> Fault | None:
-    if not failed.any():
-        return None
-    row = int(failed.argmax())
-    return Fault(row, RecordDefect(int(codes[row])))
 
 
 def _first_bad_body(buffer: Bytes, heads: Heads, count: int, *, as_broker: bool) -> int | None:

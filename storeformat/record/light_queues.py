@@ -121,30 +121,25 @@ def _decimals(buffer: Bytes, parts: Spans) -> tuple[Int64s, Bools]:
     return digits @ _POWERS, proper
 
 
-def _odd_pairs(block: RecordBlock, names: Spans, offsets: Spans, rows: Int64s) -> tuple[Int64s, list[str], list[int]]:
+def _odd_pairs(block: RecordBlock, names: Spans, offsets: Spans, rows: Int64s) -> list[tuple[int, str, int]]:
     """Returns row, name and queue offset of each pair of the other records, by Java's ``split`` and ``parseLong``."""
-    found: list[tuple[int, str, int]] = []
-    texts = zip(
-        rows.tolist(), span_texts(block.buffer, names, rows), span_texts(block.buffer, offsets, rows), strict=True
-    )
-    for row, name_list, offset_list in texts:
-        found += [(row, name, offset) for name, offset in _pairs(name_list, offset_list)]
-    return np.array([row for row, _, _ in found], np.int64), [name for _, name, _ in found], [at for _, _, at in found]
+    lists = zip(span_texts(block.buffer, names, rows), span_texts(block.buffer, offsets, rows), strict=True)
+    return [(row, *pair) for row, texts in zip(rows.tolist(), lists, strict=True) for pair in _pairs(*texts)]
 
 
-def _joined(pairs: _Pairs, rows: Int64s, odd: tuple[Int64s, list[str], list[int]]) -> _Pairs:
+def _joined(pairs: _Pairs, rows: Int64s, odd: list[tuple[int, str, int]]) -> _Pairs:
     """Returns all pairs in the order of their rows, each name once."""
-    odd_rows, odd_names, odd_offsets = odd
+    odd_rows, odd_offsets = (np.array([pair[field] for pair in odd], np.int64) for field in (0, 2))
     code_of: dict[str, int] = {}
     renamed = np.array([code_of.setdefault(name, len(code_of)) for name in pairs.names], np.int32)
-    odd_codes = np.array([code_of.setdefault(name, len(code_of)) for name in odd_names], np.int32)
+    odd_codes = np.array([code_of.setdefault(name, len(code_of)) for _, name, _ in odd], np.int32)
     owners = np.concatenate([rows[pairs.owners], odd_rows])
     order = np.argsort(owners, kind="stable")
     return _Pairs(
         owners[order],
         list(code_of),
         np.concatenate([renamed[pairs.name_codes], odd_codes])[order].astype(np.int32),
-        np.concatenate([pairs.queue_offsets, np.array(odd_offsets, np.int64)])[order],
+        np.concatenate([pairs.queue_offsets, odd_offsets])[order],
     )
 
 

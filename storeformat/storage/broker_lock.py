@@ -44,9 +44,10 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except (BlockingIOError, PermissionError) as error:
-            raise Refused(
-                f"the store is live: {_holder(handle)} holds its lock", path=path, advice="stop the broker first"
-            ) from error
+            process = _asked(handle) if sys.platform == "linux" else None
+            holder = f"process {process}" if process else "another process"
+            said = f"the store is live: {holder} holds its lock"
+            raise Refused(said, path=path, advice="stop the broker first") from error
         if not os.fstat(handle).st_size:
             os.write(handle, b"lock")
         yield
@@ -76,12 +77,6 @@ def _opened(path: str) -> int:
     if os.geteuid() == 0 and status.st_uid == 0 != store.user:
         os.fchown(handle, store.user, store.group)
     return handle
-
-
-def _holder(handle: int) -> str:
-    """Returns who holds the lock, as exactly as the system says."""
-    process = _asked(handle) if sys.platform == "linux" else None
-    return f"process {process}" if process else "another process"
 
 
 def _asked(handle: int) -> int | None:

@@ -18,7 +18,7 @@ Anything else in the root is named, too, as unknown; but not names with a dot in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -116,13 +116,7 @@ def _holds_something(entry: files.Entry | None) -> bool:
 
 def _has_bit_maps(root: str) -> bool:
     """Returns whether one of the first ext files begins with a unit that has a bit map."""
-    return any(
-        np.frombuffer(files.read_range(path, 0, UNIT_HEAD.itemsize), UNIT_HEAD)["bit_map_size"][0] > 0
-        for path in islice(_ext_files(root), _EXT_FILES_TO_ASK)
-    )
-
-
-def _ext_files(root: str) -> Iterator[str]:
-    """Yields the first file of every queue."""
-    for queue in queue_directories(root, CONSUME_QUEUE_EXT):
-        yield from (entry.path for entry in queue.entries()[:1] if entry.size >= UNIT_HEAD.itemsize)
+    first_files = (entry for queue in queue_directories(root, CONSUME_QUEUE_EXT) for entry in queue.entries()[:1])
+    asked = islice((entry for entry in first_files if entry.size >= UNIT_HEAD.itemsize), _EXT_FILES_TO_ASK)
+    heads = (np.frombuffer(files.read_range(entry.path, 0, UNIT_HEAD.itemsize), UNIT_HEAD) for entry in asked)
+    return any(head["bit_map_size"][0] > 0 for head in heads)

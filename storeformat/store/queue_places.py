@@ -144,13 +144,11 @@ def rocksdb_queues(root: str, settings: Mapping[str, str]) -> str | None:
         return None
     if files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):
         return f"{CONSUME_QUEUE}/ is a RocksDB database"
-    if files.exists(locations.join(root, ROCKSDB_QUEUES, "CURRENT")) and not _has_queue_files(root):
+    if files.exists(locations.join(root, ROCKSDB_QUEUES, "CURRENT")) and not any(
+        queue.files() for queue in queue_directories(root, CONSUME_QUEUE)
+    ):
         return f"{ROCKSDB_QUEUES}/ is a RocksDB database, and {CONSUME_QUEUE}/ has no queue"
     for name in _CONFIGURATIONS:
         if holds_pairs(locations.join(root, "config", name)):
             return f"config/{name}/ is a RocksDB database"
     return None
-
-
-def _has_queue_files(root: str) -> bool:
-    return any(queue.files() for queue in queue_directories(root, CONSUME_QUEUE))

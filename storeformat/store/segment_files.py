@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.log.dledger import ENTRIES, HEAD_SIZE, framing_of, is_of_group
@@ -117,11 +117,8 @@ def _shown_size(segments: Sequence[Segment]) -> int:
 
 def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
     """Returns the framing of the first of some segments that shows one; None where none does."""
-    for entry in entries:
-        framing = framing_of(files.read_range(entry.path, 0, min(HEAD_SIZE, entry.size)), int(entry.name))
-        if framing is not None:
-            return framing
-    return None
+    heads = ((files.read_range(entry.path, 0, min(HEAD_SIZE, entry.size)), int(entry.name)) for entry in entries)
+    return next((framing for framing in starmap(framing_of, heads) if framing is not None), None)
 
 
 def _check_segments(segments: Sequence[Segment], size: int) -> None:

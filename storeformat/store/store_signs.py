@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -104,14 +104,10 @@ def _shown_file_size(root: str, kind: str) -> int | None:
     """Returns the length of the store's own queue files of a kind: all have the same, so most of a few show it. One
     that holds no whole units was cut.
     """
-    few = islice(_queue_files(root, kind), _FILES_TO_ASK)
+    found = (entry for queue in queue_directories(root, kind) for entry in queue.entries() if is_file_name(entry.name))
+    few = islice(found, _FILES_TO_ASK)
     sizes = Counter(entry.size for entry in few if entry.size > 0 and entry.size % _UNITS.get(kind, 1) == 0)
     return sizes.most_common(1)[0][0] if sizes else None
-
-
-def _queue_files(root: str, kind: str) -> Iterator[files.Entry]:
-    for queue in queue_directories(root, kind):
-        yield from (entry for entry in queue.entries() if is_file_name(entry.name))
 
 
 def release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:

@@ -20,7 +20,7 @@ CHECKED = [
         "numba_values",
         "numba_dispatch",
         "numpy_kernels",
-        "numpy_walks",
+        "numpy_kernels_walks",
         "numba_crc",
         "machine_words",
     )
