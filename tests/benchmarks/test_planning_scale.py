@@ -27,7 +27,8 @@ from storeformat.storage.extents import Content
 from storeformat.store.layout import StoreLayout
 from udfs.files.file_rows import FileRow, FileRows, batch_of
 from udfs.log.scan import Dispatched, SplitScan, StoreTimes
-from udfs.log.staged_runs import Runs, StagedEntries, StagedUnits
+from udfs.log.staged_files import Staged
+from udfs.log.staged_runs import Runs, StagedUnits
 
 pytestmark = pytest.mark.benchmark
 
@@ -60,8 +61,8 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
         scan = SplitScan(
             ChainReport(split, split.start, split.stop, ChainEnd.STOP),
             records=5 * queues, record_bytes=SPLIT, topics=topics,
-            units=StagedUnits(runs.pack(), 5 * queues, path=f"{stem}.units"),
-            entries=StagedEntries(entries, path=f"{stem}.entries"),
+            units=StagedUnits(5 * queues, packed_runs=runs.pack(), path=f"{stem}.units"),
+            entries=Staged(entries, path=f"{stem}.entries"),
             dispatched=Dispatched(split.stop - 100, split.stop - 100, split.stop - 100),
             times=StoreTimes(split.number, split.number),
         )  # fmt: skip

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Int32s, Int64s, sum_of_offsets
+from storeformat.arrays import Int32s, Int64s
 from storeformat.queues.batch_consume_queue import UNIT
 from storeformat.record.dispatch import BatchUnits
-from udfs.log.staged_files import StagedFile
+from udfs.log.staged_files import Staged, StagedFile
 
 _FLUSH_UNITS = 1 << 18
 
@@ -32,19 +32,17 @@ class BatchRuns:
     messages: Int64s
 
 
+_NO_RUNS = BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8")))
+
+
 @dataclass(frozen=True, slots=True)
-class StagedBatches:
-    """Batch units of one split: their runs, how many they are, the file with them where one was written, and the sum of
-    their commit-log offsets, modulo 2**64.
-    """
+class StagedBatches(Staged):
+    """Batch units of one split, with their runs."""
 
-    runs: BatchRuns
-    count: int = 0
-    offset_sum: int = 0
-    path: str = ""
+    runs: BatchRuns = _NO_RUNS
 
 
-NO_BATCHES = StagedBatches(BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8"))))
+NO_BATCHES = StagedBatches()
 
 
 class BatchRunWriter(StagedFile):
@@ -56,8 +54,6 @@ class BatchRunWriter(StagedFile):
         super().__init__(directory, f"{name}.batches")
         self._waiting: list[BatchUnits] = []
         self._runs: list[BatchRuns] = []
-        self._units = 0
-        self._offset_sum = 0
 
     def add(self, units: BatchUnits) -> None:
         """Takes units whose topic codes are the scan's."""
@@ -85,16 +81,13 @@ class BatchRunWriter(StagedFile):
             BatchRuns(
                 topics[first],
                 queues[first],
-                first + self._units,
+                first + self.count,
                 np.diff(first, append=len(units)),
                 birth[first].astype(np.int64),
                 np.add.reduceat(units["batch_size"], first, dtype=np.int64),
             )
         )
-        if self.wanted:
-            self.write(units)
-        self._units += len(units)
-        self._offset_sum = (self._offset_sum + sum_of_offsets(units["phy_offset"])) % (1 << 64)
+        self.take(units, units["phy_offset"])
 
     def staged(self) -> StagedBatches:
         """Returns what was written, its runs in the order of the file."""
@@ -102,4 +95,5 @@ class BatchRunWriter(StagedFile):
             return NO_BATCHES
         names = BatchRuns.__dataclass_fields__
         runs = BatchRuns(*(np.concatenate([getattr(part, name) for part in self._runs]) for name in names))
-        return StagedBatches(runs, self._units, self._offset_sum, self.path)
+        units = self.totals()
+        return StagedBatches(units.count, units.offset_sum, units.path, runs)

@@ -43,7 +43,8 @@ from storeformat.storage import files, locations
 from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter, StagedBatches
 from udfs.log.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
 from udfs.log.real_topics import REAL_PROPERTIES, real_queues
-from udfs.log.staged_runs import NO_ENTRIES, NO_UNITS, EntryWriter, Runs, RunWriter, StagedEntries, StagedUnits
+from udfs.log.staged_files import Staged
+from udfs.log.staged_runs import NO_ENTRIES, NO_UNITS, EntryWriter, Runs, RunWriter, StagedUnits
 from udfs.log.timers import TIMER_PROPERTIES, TimerEvent, timer_events
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class SplitScan:
     """The topics of its units, which have numbers in their runs."""
     units: StagedUnits = NO_UNITS
     batches: StagedBatches = NO_BATCHES
-    entries: StagedEntries = NO_ENTRIES
+    entries: Staged = NO_ENTRIES
     dispatched: Dispatched = Dispatched()
     times: StoreTimes = StoreTimes()
     kernels: str = ""
@@ -214,7 +215,7 @@ class _Dispatch:
         self._task = task
         name = f"split-{split.number:06d}-{uuid.uuid4().hex[:12]}"
         self._units = RunWriter(task.staging, name, with_times=task.with_times)
-        self._entries = EntryWriter(task.staging, name)
+        self._entries = EntryWriter(task.staging, f"{name}.entries")
         self._batches = BatchRunWriter(task.staging, name)
         self._topics: dict[bytes, int] = {}
         self._tally = Tally.start()
@@ -346,7 +347,7 @@ class _Dispatch:
             topics=tuple(self._topics),
             units=self._units.staged(),
             batches=self._batches.staged(),
-            entries=self._entries.staged(),
+            entries=self._entries.totals(),
             dispatched=Dispatched(sums[Tally.LAST_RECORD], sums[Tally.LAST_UNIT], sums[Tally.LAST_ENTRY]),
             times=StoreTimes(
                 first=sums[Tally.FIRST_TIME] if records else None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Int32s, cut_ranges, narrow
+from storeformat.arrays import Int32s, cut_ranges, narrow, sum_of_offsets
 from storeformat.storage import files, locations
 
 if TYPE_CHECKING:
@@ -91,11 +91,25 @@ class Slices:
                 yield source, first, min(most, begin + count - first)
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows of one split: how many, the sum of their commit-log offsets modulo 2**64, and the file with them, where one
+    was written.
+    """
+
+    count: int = 0
+    offset_sum: int = 0
+    path: str = ""
+
+
 class StagedFile:
-    """One file that a scan stages: it appears with the first rows in it. Without a ``directory`` none is wanted."""
+    """One file that a scan stages: it appears with the first rows in it. Without a ``directory`` none is wanted, and
+    rows are only counted.
+    """
 
     def __init__(self, directory: str, name: str) -> None:
         self.wanted = bool(directory)
+        self.count = self._offset_sum = 0
         self._path = locations.join(directory, name)
         self._open = ExitStack()
         self._file: Any = None
@@ -104,6 +118,17 @@ class StagedFile:
     def path(self) -> str:
         """Where the rows are; empty where there are none."""
         return self._path if self._file else ""
+
+    def take(self, rows: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> None:
+        """Counts rows, a contiguous array whose records lie at these offsets in the log, and writes them."""
+        if self.wanted and len(rows):
+            self.write(rows)
+        self.count += len(rows)
+        self._offset_sum = (self._offset_sum + sum_of_offsets(offsets)) % (1 << 64)
+
+    def totals(self) -> Staged:
+        """Returns what was counted, and where it is."""
+        return Staged(self.count, self._offset_sum, self.path)
 
     def write(self, rows: npt.NDArray[Any]) -> None:
         """Appends rows, a contiguous array."""

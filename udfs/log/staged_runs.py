@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Bools, Bytes, Int32s, Int64s, sum_of_offsets
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 from storeformat.index.entries import ROW, TAG_MARK
 from storeformat.kernels import UnitColumns, active
 from storeformat.queues.consume_queue import UNIT
 from storeformat.record.dispatch import IndexEntries
-from udfs.log.staged_files import StagedFile
+from udfs.log.staged_files import Staged, StagedFile
 
 TIME = np.dtype("<i8")
 
@@ -78,30 +78,14 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedUnits:
-    """Units of one split: their runs (``Runs.pack``), how many they are, and the files with them and their store times,
-    where any were written. ``offset_sum`` is of their commit-log offsets, modulo 2**64.
-    """
+class StagedUnits(Staged):
+    """Units of one split, with their runs (``Runs.pack``), and the file of their store times where one was written."""
 
     packed_runs: bytes = b""
-    count: int = 0
-    offset_sum: int = 0
-    path: str = ""
     times_path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedEntries:
-    """Index entries of one split: how many, the file with them where one was written, and the sum of their commit-log
-    offsets, modulo 2**64.
-    """
-
-    count: int = 0
-    offset_sum: int = 0
-    path: str = ""
-
-
-NO_UNITS, NO_ENTRIES = StagedUnits(), StagedEntries()
+NO_UNITS, NO_ENTRIES = StagedUnits(), Staged()
 
 
 class RunWriter:
@@ -118,8 +102,6 @@ class RunWriter:
         self.waiting = 0
         self._light = np.zeros(_FLUSH_UNITS, bool)
         self._runs: list[Runs] = []
-        self._units = 0
-        self._offset_sum = 0
 
     def add(self, units: UnitColumns, light: Bools) -> None:
         """Takes units whose topic codes are the scan's."""
@@ -154,7 +136,7 @@ class RunWriter:
                 queue_ids=units.queue_ids[first_rows],
                 first_queue_offsets=units.queue_offsets[first_rows],
                 counts=np.diff(first, append=count),
-                begins=first + self._units,
+                begins=first + self._units_file.count,
                 first_offsets=units.offsets[first_rows],
                 last_offsets=units.offsets[last_rows],
                 light=light[first_rows],
@@ -162,10 +144,7 @@ class RunWriter:
         )
         if self._times_file.wanted:
             self._times_file.write(units.store_timestamps[order].astype(TIME))
-        if self._units_file.wanted:
-            self._units_file.write(packed)
-        self._units += count
-        self._offset_sum = (self._offset_sum + sum_of_offsets(packed["phy_offset"])) % (1 << 64)
+        self._units_file.take(packed, packed["phy_offset"])
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Closes the files; after an exception they are removed."""
@@ -174,17 +153,12 @@ class RunWriter:
 
     def staged(self) -> StagedUnits:
         """Returns what was written, its runs in the order of the file."""
-        packed = Runs.concatenate(self._runs).pack()
-        return StagedUnits(packed, self._units, self._offset_sum, self._units_file.path, self._times_file.path)
+        units, packed = self._units_file.totals(), Runs.concatenate(self._runs).pack()
+        return StagedUnits(units.count, units.offset_sum, units.path, packed, self._times_file.path)
 
 
 class EntryWriter(StagedFile):
-    """Writes index entries of one split as they come; without a ``directory`` they are only summed up."""
-
-    def __init__(self, directory: str, name: str) -> None:
-        super().__init__(directory, f"{name}.entries")
-        self._entries = 0
-        self._offset_sum = 0
+    """Writes index entries of one split as they come."""
 
     def add(self, entries: IndexEntries, tags: Bools | None) -> None:
         """Takes entries; those of ``tags`` get the mark, if they are given."""
@@ -198,11 +172,4 @@ class EntryWriter(StagedFile):
     def add_rows(self, content: Bytes) -> None:
         """Takes entries as the bytes of rows of ``ROW``."""
         rows = content.view(ROW)
-        if self.wanted and len(rows):
-            self.write(rows)
-        self._entries += len(rows)
-        self._offset_sum = (self._offset_sum + sum_of_offsets(rows["offset"])) % (1 << 64)
-
-    def staged(self) -> StagedEntries:
-        """Returns what was written."""
-        return StagedEntries(self._entries, self._offset_sum, self.path)
+        self.take(rows, rows["offset"])

@@ -16,7 +16,8 @@ from storeformat.log.segments import Segment, Split
 from storeformat.store.layout import StoreLayout
 from udfs.log.batch_queues import BatchRuns, StagedBatches
 from udfs.log.scan import Dispatched, SplitScan
-from udfs.log.staged_runs import Runs, StagedEntries, StagedUnits
+from udfs.log.staged_files import Staged
+from udfs.log.staged_runs import Runs, StagedUnits
 
 REPORT = ChainReport(Split(0, Segment("log", 0, 1000), 0, 1000, 1000, 0), 0, 1000, ChainEnd.STOP)
 BEGIN = 1_700_000_000_000
@@ -30,7 +31,7 @@ def name_of(millis: int) -> str:
 # --------------------------------------------------------------------------------------------------------------- index
 def scan_with(name: str, entries: int, *, last_record: int, last_entry: int = -1) -> SplitScan:
     dispatched = Dispatched(last_record, last_entry=last_entry)
-    return SplitScan(REPORT, entries=StagedEntries(entries, 1000 * entries, name), dispatched=dispatched)
+    return SplitScan(REPORT, entries=Staged(entries, 1000 * entries, name), dispatched=dispatched)
 
 
 def planned_index(*scans: SplitScan) -> tuple[planning.IndexPlan, list[tuple[list[tuple[str, int, int]], object]]]:
@@ -100,7 +101,7 @@ def batch_scan(name: str, *rows: tuple[int, int, int, int, int], topics: tuple[b
     """Rows are topic code, queue id, begin, count, and whether the run begins the queue anew."""
     columns = np.array(rows, np.int64).reshape(-1, 5).T
     runs = BatchRuns(*columns, messages=columns[3])
-    return SplitScan(REPORT, topics=topics, batches=StagedBatches(runs, offset_sum=7, path=name))
+    return SplitScan(REPORT, topics=topics, batches=StagedBatches(offset_sum=7, path=name, runs=runs))
 
 
 def planned_batches(*scans: SplitScan) -> planning.BatchQueuesPlan:
@@ -152,7 +153,7 @@ def queue_scan(
         last_offsets=begins,
         light=np.array(light or (False,) * len(rows)),
     )
-    units = StagedUnits(runs.pack(), offset_sum=9, path=name, times_path=f"{name}.times")
+    units = StagedUnits(offset_sum=9, path=name, packed_runs=runs.pack(), times_path=f"{name}.times")
     return SplitScan(REPORT, topics=topics, units=units)
 
 

@@ -21,7 +21,8 @@ from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules, IndexEntries
 from udfs.log.batch_queues import NO_BATCHES
 from udfs.log.scan import ScanTask, SplitScan, scan_split
-from udfs.log.staged_runs import EntryWriter, Runs, RunWriter, StagedEntries
+from udfs.log.staged_files import Staged
+from udfs.log.staged_runs import EntryWriter, Runs, RunWriter
 
 
 @given(st.integers(0, 50), st.integers(0, 2**32 - 1))
@@ -87,7 +88,7 @@ def test_no_runs_have_the_types_of_some() -> None:
 
 
 def test_sums_of_offsets_have_64_bits() -> None:
-    writer, entries = RunWriter("", "s", with_times=False), EntryWriter("", "s")
+    writer, entries = RunWriter("", "s", with_times=False), EntryWriter("", "s.entries")
     for count in (3, 2):
         units = UnitColumns.of(count)
         for column in units:
@@ -97,11 +98,11 @@ def test_sums_of_offsets_have_64_bits() -> None:
         writer.flush()
         entries.add(IndexEntries(np.zeros(count, np.int32), units.offsets, units.store_timestamps), None)
     assert (writer.staged().count, writer.staged().offset_sum) == (5, 1 << 62)
-    assert entries.staged() == StagedEntries(5, 1 << 62)
+    assert entries.totals() == Staged(5, 1 << 62)
 
 
 def test_entries_of_tags_have_a_mark(tmp_path: Path) -> None:
-    entries = EntryWriter(str(tmp_path), "s")
+    entries = EntryWriter(str(tmp_path), "s.entries")
     entries.add(IndexEntries(np.array([5, 6], np.int32), np.array([10, 20]), np.array([7, 8])), np.array([False, True]))
     entries.close(None, None)
     rows = np.frombuffer(Path(entries.path).read_bytes(), "<i4,<i8,<i8").tolist()
