@@ -11,6 +11,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from udfs.functions.scalar import FUNCTIONS
+from udfs.table import schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +26,7 @@ def register(spark: SparkSession) -> list[str]:
 
     make: Any = arrow_udf  # its declared overloads want column types written out
     for name, (function, returned) in FUNCTIONS.items():
-        spark.udf.register(f"_rmq_{name}", make(function, returned))
+        spark.udf.register(f"_rmq_{name}", make(function, schemas.spark_type(returned)))
     declared = statements(sql_text("functions.sql"))
     for statement in declared:
         spark.sql(statement)

@@ -108,14 +108,14 @@ class PlannedQueueFiles(Sequence[PlannedQueueFile]):
 
     def units(self) -> Iterator[tuple[str, int]]:
         """Yields the path of each file, and how many units it gets."""
-        for number, count in enumerate(self._units_of_files()):
+        for number, count in enumerate(self.counts().tolist()):
             yield queue_file_path(self.directory, self._queue(number), self._base(number)), count
 
     def batches(self, most_files: int, units: int) -> list[PlannedQueueFiles]:
         """Returns the files in parts of at most ``most_files`` files and ``units`` units, or of one file."""
         parts: list[PlannedQueueFiles] = []
         begin, room = 0, units
-        for number, count in enumerate(self._units_of_files()):
+        for number, count in enumerate(self.counts().tolist()):
             if number > begin and (count > room or number - begin == most_files):
                 parts.append(self[begin:number])
                 begin, room = number, units
@@ -133,10 +133,6 @@ class PlannedQueueFiles(Sequence[PlannedQueueFile]):
         if not len(self):
             return np.zeros(0, np.int64)
         return np.add.reduceat(self.slices.counts, self.edges[:-1], dtype=np.int64)
-
-    def _units_of_files(self) -> list[int]:
-        found: list[int] = self.counts().tolist()
-        return found
 
     def _part(self, begin: int, end: int) -> PlannedQueueFiles:
         end = max(begin, end)

@@ -41,17 +41,8 @@ class FileRow:
 
 def batch_of(rows: Iterable[FileRow]) -> pa.RecordBatch:
     """Returns rows as columns of ``SCHEMA``."""
-    listed = list(rows)
-    columns = [
-        [row.path for row in listed],
-        [row.content.size for row in listed],
-        [row.content.data_size for row in listed],
-        [row.content.sha256 for row in listed],
-        [row.count for row in listed],
-        [row.offset_sum for row in listed],
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    named = [{"path": row.path, **vars(row.content), "count": row.count, "offset_sum": row.offset_sum} for row in rows]
+    return pa.RecordBatch.from_pylist(named, SCHEMA)
 
 
 @dataclass(frozen=True)

@@ -234,18 +234,14 @@ class StagedRows:
         return block[begin - first : end - first]
 
     def _load(self, begin: int, end: int) -> Structs:
-        rows = np.empty(max(end - begin, 0), ROW)
-        content = rows.view(np.uint8).data if len(rows) else memoryview(b"")
+        parts = [np.zeros(0, ROW)]
         source = int(np.searchsorted(self._ends, begin, "right"))
-        done = 0
-        while begin + done < end:
-            at = begin + done - int(self._ends[source]) + self._sources[source].entries
-            count = min(end - begin - done, self._sources[source].entries - at)
-            piece = content[done * ROW.itemsize : (done + count) * ROW.itemsize]
-            self._readers.open(self._sources[source].path).read_into(at * ROW.itemsize, piece)
-            done += count
-            source += 1
-        return rows
+        while begin < end:
+            place, stop = self._sources[source], min(end, int(self._ends[source]))
+            first = begin - int(self._ends[source]) + place.entries
+            parts.append(self._readers.rows(place.path, ROW, first, stop - begin))
+            begin, source = stop, source + 1
+        return np.concatenate(parts)
 
     def find(self, offset: int) -> int:
         """Returns the number of the first row at or after a commit-log offset."""

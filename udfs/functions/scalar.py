@@ -119,27 +119,21 @@ def trace_messages(body: pa.Array) -> pa.Array:
     return pa.array(steps, pa.list_(traces.STEP))
 
 
-FUNCTIONS: Mapping[str, tuple[Callable[..., pa.Array], str]] = MappingProxyType(
+FUNCTIONS: Mapping[str, tuple[Callable[..., pa.Array], pa.DataType]] = MappingProxyType(
     {
-        "java_hash": (java_hash, "int"),
-        "index_key_hash": (index_key_hash, "int"),
-        "offset_msg_id": (offset_msg_id, "string"),
-        "offset_msg_id_parts": (
-            offset_msg_id_parts,
-            "struct<host: string, port: int, commit_log_offset: bigint>",
-        ),
-        "uniq_key_parts": (
-            uniq_key_parts,
-            "struct<ip: string, mac: string, pid: int, class_loader: bigint, span: bigint, counter: bigint>",
-        ),
-        "uniq_key_time": (uniq_key_time, "timestamp"),
-        "host_text": (host_text, "string"),
-        "properties_map": (properties_map, "map<string, string>"),
-        "uncompressed_body": (uncompressed_body, "binary"),
-        "trace_messages": (trace_messages, f"array<{traces.STEP_DDL}>"),
+        "java_hash": (java_hash, pa.int32()),
+        "index_key_hash": (index_key_hash, pa.int32()),
+        "offset_msg_id": (offset_msg_id, pa.string()),
+        "offset_msg_id_parts": (offset_msg_id_parts, OFFSET_MSG_ID_PARTS),
+        "uniq_key_parts": (uniq_key_parts, UNIQ_KEY_PARTS),
+        "uniq_key_time": (uniq_key_time, _TIME),
+        "host_text": (host_text, pa.string()),
+        "properties_map": (properties_map, PROPERTIES),
+        "uncompressed_body": (uncompressed_body, pa.binary()),
+        "trace_messages": (trace_messages, pa.list_(traces.STEP)),
     }
 )
-"""Name -> (function, Spark's type of the result)."""
+"""Name -> (function, type of the result)."""
 
 
 # ------------------------------------------------------------------------------------------------------- single values

@@ -28,31 +28,29 @@ from storeformat.javacompat import LONG_MAX, LONG_MIN, parse_int, parse_long
 
 FIELD_SEPARATOR, STEP_SEPARATOR = "\x01", "\x02"
 
-_FIELDS = (
-    ("step", pa.string(), "string"),
-    ("time", pa.timestamp("us", "UTC"), "timestamp"),
-    ("region", pa.string(), "string"),
-    ("group_name", pa.string(), "string"),
-    ("topic", pa.string(), "string"),
-    ("msg_id", pa.string(), "string"),
-    ("tags", pa.string(), "string"),
-    ("keys", pa.string(), "string"),
-    ("store_host", pa.string(), "string"),
-    ("body_size", pa.int32(), "int"),
-    ("cost_ms", pa.int32(), "int"),
-    ("message_type", pa.string(), "string"),
-    ("offset_msg_id", pa.string(), "string"),
-    ("success", pa.bool_(), "boolean"),
-    ("request_id", pa.string(), "string"),
-    ("retry_times", pa.int32(), "int"),
-    ("context_code", pa.int32(), "int"),
-    ("transaction_id", pa.string(), "string"),
-    ("transaction_state", pa.string(), "string"),
-    ("from_transaction_check", pa.bool_(), "boolean"),
-)
-STEP = pa.struct([(name, kind) for name, kind, _ in _FIELDS])
+STEP = pa.struct([
+    ("step", pa.string()),
+    ("time", pa.timestamp("us", "UTC")),
+    ("region", pa.string()),
+    ("group_name", pa.string()),
+    ("topic", pa.string()),
+    ("msg_id", pa.string()),
+    ("tags", pa.string()),
+    ("keys", pa.string()),
+    ("store_host", pa.string()),
+    ("body_size", pa.int32()),
+    ("cost_ms", pa.int32()),
+    ("message_type", pa.string()),
+    ("offset_msg_id", pa.string()),
+    ("success", pa.bool_()),
+    ("request_id", pa.string()),
+    ("retry_times", pa.int32()),
+    ("context_code", pa.int32()),
+    ("transaction_id", pa.string()),
+    ("transaction_state", pa.string()),
+    ("from_transaction_check", pa.bool_()),
+])  # fmt: skip
 """One step; fields that its kind does not have, or that are empty, are null."""
-STEP_DDL = "struct<" + ", ".join(f"{name}: {kind}" for name, _, kind in _FIELDS) + ">"
 
 _PUB = "time region group_name topic msg_id tags keys store_host body_size cost_ms message_type"
 _SUB_AFTER = "request_id msg_id cost_ms success keys context_code"

@@ -47,12 +47,12 @@ def difference(shared: SharedRange) -> Difference:
         judged = shared.begin
         for at in range(shared.begin, shared.end, CHUNK):
             length = min(CHUNK, shared.end - at)
-            left, right = _read(one, at - shared.one.base, length), _read(other, at - shared.other.base, length)
+            sides = ((one, shared.one), (other, shared.other))
+            left, right = (np.frombuffer(reader.read(at - copy.base, length), np.uint8) for reader, copy in sides)
             for offset in (at + np.flatnonzero(left != right)).tolist():
                 if offset < judged:
                     continue
                 begin, end = next((item for item in records if item[1] > offset), (offset, offset))
-                sides = ((one, shared.one), (other, shared.other))
                 which = _wrong_copy(begin, end - begin, *(_record(*side, begin, end - begin) for side in sides))
                 if which is None:
                     return Difference(offset, tuple(wrong[0]), tuple(wrong[1]))
@@ -95,12 +95,6 @@ def _record(reader: files.RangeReader, segment: Segment, offset: int, size: int)
     return window.bytes
 
 
-def _read(reader: files.RangeReader, position: int, length: int) -> Bytes:
-    data = bytearray(length)
-    reader.read_into(position, memoryview(data))
-    return np.frombuffer(data, np.uint8)
-
-
 @dataclass(frozen=True)
 class CompareCopies:
     """Yields, for each range that two copies share, how they differ in it."""
@@ -138,7 +132,7 @@ def parts_of(made: MadeSegment) -> Iterator[tuple[int, bytes]]:
 def _chunks(begin: int, end: int, source: Segment) -> Iterator[tuple[int, bytes]]:
     with files.RangeReader(source.path) as reader:
         for at in range(begin, end, CHUNK):
-            yield at - source.base, _read(reader, at - source.base, min(CHUNK, end - at)).tobytes()
+            yield at - source.base, reader.read(at - source.base, min(CHUNK, end - at))
 
 
 def make_segment(made: MadeSegment) -> None:

@@ -87,9 +87,8 @@ class LogReader(spark.DataSourceReader):
     def _is_in_time(self, partition: LogPartition) -> bool:
         base = partition.split.segment.base
         first = self.first_times.get(base, ALWAYS[0])
-        last = min(((other, time) for other, time in self.first_times.items() if other > base), default=(0, ALWAYS[1]))[
-            1
-        ]
+        later = [other for other in self.first_times if other > base]
+        last = self.first_times[min(later)] if later else ALWAYS[1]
         begin, end = self.filter.times
         return first < end and last >= begin
 

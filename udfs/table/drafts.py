@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from storeformat.errors import TotalsDisagree
 from storeformat.log.segments import Split
 from udfs.log.scan import ScanTask, SplitScan, scan_split
-from udfs.table.parquet_files import WriteFiles, WrittenFile
+from udfs.table.parquet_files import RangeFiles, WriteFiles, WrittenFile
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DraftTask:
     def __call__(self, splits: Iterator[Split]) -> Iterator[DraftedSplit]:
         for split in splits:
             with ExitStack() as streams:
-                rows = self.write.files_of(split.number, streams)
+                rows = RangeFiles(self.write, split.number, streams)
                 scan = scan_split(split, self.scan, rows.add)
                 drafted = DraftedSplit(scan, tuple(rows.finish()))
                 if rows.seen != scan.records:

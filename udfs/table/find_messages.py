@@ -156,9 +156,7 @@ def queue_places(block: RecordBlock, rules: DispatchRules) -> tuple[Int64s, Int6
     return first, end
 
 
-def _of_queue(
-    block: RecordBlock, topic: str | None, queue_id: int | None, *, waiting: bool = False
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _of_queue(block: RecordBlock, topic: str | None, queue_id: int | None, *, waiting: bool = False) -> Int64s:
     keep = ~block.foreign
     if topic is not None:
         codes = [

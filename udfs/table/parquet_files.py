@@ -79,22 +79,18 @@ class WriteFiles:
 
     def __call__(self, ranges: Iterable[ProvenRange]) -> Iterator[WrittenFile]:
         for wanted in ranges:
-            yield from self._write(wanted)
-
-    def _write(self, wanted: ProvenRange) -> list[WrittenFile]:
-        with ExitStack() as streams:
-            files_of_range = self.files_of(wanted.split.number, streams)
-            for chunk in self.read.chunks(wanted):
-                files_of_range.write(chunk)
-            return files_of_range.finish()
-
-    def files_of(self, number: int, streams: ExitStack) -> RangeFiles:
-        """Returns the files of a range with this number, none yet. If ``streams`` fails, it removes them."""
-        return RangeFiles(self, number, streams)
+            with ExitStack() as streams:
+                files_of_range = RangeFiles(self, wanted.split.number, streams)
+                for chunk in self.read.chunks(wanted):
+                    files_of_range.write(chunk)
+                finished = files_of_range.finish()
+            yield from finished
 
 
 class RangeFiles:
-    """The files of one range, one a date: records or rows go in, and at the end come the files."""
+    """The files of one range, one a date: records or rows go in, and at the end come the files. If ``streams`` fails,
+    it removes them.
+    """
 
     def __init__(self, rules: WriteFiles, number: int, streams: ExitStack) -> None:
         self._rules = rules

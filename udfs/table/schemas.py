@@ -79,7 +79,7 @@ def select(columns: Sequence[str]) -> pa.Schema:
 
 def to_spark(schema: pa.Schema) -> spark.StructType:
     """Returns the Spark schema of an Arrow schema, comments included."""
-    fields = [spark.StructField(field.name, _spark_type(field.type), True, _comment(field)) for field in schema]
+    fields = [spark.StructField(field.name, spark_type(field.type), True, _comment(field)) for field in schema]
     return spark.StructType(fields)
 
 
@@ -87,11 +87,14 @@ def _comment(field: pa.Field) -> dict[str, str]:
     return {"comment": field.metadata[b"comment"].decode()} if field.metadata else {}
 
 
-def _spark_type(kind: pa.DataType) -> spark.DataType:
+def spark_type(kind: pa.DataType) -> spark.DataType:
+    """Returns the Spark type of an Arrow type."""
+    if pa.types.is_struct(kind):
+        return to_spark(pa.schema(list(kind)))
     if pa.types.is_map(kind):
-        return spark.MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
+        return spark.MapType(spark_type(kind.key_type), spark_type(kind.item_type))
     if pa.types.is_list(kind):
-        return spark.ArrayType(_spark_type(kind.value_type))
+        return spark.ArrayType(spark_type(kind.value_type))
     return _SCALARS[kind]()
 
 
