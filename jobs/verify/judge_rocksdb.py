@@ -53,7 +53,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
         _judge_checkpoint(run, name, dispatched, counts["consume_queue_units"], unclean=unclean)
         limit = (dispatched or 0) if unclean else None
         expected = {(end.topic.encode(), end.queue_id): end for end in ends_of_queues(run.reading, slices)[0]}
-        _judge_ends(run, name, _ExpectedEnds(expected, ends, limit, topics), queues)
+        _judge_ends(run, name, expected, ends, queues, dispatched=limit, topics=topics)
     unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
     compare = ComparePairs(directory, run.reading.begin, limit, unread)
     found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
@@ -92,27 +92,27 @@ def _judge_checkpoint(run: Verification, name: str, dispatched: int | None, unit
         run.verdicts.differ(subject, "checkpoint_ahead", expected=run.reading.end, found=dispatched)
 
 
-@dataclass(frozen=True)
-class _ExpectedEnds:
-    """The ends of queues as the log makes them, and as the database has them."""
-
-    expected: Mapping[Queue, QueueEnds]
-    stored: Mapping[Queue, StoredEnds]
-    dispatched: int | None
-    topics: Sequence[TopicFilter]
-
-
-def _judge_ends(run: Verification, name: str, ends: _ExpectedEnds, queues: RocksDbQueues) -> None:
-    for queue, end in ends.expected.items():
-        stored, subject = ends.stored.get(queue, StoredEnds()), Subject(name, name, *_named(queue))
+def _judge_ends(
+    run: Verification,
+    name: str,
+    expected: Mapping[Queue, QueueEnds],
+    found: Mapping[Queue, StoredEnds],
+    queues: RocksDbQueues,
+    *,
+    dispatched: int | None,
+    topics: Sequence[TopicFilter],
+) -> None:
+    """Judges the ends of queues that the log makes, and those that the database has."""
+    for queue, end in expected.items():
+        stored, subject = found.get(queue, StoredEnds()), Subject(name, name, *_named(queue))
         last = (end.last[1], end.last[0])
-        if stored.last != last and not _lags(queues, queue, stored, end, ends.dispatched):
+        if stored.last != last and not _lags(queues, queue, stored, end, dispatched):
             run.verdicts.differ(subject, "wrong_end", expected=list(last), found=stored.last and list(stored.last))
         first = stored.first
         if first is not None and first[0] >= run.reading.begin and first[1] > end.first[0]:
             run.verdicts.differ(subject, "wrong_end", expected=[end.first[1], end.first[0]], found=list(first))
-    for queue, stored in ends.stored.items():
-        if queue in ends.expected or stored.last is None or not selects(ends.topics, *_named(queue)):
+    for queue, stored in found.items():
+        if queue in expected or stored.last is None or not selects(topics, *_named(queue)):
             continue
         if run.reading.begin <= stored.last[0] < run.reading.end and stored.last[1] >= 0 and not _unknown(run, stored):
             run.verdicts.differ(Subject(name, name, *_named(queue)), "wrong_end", found=list(stored.last))

@@ -15,7 +15,6 @@ from jobs.verify.differences import Verdicts, Verification
 from jobs.verify.judge_rocksdb import (
     RocksDbCompared,
     _batches,
-    _ExpectedEnds,
     _judge_checkpoint,
     _judge_ends,
     _judge_units,
@@ -64,7 +63,7 @@ def ends_said(
     run = verification(begin)
     given = {} if stored is None else {QUEUE: stored}
     database: Any = units or Units()
-    _judge_ends(run, NAME, _ExpectedEnds({QUEUE: EXPECTED}, given, dispatched, ()), database)
+    _judge_ends(run, NAME, {QUEUE: EXPECTED}, given, database, dispatched=dispatched, topics=())
     for row in run.verdicts.differences:
         assert (row["artefact"], row["file"], row["topic"], row["queue_id"]) == (NAME, NAME, "T", 3)
         assert row["cause"] == "wrong_end"
@@ -134,7 +133,7 @@ def test_the_end_of_a_queue_that_the_log_does_not_have(stored: StoredEnds, begin
         run = verification(begin, lost=((300, 400),))
         # The first is no fault, and does not keep the others from being looked at.
         there = {QUEUE: StoredEnds(LAST), (b"Silent", 0): StoredEnds(), (b"Gone", 2): stored}
-        _judge_ends(run, NAME, _ExpectedEnds({QUEUE: EXPECTED}, there, None, topics), nothing)
+        _judge_ends(run, NAME, {QUEUE: EXPECTED}, there, nothing, dispatched=None, topics=topics)
         assert bool(run.verdicts.differences) is (wrong and judged)
         for row in run.verdicts.differences:
             assert (row["file"], row["topic"], row["queue_id"]) == (NAME, "Gone", 2)
