@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from jobs.cli.arguments import Parser, add_arguments, add_options
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             launch.prepare(spark_options, job_words, job_name, delta=jobs[job_name].needs_delta, debug=debug)
             run = importlib.import_module(jobs[job_name].module).run
             if isinstance(options, job_options.FleetOptions) and options.names_several:
-                run = importlib.import_module(FLEET).of(job_name, run)
+                run = partial(importlib.import_module(FLEET).run, job_name, run)
             report = run(options, Reporter.for_options(options))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:

@@ -44,13 +44,9 @@ _STILL_AT_WORK = 30.0
 _SUMMED = ("bytes", "messages", "rows", "lost_messages")
 
 
-def of(name: str, job: Job[Options]) -> Job[Options]:
-    """Returns the job that runs a job on each store that the options name."""
-
-    def run(options: Options, reporter: Reporter) -> Report:
-        return _Fleet(name, job, members_of(options), reporter).run()
-
-    return run
+def run(name: str, job: Job[Options], options: Options, reporter: Reporter) -> Report:
+    """Returns the report of a job that runs on each store that the options name; raises as ``members_of``."""
+    return _Fleet(name, job, members_of(options), reporter).run()
 
 
 class _Fleet:

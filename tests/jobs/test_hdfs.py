@@ -71,13 +71,13 @@ def test_the_brokers_of_a_directory(snapshot: Snapshot, monkeypatch: pytest.Monk
     files.write_bytes(f"{snapshot.files}/snap/broker-b/readme", b"no store")
     store = f"{snapshot.files}/snap/{{broker}}/store"
     messages = snapshot.store.entry["counts"]["messages"]
-    verified = fleet.of("verify", verify.run)(
-        VerifyOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
+    verified = fleet.run(
+        "verify", verify.run, VerifyOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
     )
     assert [(one["broker"], one["status"], one.get("messages")) for one in verified["brokers"]] == [
         ("broker-a", "ok", messages), ("broker-b", "error", None),
     ]  # fmt: skip
-    shown = fleet.of("inspect", inspection.run)(
-        InspectOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
+    shown = fleet.run(
+        "inspect", inspection.run, InspectOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
     )
     assert [one["exit_code"] for one in shown["brokers"]] == [0, 66]

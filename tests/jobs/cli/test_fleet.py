@@ -96,7 +96,7 @@ class TestLoad:
         return LoadOptions(**{**given, "broker": "{broker}", **more})
 
     def run(self, options: LoadOptions) -> Report:
-        return fleet.of("load", load.run)(options, Reporter(quiet=True))
+        return fleet.run("load", load.run, options, Reporter(quiet=True))
 
     def test_each_broker_is_loaded_once(self, snapshots: Path) -> None:
         options = self.options(snapshots)
@@ -131,7 +131,7 @@ def test_an_entry_is_the_report_of_a_job_alone(snapshots: Path, job: Callable[..
     kind: type[Any] = VerifyOptions if job is verify.run else InspectOptions
     options = kind(store=f"{snapshots}/{{broker}}/store", on_damage="salvage")
     name = "verify" if kind is VerifyOptions else "inspect"
-    report = fleet.of(name, job)(options, Reporter(quiet=True))
+    report = fleet.run(name, job, options, Reporter(quiet=True))
     for entry in report["brokers"][:3]:
         alone = job(replace(options, store=entry["store"]), Reporter(quiet=True))
         assert same(entry, alone)
@@ -197,7 +197,7 @@ def test_jobs_run_side_by_side(snapshots: Path) -> None:
 
     said = io.StringIO()
     options = VerifyOptions(store=f"{snapshots}/{{broker}}")
-    report = fleet.of("verify", job)(options, Reporter(stream=said))
+    report = fleet.run("verify", job, options, Reporter(stream=said))
     assert (report.exit_code, report["statuses"]) == (66, {"ok": 3, "error": 1})
     assert "missing: error: gone\n" in said.getvalue()
 
@@ -221,7 +221,7 @@ def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fleet, "wait", interrupted)
     said = io.StringIO()
     with pytest.raises(Interrupted):
-        fleet.of("verify", job)(VerifyOptions(store=f"{snapshots}/{{broker}}"), Reporter(stream=said))
+        fleet.run("verify", job, VerifyOptions(store=f"{snapshots}/{{broker}}"), Reporter(stream=said))
     assert ended == [f"{snapshots}/a"]
     assert said.getvalue() == ""
 
@@ -337,7 +337,7 @@ def _dies(options: VerifyOptions, reporter: Reporter) -> Report:
 
 
 def test_a_process_that_is_killed_takes_no_other_broker_with_it(snapshots: Path) -> None:
-    report = fleet.of("verify", _dies)(VerifyOptions(store=f"{snapshots}/{{broker}}/store"), Reporter(quiet=True))
+    report = fleet.run("verify", _dies, VerifyOptions(store=f"{snapshots}/{{broker}}/store"), Reporter(quiet=True))
     assert of_each(report, "exit_code") == {"a": (0,), "b": (74,), "damaged": (0,), "missing": (0,)}
     assert os.getpid() not in {entry.get("pid") for entry in report["brokers"]}
 
@@ -365,12 +365,12 @@ def test_in_spark(spark: Any, snapshots: Path, monkeypatch: pytest.MonkeyPatch) 
     table = str(snapshots.parent / "t")
     options = LoadOptions(store=f"{snapshots}/{{broker}}/store", table=table, cluster="c", broker="{broker}")
     shutil.rmtree(snapshots / "missing")
-    report = fleet.of("load", load.run)(replace(options, on_damage="salvage"), Reporter(quiet=True))
+    report = fleet.run("load", load.run, replace(options, on_damage="salvage"), Reporter(quiet=True))
     assert report.exit_code == 1, report.to_text()
     found = dict(spark.read.format("delta").load(table).groupBy("broker").count().collect())
     assert found == {entry["broker"]: entry["rows"] for entry in report["brokers"]}
     assert (found["a"], found["b"]) == (100, 101)
-    verified = fleet.of("verify", verify.run)(VerifyOptions(store=options.store), Reporter(quiet=True))
+    verified = fleet.run("verify", verify.run, VerifyOptions(store=options.store), Reporter(quiet=True))
     assert of_each(verified, "exit_code", "messages")["b"] == (1, 101)
     assert session._shared is None
 

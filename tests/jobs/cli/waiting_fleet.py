@@ -30,7 +30,7 @@ if __name__ == "__main__":
     os.environ[launch.OPTIONAL] = "1"
     try:
         with orderly_signals():
-            fleet.of("verify", job)(VerifyOptions(store=f"{sys.argv[1]}/{{broker}}"), Reporter(quiet=True))
+            fleet.run("verify", job, VerifyOptions(store=f"{sys.argv[1]}/{{broker}}"), Reporter(quiet=True))
     except Interrupted as interrupted:
         sys.stderr.write("interrupted\n")
         sys.exit(128 + interrupted.number)
