@@ -14,7 +14,6 @@ from typing import Any
 from jobs.contract.options import LogOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.healing import (
-    ByteRange,
     HealedRange,
     LogCopy,
     agreed,
@@ -113,7 +112,9 @@ def restored(
         healed=tuple(LogRange(item.begin, item.end, f"taken from {item.name}") for item in healing.ranges),
     )
     if absent and options.on_damage != "salvage":
-        _refuse_what_no_copy_has(store, _salvaged(whole, options, runner), absent)
+        left = [(item.begin, item.end) for item in _salvaged(whole, options, runner).damaged]
+        if common(left, [(item.begin, item.end) for item in absent]):  # nor does a copy hold what no file does
+            refuse_missing_bytes(store.segments)
     return Restored(whole, absent, healing.ranges, [item.path for item in healing.segments], notes, rows)
 
 
@@ -201,12 +202,3 @@ def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:
         + [LogRange(*item, "its property CRC is gone, and another copy has it").as_row() for item in replica.refuted],
         "first_difference": difference,
     }
-
-
-def _refuse_what_no_copy_has(store: OpenedStore, reading: LogReading, absent: Sequence[LogRange]) -> None:
-    """Raises NotAStore where the log is still damaged in bytes that no file of the store holds."""
-    left: Sequence[ByteRange] = common(
-        [(item.begin, item.end) for item in reading.damaged], [(item.begin, item.end) for item in absent]
-    )
-    if left:
-        refuse_missing_bytes(store.segments)

@@ -22,24 +22,20 @@ def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) 
     in ``made`` are not those of the store: they were filled or taken from replicas, and are copied in any case.
     Raises Refused where entries of a DLedger group are lost.
     """
-    _refuse_lost_entries(reading)
-    by_segment: dict[Segment, list[Patch]] = {segment: [] for segment in reading.segments if segment.path in made}
-    for segment, patch in _patches(reading):
-        by_segment.setdefault(segment, []).append(patch)
-    for segment, patches in by_segment.items():
-        _copy(segment, locations.join(directory, locations.name_of(segment.path)), patches)
-    return [locations.name_of(segment.path) for segment in by_segment]
-
-
-def _refuse_lost_entries(reading: LogReading) -> None:
-    """Raises Refused where entries of a DLedger group are lost: its members agree on numbers, and no filler has one."""
     if reading.damaged and any(segment.framing != PLAIN for segment in reading.segments):
+        # The members of a group agree on numbers, and no filler has one.
         raise Refused(
             "the log of a DLedger group is damaged where no copy of it is whole, and entries cannot be filled in",
             path=segment_with(reading.segments, reading.damaged[0].begin).path,
             offset=reading.damaged[0].begin,
             advice="name more members with --replica, or leave out --repair-log",
         )
+    by_segment: dict[Segment, list[Patch]] = {segment: [] for segment in reading.segments if segment.path in made}
+    for segment, patch in _patches(reading):
+        by_segment.setdefault(segment, []).append(patch)
+    for segment, patches in by_segment.items():
+        _copy(segment, locations.join(directory, locations.name_of(segment.path)), patches)
+    return [locations.name_of(segment.path) for segment in by_segment]
 
 
 def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
