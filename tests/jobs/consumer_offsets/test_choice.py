@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.offsets_model import History, popped, pulled
 
-from jobs.consumer_offsets.choice import BEGIN, POP, TIME, ChosenOffset, choose
 from jobs.consumer_offsets.copies import OffsetsCopy
+from jobs.consumer_offsets.plan import BEGIN, POP, TIME, ChosenOffset, choose
 from jobs.consumer_offsets.ranges import QueueRanges
 from storeformat.store.config.config_files import FileState
 from storeformat.store.config.consumer_offsets import REVIVE_GROUP

@@ -15,9 +15,8 @@ from support.publishing import snapshot
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
 
-from jobs.consumer_offsets.choice import ChosenOffset
 from jobs.consumer_offsets.copies import OffsetsCopy
-from jobs.consumer_offsets.plan import OffsetsPlan
+from jobs.consumer_offsets.plan import ChosenOffset, OffsetsPlan
 from storeformat.store.config.config_files import FileState, read_config
 from storeformat.store.config.consumer_offsets import DataVersion
 
