@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from jobs.safety.evidence.evidence import Evidence
+from jobs.safety.evidence.log_tail import LogTail
 from jobs.safety.reason import Reason, first_of
 from storeformat.arrays import Bools, Int64s
 from storeformat.store import queue_ends
+from storeformat.store.queue_ends import QueueEnd
 
 _VERIFY = "rebuild and publish before the start; verify names every message"
 
@@ -94,10 +96,50 @@ def _beyond_queues(evidence: Evidence) -> Bools:
     beyond = np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
     for number in np.unique(tail.key_of[beyond]).tolist():
         queue = evidence.queues.get(tail.keys[number])
-        last = int(np.flatnonzero(tail.key_of == number)[-1])
-        if queue is not None and queue_ends.unit_at(queue, int(tail.queue_offsets[last])) == int(tail.offsets[last]):
-            beyond &= tail.key_of != number  # old units of a queue that was cut lie beyond its end
+        last = np.flatnonzero(tail.key_of == number)[-1:]
+        if queue is None or queue.batch or tail.queue_offsets[last[0]] >= queue.end:
+            continue
+        if _points_to(tail, last, queue).all():
+            beyond &= tail.key_of != number  # its last units are old ones: the queue was cut, and the log with it
     return beyond
+
+
+def _points_to(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
+    """Returns of some records of an ordinary queue whether the unit at their queue offset is theirs."""
+    units, begins = queue_ends.units_at(queue, tail.queue_offsets[rows]), tail.offsets[rows]
+    return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
+
+
+def wrong_units(evidence: Evidence) -> Iterator[Reason]:
+    """Yields messages at the end of the log whose unit is not the one that their queue has at their queue offset.
+
+    No recovery mends that: ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.0) takes what lies before the end of its
+    queue for dispatched. Queues of batches are left to ``verify``.
+    """
+    tail = evidence.tail
+    if evidence.rocksdb_queues or evidence.log.of_group:
+        return
+    wrong: list[Int64s] = []
+    for number, key in enumerate(tail.keys):
+        queue = evidence.queues.get(key)
+        if queue is None or queue.batch:
+            continue
+        rows = np.flatnonzero((tail.key_of == number) & (tail.queue_offsets < queue.end))
+        later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
+        rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
+        wrong.append(rows[~_points_to(tail, rows, queue)])
+    rows = np.sort(np.concatenate([np.zeros(0, np.int64), *wrong]))
+    if rows.size:
+        names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
+        shown = first_of([f"{topic}:{queue_id}" for topic, queue_id in names])
+        yield Reason(
+            "wrong_units",
+            f"{rows.size:,} messages from offset {int(tail.offsets[rows[0]])} on are not at their place in "
+            f"their queue ({shown}): the unit there is missing or is that of another message, and no start mends it",
+            found=int(rows.size),
+            expected=0,
+            cure=_VERIFY,
+        )
 
 
 def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s]:

@@ -15,7 +15,9 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 from types import ModuleType
 
-from storeformat.arrays import Structs
+import numpy as np
+
+from storeformat.arrays import Int64s, Structs
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.storage import extents, files, local_status
 from storeformat.storage.local_status import FileStatus
@@ -34,7 +36,7 @@ class QueueEnd:
 
     ``begin`` and ``end`` are queue offsets, ``end_offset`` the commit-log offset after the last unit's record (-1
     without units). ``stray`` are files that no queue has; ``lost_units`` stand in files after the one where recovery
-    ends the queue; ``empty_last`` tells a last file without a unit after a full one.
+    ends the queue; ``empty_last`` tells that the last file has no unit.
     """
 
     topic: str
@@ -87,7 +89,7 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
             queue = replace(queue, end=end, end_offset=int(last["phy_offset"][0]) + int(last["size"][0]))
         if written < file.size // kind.UNIT_SIZE:
             later = recovered[number + 1 :]
-            empty_last = not later and not written and len(own) > 1
+            empty_last = not later and not written
             return replace(queue, lost_units=sum(_written(file, kind)[0] for file in later), empty_last=empty_last)
     return queue
 
@@ -118,14 +120,17 @@ def _is_valid(reader: files.RangeReader, place: int, kind: ModuleType) -> bool:
     return bool(kind.is_valid(_units(reader, place, 1, kind))[0])
 
 
-def unit_at(queue: QueueEnd, queue_offset: int) -> int | None:
-    """Returns the commit-log offset in the unit of a queue offset, None where an ordinary queue has no such unit."""
-    for file in queue.files if not queue.batch else ():
-        place = queue_offset - int(file.name) // consume_queue.UNIT_SIZE
-        if 0 <= place < file.size // consume_queue.UNIT_SIZE:
+def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
+    """Returns the units of an ordinary queue at some queue offsets, one a row; where it has none the size is 0."""
+    found = np.zeros(len(queue_offsets), consume_queue.UNIT)
+    for file in queue.files:
+        places = queue_offsets - int(file.name) // consume_queue.UNIT_SIZE
+        rows = np.flatnonzero((places >= 0) & (places < file.size // consume_queue.UNIT_SIZE))
+        if rows.size:
+            first, last = int(places[rows].min()), int(places[rows].max())
             with files.RangeReader(file.path) as reader:
-                return int(_units(reader, place, 1, consume_queue)["phy_offset"][0])
-    return None
+                found[rows] = _units(reader, first, last - first + 1, consume_queue)[places[rows] - first]
+    return found
 
 
 def _first_written(file: FileStatus) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.store_to_start import StoreToStart, finished, healthy_store
+from support.store_builder import LogBuilder
+from support.store_to_start import QUEUE_FILE, SEGMENT, StoreToStart, finished, healthy_store
 
 from jobs.safety import queues_and_log
 from jobs.safety.evidence.recovery import Redispatch
@@ -18,6 +20,7 @@ from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.config.config_files import FileState
 from storeformat.store.queue_ends import QueueEnd
 
+UNIT = struct.Struct(">qiq")
 NOT_SERVED = "messages_not_served"
 VERIFY = "rebuild and publish before the start; verify names every message"
 
@@ -338,6 +341,67 @@ def test_messages_after_damage_that_recovery_does_not_read_are_looked_for(tmp_pa
     assert reason.found > 30
 
 
+SPOILT = {
+    "zeros": ((25,), bytes(20)),
+    "another's": ((25, 26), None),
+    "size": ((47,), UNIT.pack(0, 7, 0)),
+    "first file": (tuple(range(20)), b""),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+@pytest.mark.parametrize("version", ["4.9", "5.1", "5.3", "5.5"])
+def test_units_of_other_messages(tmp_path: Path, version: str, case: str) -> None:
+    """100 messages a queue, five files: recovery looks at the last three, and puts no unit right."""
+    store = healthy_store(tmp_path / "store", 400, version=version)
+    numbers, content = SPOILT[case]
+    own = [record for record in store.log.records if (record.message.topic, record.message.queue_id) == ("Orders", 1)]
+    for number in numbers:
+        path = store.queue_directory("Orders", 1) / f"{number // 20 * QUEUE_FILE:020d}"
+        if content == b"":
+            path.unlink(missing_ok=True)
+            continue
+        data = bytearray(path.read_bytes())
+        at = number % 20 * 20
+        if content is None:
+            data[at : at + 8] = struct.pack(">q", own[3].offset)
+        elif any(content):
+            data[at + 8 : at + 12] = content[8:12]
+        else:
+            data[at : at + 20] = content
+        path.write_bytes(bytes(data))
+    what = (
+        f"{len(numbers)} messages from offset {own[numbers[0]].offset} on are not at their place in their queue "
+        "(Orders:1): the unit there is missing or is that of another message, and no start mends it"
+    )
+    assert store.reasons("wrong_units") == [Reason("wrong_units", what, len(numbers), 0, VERIFY)]
+    evidence = store.evidence()
+    assert list(queues_and_log.wrong_units(replace(evidence, log=replace(evidence.log, of_group=True)))) == []
+    batches = {key: replace(queue, batch=True) for key, queue in evidence.queues.items()}
+    assert list(queues_and_log.wrong_units(replace(evidence, queues=batches))) == []
+
+
+def test_a_hole_ends_the_queue_for_a_start(tmp_path: Path) -> None:
+    """What comes after it in the file is not served, though its units are there."""
+    store = healthy_store(tmp_path / "store", 40, version="5.3")
+    path = store.queue_directory("Orders", 1) / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:60] + bytes(20) + data[80:])
+    assert store.only_reason(NOT_SERVED).found == 7
+    assert store.reasons("wrong_units") == []
+
+
+def test_messages_of_a_deleted_topic_have_no_units(tmp_path: Path) -> None:
+    log = LogBuilder(SEGMENT)
+    for number in (0, 1, 2, 3, 0, 1):
+        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
+    store = finished(tmp_path / "store", log)
+    directory = store.queue_directory("Orders", 0)
+    units = [UNIT.pack(record.offset, record.size, 0) for record in log.records[4:]]
+    (directory / f"{0:020d}").write_bytes(b"".join(units).ljust(QUEUE_FILE, b"\0"))
+    assert store.reasons("wrong_units") == []
+
+
 def test_zeros_in_the_middle_are_damage(store: StoreToStart) -> None:
     path = store.segment(-1)
     data = bytearray(path.read_bytes())
@@ -410,15 +474,18 @@ def test_batch_queues_have_a_length_of_their_own(store: StoreToStart) -> None:
     assert list(queues_and_log.queue_files(shown)) == []
 
 
-def test_an_empty_file_after_a_full_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_first", [False, True])
+def test_an_empty_file_after_a_full_one_or_alone(tmp_path: Path, is_first: bool) -> None:
+    """Alone it gives the first message queue offset 1 (4.9.8 to 5.5.0, clean and after a crash)."""
     store = healthy_store(tmp_path / "store", messages=80)
-    path = store.queue_directory("Orders", 0) / f"{400:020d}"
+    path = store.queue_directory("Orders", 9 if is_first else 0) / f"{0 if is_first else 400:020d}"
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(bytes(400))
     assert store.answer().reasons == (
         Reason(
             "queue_files",
-            "queue 0 of Orders has a last file without a message: the broker does not start, or the next message gets "
-            "a queue offset that is one too high",
+            f"queue {path.parent.name} of Orders has a last file without a message: the broker does not start, or the "
+            "next message gets a queue offset that is one too high",
             str(path),
             None,
             f"rm {path}",

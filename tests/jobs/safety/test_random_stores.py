@@ -43,8 +43,8 @@ class Trial:
             record.offset: (str(record.message.topic), record.message.queue_id) for record in self.log.records
         }
         self.dispatched = len(self.log.records)
-        kinds = [self.lag, self.drop_queue, self.cut_log, self.crash, self.flip, self.tear, self.stray, self.resize,
-                 self.configure, self.commit, self.expire]  # fmt: skip
+        kinds = [self.lag, self.drop_queue, self.drop_queue_file, self.spoil_unit, self.cut_log, self.crash, self.flip,
+                 self.tear, self.stray, self.resize, self.configure, self.commit, self.expire]  # fmt: skip
         chosen = [] if self.random.random() < 0.3 else self.random.sample(kinds, self.random.randint(1, 3))
         self.healthy, self.names = not chosen, [kind.__name__ for kind in chosen]
         if self.lag in chosen:
@@ -72,6 +72,23 @@ class Trial:
         found = sorted((self.store.root / "consumequeue").glob("*/*"))
         if found:
             shutil.rmtree(self.random.choice(found))
+
+    def drop_queue_file(self) -> None:
+        found = sorted((self.store.root / "consumequeue").glob("*/*/0*"))
+        if found:
+            self.random.choice(found).unlink()
+
+    def spoil_unit(self) -> None:
+        """Zeros, or another message's; the last one of a file may be the queue's last."""
+        found = sorted((self.store.root / "consumequeue").glob("*/*/0*"))
+        if found:
+            path = self.random.choice(found)
+            data = path.read_bytes()
+            count = max(len(data.rstrip(b"\0")) // 20, 1)
+            at = self.random.randrange(count) * 20
+            other = self.random.choice(self.log.records)
+            unit = self.random.choice([bytes(20), struct.pack(">qiq", other.offset, other.size, 0)])
+            path.write_bytes((data[:at] + unit + data[at + 20 :])[: len(data)])
 
     def cut_log(self) -> None:
         """The log is that of an older copy; the queues are not."""

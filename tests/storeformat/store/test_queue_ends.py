@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from storeformat.store import queue_ends
-from storeformat.store.queue_ends import QueueEnd, offset_at, unit_at
+from storeformat.store.queue_ends import QueueEnd, offset_at, units_at
 
 UNIT = struct.Struct(">qiq")
 BATCH = struct.Struct(">qiqqqhii")
@@ -54,7 +55,9 @@ def test_many_files(tmp_path: Path) -> None:
         123,
         123,
     ]
-    assert [unit_at(found, number) for number in (39, 40, 122)] == [None, 4_000, 12_200]
+    some = units_at(found, np.array([122, 39, 1 << 40, 40, 81, 60]))
+    assert some.tolist() == [(12_200, 100, 7), (0, 0, 0), (0, 0, 0), (4_000, 100, 7), (8_100, 100, 7), (6_000, 100, 7)]
+    assert units_at(found, np.zeros(0, np.int64)).tolist() == []
 
 
 @pytest.mark.usefixtures("_reading")
@@ -80,6 +83,11 @@ def test_an_unfinished_file_ends_the_queue(tmp_path: Path) -> None:
 def test_an_empty_last_file(tmp_path: Path) -> None:
     found = write(tmp_path, (0, units(0, 20)), (400, b""))
     assert (found.end, found.end_offset, found.empty_last) == (20, 2_000, True)
+
+
+def test_an_empty_file_alone(tmp_path: Path) -> None:
+    found = write(tmp_path, (0, b""))
+    assert (found.end, found.end_offset, found.empty_last) == (0, -1, True)
 
 
 @pytest.mark.usefixtures("_reading")
