@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,8 +54,7 @@ def messages_not_served(evidence: Evidence) -> Iterator[Reason]:
         if not rows.size:
             continue
         first = int(tail.offsets[rows[0]])
-        names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
-        shown = first_of([f"{topic}:{queue_id}" for topic, queue_id in names])
+        shown = _queues_of(tail, rows)
         start = "a start after a crash" if evidence.after_crash else "a start after a clean stop"
         yield Reason(
             "messages_not_served",
@@ -119,27 +119,34 @@ def wrong_units(evidence: Evidence) -> Iterator[Reason]:
     tail = evidence.tail
     if evidence.rocksdb_queues or evidence.log.of_group:
         return
+    by_queue = np.argsort(tail.key_of, kind="stable")
+    bounds = np.searchsorted(tail.key_of[by_queue], np.arange(len(tail.keys) + 1)).tolist()
     wrong: list[Int64s] = []
-    for number, key in enumerate(tail.keys):
+    for key, (begin, end) in zip(tail.keys, pairwise(bounds), strict=True):
         queue = evidence.queues.get(key)
         if queue is None or queue.batch:
             continue
-        rows = np.flatnonzero((tail.key_of == number) & (tail.queue_offsets < queue.end))
+        rows = by_queue[begin:end]
+        rows = rows[tail.queue_offsets[rows] < queue.end]
         later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
         rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
         wrong.append(rows[~_points_to(tail, rows, queue)])
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *wrong]))
     if rows.size:
-        names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
-        shown = first_of([f"{topic}:{queue_id}" for topic, queue_id in names])
         yield Reason(
             "wrong_units",
             f"{rows.size:,} messages from offset {int(tail.offsets[rows[0]])} on are not at their place in "
-            f"their queue ({shown}): the unit there is missing or is that of another message, and no start mends it",
+            f"their queue ({_queues_of(tail, rows)}): the unit there is missing or is that of another message, and no start mends it",
             found=int(rows.size),
             expected=0,
             cure=_VERIFY,
         )
+
+
+def _queues_of(tail: LogTail, rows: Int64s) -> str:
+    """Returns the names of the first queues of which some records are."""
+    names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
+    return first_of([f"{topic}:{queue_id}" for topic, queue_id in names])
 
 
 def _by_certainty(evidence: Evidence, not_served: Bools) -> tuple[Int64s, Int64s]:
