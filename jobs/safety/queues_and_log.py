@@ -136,7 +136,8 @@ def wrong_units(evidence: Evidence) -> Iterator[Reason]:
         yield Reason(
             "wrong_units",
             f"{rows.size:,} messages from offset {int(tail.offsets[rows[0]])} on are not at their place in "
-            f"their queue ({_queues_of(tail, rows)}): the unit there is missing or is that of another message, and no start mends it",
+            f"their queue ({_queues_of(tail, rows)}): the unit there is missing or is that of another message, and no "
+            "start mends it",
             found=int(rows.size),
             expected=0,
             cure=_VERIFY,
