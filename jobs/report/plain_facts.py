@@ -25,13 +25,13 @@ READ = (*_BROKER, "topic", "queue_id", "tags", "born_host", "store_date", "store
 """All columns that any of them reads."""
 _HOUR = pc.floor_temporal(pc.field("store_timestamp"), unit="hour")
 _PORT = r":\d+$"
-_SUMS = (
-    ("messages", "sum", "messages"),
-    ("bytes", "sum", "bytes"),
-    ("body_bytes", "sum", "body_bytes"),
-    ("first_stored", "min", "first_stored"),
-    ("last_stored", "max", "last_stored"),
-)
+_SUMS = {
+    "messages": ("messages", "sum"),
+    "bytes": ("bytes", "sum"),
+    "body_bytes": ("body_bytes", "sum"),
+    "first_stored": ("first_stored", "min"),
+    "last_stored": ("last_stored", "max"),
+}
 _OF_ROWS = (
     ("messages", "count", "size"),
     ("bytes", "sum", "size"),
@@ -57,8 +57,8 @@ def measure_plain(table: PlainTable, by: str) -> Facts:
     sums = pa.concat_tables(parts)
     if by == "host":
         sums = sums.append_column("host", host_of(sums["born_host"]))
-    brokers = in_order(_regrouped(sums, _BROKER).drop_columns(["body_bytes"]), *_BROKER)
-    groups = _regrouped(sums, keys)
+    brokers = in_order(summed(sums, _BROKER, **_SUMS).drop_columns(["body_bytes"]), *_BROKER)
+    groups = summed(sums, keys, **_SUMS)
     largest = in_order(groups, "-bytes", *keys, most=MOST_GROUPS)
     return with_rates(Facts(by, brokers.to_pylist(), largest.to_pylist(), {}, len(groups)))
 
@@ -99,24 +99,11 @@ def _summed(
     columns = tuple(dict.fromkeys(column for _, _, column in sums))
     read = dict.fromkeys((*columns, *_OF_MADE, *(key for key in keys if key not in made)))
     given = [*(made.get(key, pc.field(key)) for key in keys), *map(pc.field, columns)]
-    return _run(
-        acero.Declaration("scan", acero.ScanNodeOptions(rows, columns=list(read))),
-        acero.Declaration("project", acero.ProjectNodeOptions(given, [*keys, *columns])),
-        _aggregation(sums, keys),
-    )
-
-
-def _regrouped(sums: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns sums of sums."""
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(sums))
-    return _run(source, _aggregation(_SUMS, keys))
-
-
-def _aggregation(sums: Sequence[tuple[str, str, str]], keys: Sequence[str]) -> acero.Declaration:
     every = pc.CountOptions("all")
     aggregates = [(column, f"hash_{how}", every if how == "count" else None, name) for name, how, column in sums]
-    return acero.Declaration("aggregate", acero.AggregateNodeOptions(aggregates, list(keys)))
-
-
-def _run(*steps: acero.Declaration) -> pa.Table:
-    return acero.Declaration.from_sequence(list(steps)).to_table()
+    steps = [
+        acero.Declaration("scan", acero.ScanNodeOptions(rows, columns=list(read))),
+        acero.Declaration("project", acero.ProjectNodeOptions(given, [*keys, *columns])),
+        acero.Declaration("aggregate", acero.AggregateNodeOptions(aggregates, list(keys))),
+    ]
+    return acero.Declaration.from_sequence(steps).to_table()

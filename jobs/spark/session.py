@@ -49,12 +49,8 @@ def _has_context() -> bool:
 @contextmanager
 def spark_context(job: str) -> Iterator[SparkContext]:
     """Yields a SparkContext; no SQL is set up, which saves two seconds."""
-    if _shared is not None:
-        with plain_errors():
-            yield _shared.context
-        return
-    with _own_context(job) as context:
-        yield context
+    with spark_on_demand(job) as spark:
+        yield spark.context
 
 
 @contextmanager
@@ -101,20 +97,29 @@ def started(context: type[SparkContext], **settings: Any) -> SparkContext:
 
 class SparkOnDemand:
     """Spark that starts when it is first asked for, the SparkContext and the SparkSession each, and ends with
-    ``stack``.
+    ``stack``. Threads may share it; one that did not start is not tried again.
     """
 
     def __init__(self, job: str, stack: ExitStack) -> None:
         self._job = job
         self._stack = stack
+        self._starting = threading.Lock()
+        self._context: SparkContext | None = None
+        self._failed: BaseException | None = None
 
-    @cached_property
+    @property
     def context(self) -> SparkContext:
         """The SparkContext."""
-        return self._start()
-
-    def _start(self) -> SparkContext:
-        return self._stack.enter_context(spark_context(self._job))
+        with self._starting:
+            if self._failed is not None:
+                raise self._failed
+            if self._context is None:
+                try:
+                    self._context = self._stack.enter_context(_own_context(self._job))
+                except BaseException as error:
+                    self._failed = error
+                    raise
+            return self._context
 
     @cached_property
     def session(self) -> SparkSession:
@@ -128,35 +133,13 @@ class SparkOnDemand:
             builder = builder.config(warehouse, self._stack.enter_context(kept))
         return builder.getOrCreate()
 
-
-class SharedSpark(SparkOnDemand):
-    """Spark of several jobs in threads, which starts once. One that did not start is not tried again."""
-
-    def __init__(self, job: str, stack: ExitStack) -> None:
-        super().__init__(job, stack)
-        self._starting = threading.Lock()
-        self._started: SparkContext | None = None
-        self._failed: BaseException | None = None
-
-    def _start(self) -> SparkContext:
-        with self._starting:
-            if self._failed is not None:
-                raise self._failed
-            if self._started is None:
-                try:
-                    self._started = self._stack.enter_context(_own_context(self._job))
-                except BaseException as error:
-                    self._failed = error
-                    raise
-            return self._started
-
     def end(self) -> None:
         """Refuses to start from now on; waits for a start that is under way."""
         with self._starting:
             self._failed = self._failed or RuntimeError("Spark has ended")
 
 
-_shared: SharedSpark | None = None
+_shared: SparkOnDemand | None = None
 
 
 @contextmanager
@@ -164,7 +147,7 @@ def shared_spark(job: str) -> Iterator[None]:
     """Within it the jobs of all threads have one Spark, which starts when one asks for it and ends with the block."""
     global _shared  # noqa: PLW0603  (as there is one SparkContext in a process)
     with ExitStack() as stack:
-        _shared = shared = SharedSpark(job, stack)
+        _shared = shared = SparkOnDemand(job, stack)
         try:
             yield
         finally:

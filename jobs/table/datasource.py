@@ -207,8 +207,7 @@ def first_times(segments: Sequence[Segment]) -> dict[int, int]:
     for segment in segments:
         with files.RangeReader(segment.path) as reader:
             place = segment.framing.head_size
-            offset, head = segment.base + place, bytearray(max(min(CERTIFICATE_SIZE, segment.size - place), 0))
-            reader.read_into(place, memoryview(head))
+            offset, head = segment.base + place, reader.read(place, max(min(CERTIFICATE_SIZE, segment.size - place), 0))
             if PLAIN.find(head, offset, len(head), offset, offset + 1) is not None:
                 times[segment.base] = store_timestamp_at(reader, place)
     return times

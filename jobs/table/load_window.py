@@ -81,10 +81,7 @@ def nothing_follows(segments: Sequence[Segment], window: Window) -> bool:
     segment = next((segment for segment in segments if segment.base <= end < segment.end), None)
     if segment is None:
         return end == segments[-1].end
-    with files.RangeReader(segment.path) as reader:
-        head = bytearray(min(BLANK_SIZE, segment.end - end))
-        reader.read_into(end - segment.base, memoryview(head))
-    return not any(head)
+    return not any(files.read_range(segment.path, end - segment.base, min(BLANK_SIZE, segment.end - end)))
 
 
 def split_size_for(size: int, cores: int) -> int:

@@ -43,6 +43,7 @@ from udfs.table.parquet_files import PARTITION, WrittenFile
 _FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "checkConstraints", "generatedColumns"})
 """Features of writers that bind nobody until a property or column says so; ``commits.takes_files`` looks at these."""
 
+_DAY, _LEAST, _LARGEST = f"partition.{PARTITION}", "min.commit_log_offset", "max.commit_log_offset"
 _NEAR = 64 << 20
 _WIDER = 16
 _ATTEMPTS = 20
@@ -147,11 +148,9 @@ class PlainTable:
         if found is not None:
             return found
         # A copy of a table has the rows and not their transactions.
-        end = None
         rows = self._rows(_of_broker(cluster, broker), ("commit_log_offset", "size"))
-        for batch in rows:
-            ends = pc.max(pc.add(batch["commit_log_offset"], pc.cast(batch["size"], pa.int64()))).as_py()
-            end = ends if end is None or (ends is not None and ends > end) else end
+        ends = (pc.max(pc.add(batch["commit_log_offset"], pc.cast(batch["size"], pa.int64()))) for batch in rows)
+        end = max((one.as_py() for one in ends if one.is_valid), default=None)
         return None if end is None else BrokerState(int(end), 0, recorded=False)
 
     def last_rows(
@@ -179,10 +178,9 @@ class PlainTable:
         with reading(self.path):
             paths = [
                 uri
-                for uri in self._table.file_uris()
-                if (bounds := self._offsets_of_files.get(uri.rpartition("/")[2], (None, None)))
-                and (bounds[0] is None or bounds[0] < end)
-                and (bounds[1] is None or bounds[1] >= begin)
+                for uri, known in self._files
+                if (known.get(_LEAST) is None or known[_LEAST] < end)
+                and (known.get(_LARGEST) is None or known[_LARGEST] >= begin)
             ]
             if not paths:
                 return
@@ -200,11 +198,9 @@ class PlainTable:
     def dates(self) -> Iterator[tuple[date | None, pads.Dataset]]:
         """Yields the files of each ``store_date``, which itself is in none of them."""
         with reading(self.path):
-            actions = pa.table(self._table.get_add_actions(flatten=True)).select(["path", f"partition.{PARTITION}"])
-            dates = {str(row["path"]).rpartition("/")[2]: row[f"partition.{PARTITION}"] for row in actions.to_pylist()}
             paths: dict[date | None, list[str]] = {}
-            for uri in self._table.file_uris():
-                paths.setdefault(dates[uri.rpartition("/")[2]], []).append(uri)
+            for uri, known in self._files:
+                paths.setdefault(known[_DAY], []).append(uri)
             for day, named in paths.items():
                 yield day, self._dataset(named)
 
@@ -218,15 +214,12 @@ class PlainTable:
         )  # fmt: skip
 
     @cached_property
-    def _offsets_of_files(self) -> dict[str, tuple[int | None, int | None]]:
-        """The smallest and largest offset in each file, None where Delta's log does not say, by the file's name."""
+    def _files(self) -> list[tuple[str, dict[str, Any]]]:
+        """Each file as delta-rs names it, and what Delta's log says of its date and offsets."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
-        names = ("min.commit_log_offset", "max.commit_log_offset")
-        bounds = [
-            actions[name].to_pylist() if name in actions.column_names else [None] * len(actions) for name in names
-        ]
-        files_named = [str(path).rpartition("/")[2] for path in actions["path"].to_pylist()]
-        return dict(zip(files_named, zip(*bounds, strict=True), strict=True))
+        named = [name for name in ("path", _DAY, _LEAST, _LARGEST) if name in actions.column_names]
+        known = {str(row["path"]).rpartition("/")[2]: row for row in actions.select(named).to_pylist()}
+        return [(uri, known.get(uri.rpartition("/")[2], {})) for uri in self._table.file_uris()]
 
     def append(
         self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str]
