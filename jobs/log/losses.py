@@ -88,10 +88,9 @@ def account_for_queues(
     just the next place after its queue's end is not a copy that a broker left, but a message with a damaged
     PHYSICALOFFSET. ``whole`` says that every queue begins at 0 in this log.
     """
-    placed = place_strays(table, damaged, whole=whole)
+    seen, origin, strays = place_strays(table, damaged, whole=whole)
     if not (salvaging or len(damaged.begins)):
-        return table, Losses(strays=placed.strays)
-    seen = placed.table
+        return table, Losses(strays=strays)
     blocks = DenseBlocks.of(seen)
     ends = _Ends(seen, blocks)
     rows: list[Loss] = []
@@ -105,11 +104,11 @@ def account_for_queues(
         rows.append(_loss(seen, row, gap, damaged))
     named = [*lost_records, *_last_of_their_queues(scans, ends)]
     rows += _named_losses(named, rows, ends, damaged, explained)
-    losses = Losses(rows, int((damaged.held_records & ~explained).sum()), placed.strays)
+    losses = Losses(rows, int((damaged.held_records & ~explained).sum()), strays)
     if salvaging:
         return replace(seen, after_loss=after_loss, begins_anew=begins_anew), losses
     marks = np.zeros((2, len(table.keys)), bool)  # the runs as they are in the log, with the marks where their rows are
-    marks[:, placed.origin] = after_loss, begins_anew
+    marks[:, origin] = after_loss, begins_anew
     return replace(table, after_loss=marks[0], begins_anew=marks[1]), losses
 
 

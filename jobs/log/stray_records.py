@@ -16,7 +16,7 @@ without, and that has no home, is left out of all queues.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -64,21 +64,16 @@ class StrayRecord:
         }
 
 
-@dataclass(frozen=True)
-class PlacedRuns:
-    """The runs with every stray record brought home or left out, and the number that each row had before."""
-
-    table: QueueRuns
-    origin: Int64s
-    strays: list[StrayRecord] = field(default_factory=list)
-
-
-def place_strays(table: QueueRuns, damaged: DamagedBytes, *, whole: bool) -> PlacedRuns:
-    """Returns the runs of a log with their stray records put right; ``whole`` says that every queue begins at 0."""
+def place_strays(
+    table: QueueRuns, damaged: DamagedBytes, *, whole: bool
+) -> tuple[QueueRuns, Int64s, list[StrayRecord]]:
+    """Returns the runs of a log with every stray record brought home or left out, the number that each row had before,
+    and the stray records; ``whole`` says that every queue begins at 0.
+    """
     blocks = DenseBlocks.of(table)
     begins, ends = blocks.queues()
     if len(begins) == len(blocks.keys):
-        return PlacedRuns(table, np.arange(len(table.keys)))  # no queue has a gap that a stray record could have left
+        return table, np.arange(len(table.keys)), []  # no queue has a gap that a stray record could have left
     search = _StraySearch(table, blocks, damaged, whole)
     for queue in np.flatnonzero(ends - begins > 1).tolist():
         search.walk(int(begins[queue]), int(ends[queue]))
@@ -192,12 +187,12 @@ class _StraySearch:
         begins_anew = np.append(False, blocks.keys[1:] == blocks.keys[:-1]) & (blocks.firsts == 0)
         return bool((others & begins_anew).any())
 
-    def placed(self) -> PlacedRuns:
+    def placed(self) -> tuple[QueueRuns, Int64s, list[StrayRecord]]:
         """Returns the runs with what was found."""
         homes = self._homes()
         found = [one for one in self._suspects if one in homes or one.is_stray or one.right_number is not None]
         if not found:
-            return PlacedRuns(self._table, np.arange(len(self._table.keys)))
+            return self._table, np.arange(len(self._table.keys)), []
         cuts = {one.row: max(one.unit, 1) for one in found if self._table.runs.counts[one.row] > 1}
         table, origin = self._table.cut(cuts)
         rows = np.array([one.row for one in found])
@@ -216,7 +211,7 @@ class _StraySearch:
                 kept[row] = False
             strays.append(StrayRecord(one.place, topic, queue_id, one.number, following, home))
         moved, order = table.moved(keys, firsts, kept)
-        return PlacedRuns(moved, origin[order], sorted(strays, key=lambda stray: stray.offset))
+        return moved, origin[order], sorted(strays, key=lambda stray: stray.offset)
 
     def _homes(self) -> dict[_Suspect, _FreePlaces]:
         """Returns the suspects that exactly one gap has a place for, where no other claims that place."""
