@@ -190,8 +190,7 @@ def failure_report(job: str, error: BaseException) -> Report:
         report = Report(job, "error", exit_code=128 + number, error=f"interrupted by {signal.Signals(number).name}")
         left = _WHAT_STANDS.get(job, "nothing was left behind")
         report.error_lines = [f"interrupted; {left}"]
-        return report
-    if isinstance(error, StoreFormatError):
+    elif isinstance(error, StoreFormatError):
         status = "refused" if error.exit_code == errors.Refused.exit_code else "error"
         place: dict[str, Any] = {
             name: value for name, value in (("path", error.path), ("offset", error.offset)) if value is not None

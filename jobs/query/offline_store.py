@@ -16,7 +16,7 @@ from storeformat.errors import MissingInput, NotAStore
 from storeformat.index import index_file
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
-from storeformat.log.segments import Segment, segment_at
+from storeformat.log.segments import segment_at
 from storeformat.queues import batch_consume_queue, batch_queue_search, consume_queue
 from storeformat.queues.queue_search import (
     Boundary,
@@ -101,13 +101,9 @@ class OfflineStore:
     def min_phy_offset(self) -> int:
         return self.store.segments[0].base
 
-    def segment_of(self, offset: int) -> Segment | None:
-        """Returns the segment that holds an offset."""
-        return segment_at(self.store.segments, offset)
-
     def record_at(self, offset: int, *, bodies: bool = False) -> dict[str, Any] | None:
         """Returns the record at an offset, None where there is none. Its body is checked against its CRC."""
-        segment = self.segment_of(offset)
+        segment = segment_at(self.store.segments, offset)
         if segment is None:
             return None
         begin = offset - segment.framing.head_size
@@ -120,7 +116,7 @@ class OfflineStore:
 
     def store_time(self, offset: int, size: int) -> int:
         """Returns the store time of the record that a unit points at, -1 where the log does not hold it."""
-        segment = self.segment_of(offset)
+        segment = segment_at(self.store.segments, offset)
         if segment is None or offset + size > segment.end:
             return -1
         with files.RangeReader(segment.path) as reader:

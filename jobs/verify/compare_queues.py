@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -170,31 +170,24 @@ def _units_of_deleted(compared: QueuesCompared, queue: TopicQueue) -> int:
 
 
 def _compare(compared: QueuesCompared, ext: Mapping[tuple[str, str], tuple[ExtFile, ...]], runner: Runner) -> None:
-    for queue, those in compared.queues.items():
-        for check in _checks(compared, queue, those, ext.get((queue[0], str(queue[1])), ())):
-            compared.checks[queue, check.file.base] = check
-    run_checks(compared, runner, f"compare {compared.artefact}", compared.task, list(compared.checks.values()))
-
-
-def _checks(
-    compared: QueuesCompared, queue: TopicQueue, those: QueueSides, ext: tuple[ExtFile, ...]
-) -> Iterable[QueueCheck]:
     file_size, unit_size = compared.task.file_size, compared.unit_size
     per_file = file_size // unit_size
-    for base in sorted(those.expected.keys() | those.found.keys()):
-        file = those.expected.get(base)
-        if file is None:
-            if base % file_size:
-                continue
-            file = PlannedQueueFile(compared.artefact, queue, base, Slices.of())
-        first, end = those.first - base // unit_size, those.end - base // unit_size
-        yield QueueCheck(
-            file,
-            begin=min(max(first, 0), per_file) if those.known else 0,
-            end=min(max(end, 0), per_file) if those.known else 0,
-            schedule=queue[0] == SCHEDULE_TOPIC,
-            ext=ext,
-        )
+    for queue, those in compared.queues.items():
+        for base in sorted(those.expected.keys() | those.found.keys()):
+            file = those.expected.get(base)
+            if file is None:
+                if base % file_size:
+                    continue
+                file = PlannedQueueFile(compared.artefact, queue, base, Slices.of())
+            first, end = those.first - base // unit_size, those.end - base // unit_size
+            compared.checks[queue, base] = QueueCheck(
+                file,
+                begin=min(max(first, 0), per_file) if those.known else 0,
+                end=min(max(end, 0), per_file) if those.known else 0,
+                schedule=queue[0] == SCHEDULE_TOPIC,
+                ext=ext.get((queue[0], str(queue[1])), ()),
+            )
+    run_checks(compared, runner, f"compare {compared.artefact}", compared.task, list(compared.checks.values()))
 
 
 def run_checks(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
-
 from jobs.log.log_scan import LogReading
 from jobs.verify.differences import Subject, Verdicts
 from storeformat.storage import files, locations
@@ -45,14 +42,13 @@ def judge_checkpoint(
     }
     if reading.damaged or not reading.scans:
         return
-    values: dict[str, Any] = vars(checkpoint)
-    for number, field in enumerate(fields(checkpoint)):
-        limit = limits.get(field.name)
-        if limit is not None and values[field.name] > limit:
+    for number, (name, value) in enumerate(vars(checkpoint).items()):
+        limit = limits.get(name)
+        if limit is not None and value > limit:
             verdicts.differ(
                 _SUBJECT,
                 "checkpoint_ahead",
                 position=8 * number,
-                expected={field.name: f"at most {limit}"},
-                found={field.name: values[field.name]},
+                expected={name: f"at most {limit}"},
+                found={name: value},
             )
