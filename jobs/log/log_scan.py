@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from jobs.contract.options import DamagePolicy
-from jobs.log import damage, stale_segments
+from jobs.log import damage
 from jobs.log.damaged_bytes import DamagedBytes
 from jobs.log.losses import DAMAGE, Losses, account_for_queues
 from jobs.log.queue_runs import QueueRuns, all_runs, has_gaps
-from jobs.log.verified_chain import ProvenLog
+from jobs.log.verified_chain import ProvenLog, queues_must_tell, without_older_segments
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
@@ -183,10 +183,10 @@ def scan_log(
         segments, splits, scans, chain, part.end_in(segments), whole=from_zero and task.with_units and not task.topics
     )
     has_foreign_records = any(scan.foreign_records for scan in known.counted)
-    if (salvages and chain.breaks) or has_foreign_records or stale_segments.queues_must_tell(known):
+    if (salvages and chain.breaks) or has_foreign_records or queues_must_tell(known):
         known = damage.see_all_queues(runner, known, task)
         known = replace(known, whole=from_zero)
-    known = stale_segments.without_older_segments(known)
+    known = without_older_segments(known)
     survey = SurveyTask(task.decode_rules, keep_crc_failures and salvages)
     tail = damage.find_tail(runner, known, survey)
     starts = [item.start for item in known.older]

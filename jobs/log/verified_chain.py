@@ -1,14 +1,26 @@
-"""The proven part of a log, as the scans of its splits and the chain through them show it."""
+"""The proven part of a log, as the scans of its splits and the chain through them show it; and which of its segments
+begin with an older log: what a file of the same name held in an earlier life of this one.
+
+A page that was never written, or a file out of an old backup, holds records that are certified and chained. Three
+things tell them from this log's:
+
+==============  ===================================================================================================
+their times     every one is older than the segment before; a clock that was set back may be the cause
+their queues    in a log that goes on, the queue offsets of two segments join at the border; few do so by chance
+what follows    the next segment is of the time before again, or survivors of this log lie after a broken chain
+==============  ===================================================================================================
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from storeformat.errors import RecordDefect
 from storeformat.log.chain import Break, Chain, ChainReport
 from storeformat.log.segments import Segment, Split
-from storeformat.salvage.evidence import latest_time
+from storeformat.salvage.evidence import CLOCK_SLACK, latest_time
 from storeformat.salvage.queue_offsets import Queue
 from udfs.log.scan import SplitScan
 
@@ -86,3 +98,128 @@ def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
         if len(recent) == 3:
             break
     return latest_time(recent, after) if recent else None
+
+
+def queues_must_tell(known: ProvenLog) -> bool:
+    """Returns whether the times leave open which segments are of this log: one is older than the one before it, or the
+    first is long before the second. Then the queues tell, all of them: a scan of some finds fewer jumps, of none none.
+    """
+    written = _written(known)
+    return _is_long_before(written) or any(_lag(before, scans)[1] > 0 for before, scans in pairwise(written))
+
+
+def without_older_segments(known: ProvenLog) -> ProvenLog:
+    """Returns the proven log without segments that begin with an older log in this one's place; says where they lie.
+
+    Their records are certified and chained, but all older than the segment before, while the log after it goes on from
+    there; and their queues do not join those of the segments around them. Where their chain breaks off, it is a break
+    like any other: this log may go on after a page that was never written.
+    """
+    written = _written(known)
+    breaks = {item.segment.base: item for item in known.chain.breaks}
+    blanks = set(known.chain.blanks)
+    older: dict[int, OlderRecords] = {}
+    before: list[SplitScan] = []
+    for number, scans in enumerate(written):
+        segment = scans[0].report.split.segment
+        end = breaks.get(segment.base)
+        is_broken = end is not None and not known.is_zero_after(end, segment.end)
+        if not _is_of_another_life(before, scans, written[number + 1 :], blanks, is_broken=is_broken):
+            before = scans
+            continue
+        if end is not None and is_broken:  # its last record may have lost its end to this log
+            last = max(scan.dispatched.last for scan in scans)
+            end = breaks[segment.base] = Break(segment, last, RecordDefect.OLDER_LOG, end.report)
+        start = Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report)
+        older[segment.base] = OlderRecords(start, segment.end if end is None else end.offset)
+    if not older:
+        return known
+    reports = [report for report in known.chain.reports if report.split.segment.base not in older]
+    ranges = [(item.start.offset, item.end) for item in older.values()]
+    kept = [blank for blank in known.chain.blanks if not any(begin <= blank[0] < end for begin, end in ranges)]
+    chain = replace(known.chain, reports=reports, blanks=kept, breaks=list(breaks.values()))
+    return replace(known, chain=chain, older=tuple(older.values()))
+
+
+def _written(known: ProvenLog) -> list[list[SplitScan]]:
+    """Returns the scans with records of each segment that has any, in log order."""
+    by_segment: dict[int, list[SplitScan]] = {}
+    for scan in known.counted:
+        if scan.records:
+            by_segment.setdefault(scan.report.split.segment.base, []).append(scan)
+    return list(by_segment.values())
+
+
+def _is_of_another_life(
+    before: Sequence[SplitScan],
+    scans: Sequence[SplitScan],
+    later: Sequence[Sequence[SplitScan]],
+    blanks: Collection[tuple[int, int]],
+    *,
+    is_broken: bool,
+) -> bool:
+    """Returns whether a segment is all older than the one before it, and its queues do not go on from there.
+
+    A clock that was set back explains a lag that lasts to the end of the log. If it is longer than ``CLOCK_SLACK``,
+    more than half of the queues must go on, and all of them if the chain also breaks off: few do by chance.
+    """
+    if not before:
+        return _is_of_an_earlier_life(scans, later, blanks)
+    time, lag = _lag(before, scans)
+    if lag <= 0:
+        return False
+    is_next = bool(later) and _begins(later[0]) >= time - CLOCK_SLACK
+    left, right = _border(before, scans, blanks), _border(scans, later[0] if is_next else (), blanks)
+    jumps, joints, queues = (one + other for one, other in zip(left, right, strict=True))
+    if lag > CLOCK_SLACK and is_broken:
+        return joints < max(queues, 2)
+    if lag > CLOCK_SLACK:
+        return (4 * jumps > queues or 2 * joints <= queues) if queues else is_next
+    return 2 * jumps > queues and (not later or any(_begins(other) >= time for other in later))
+
+
+def _lag(before: Sequence[SplitScan], scans: Sequence[SplitScan]) -> tuple[int, int]:
+    """Returns the time at the end of a segment, and by how much every record of another one is older."""
+    time = time_before(before, None) or 0
+    return time, time - max(scan.times.latest for scan in scans)
+
+
+def _is_of_an_earlier_life(
+    scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]], blanks: Collection[tuple[int, int]]
+) -> bool:
+    """Returns whether the first segment is long before the second, and its queues do not lead there, while those of the
+    second lead on. With none after the second nothing tells which of the two is of this log.
+    """
+    if not _is_long_before([scans, *later]):
+        return False
+    jumps, _, queues = _border(scans, later[0], blanks)
+    jumps_after, joints_after, _ = _border(later[0], later[1], blanks)
+    return jumps > 1 and 4 * jumps > queues and jumps_after < joints_after  # one may be a damaged queue offset
+
+
+def _is_long_before(written: Sequence[Sequence[SplitScan]]) -> bool:
+    """Returns whether the first segment is older than the second by more than a clock jumps; a third must follow."""
+    if len(written) < 3:
+        return False
+    return _begins(written[1]) - max(scan.times.latest for scan in written[0]) > CLOCK_SLACK
+
+
+def _begins(scans: Sequence[SplitScan]) -> int:
+    return scans[0].times.first or 0
+
+
+def _border(
+    one: Sequence[SplitScan], other: Sequence[SplitScan], blanks: Collection[tuple[int, int]]
+) -> tuple[int, int, int]:
+    """Returns how many queues jump between two segments, how many go on without a gap, and how many cross the border.
+
+    A jump forward only counts where nothing but a BLANK lies in between; a queue that begins again tells nothing.
+    """
+    if not one or not other:
+        return 0, 0, 0
+    ends = {queue: first + count for queue, first, count, _ in queue_runs(one)}
+    firsts = {queue: first for queue, first, *_ in queue_runs(other[::-1], backwards=True)}
+    is_dense = (one[-1].report.end, other[0].report.start) in blanks
+    pairs = [(ends[queue], firsts[queue]) for queue in ends.keys() & firsts.keys() if firsts[queue]]
+    jumps = sum(first < end or (is_dense and first > end) for end, first in pairs)
+    return jumps, sum(first == end for end, first in pairs), len(pairs)

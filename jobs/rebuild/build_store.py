@@ -21,7 +21,7 @@ from jobs.contract.options import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
 from jobs.rebuild import planning, rocksdb_database
-from jobs.rebuild.manifest import write_manifest
+from jobs.rebuild.manifest import manifest_of, write_pieces
 from jobs.rebuild.planning import planned_bytes, refuse_if_too_large
 from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.staging import CLAIM, Workplace
@@ -303,7 +303,7 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
 def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
     """Writes the manifest, after a last look at what is there: with it the files are an output."""
     check_all_there(made, rows, compact=options.ends_with_data)
-    write_manifest(made, options, store, reading, rows)
+    write_pieces(made, manifest_of(options, store, reading, rows))
 
 
 def check_all_there(made: str, rows: FileRows, *, compact: bool = False) -> None:

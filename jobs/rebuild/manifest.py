@@ -38,14 +38,7 @@ _MOST_BYTES = 1 << 30
 """More than any manifest has: a file takes some 200 bytes."""
 
 
-def write_manifest(
-    directory: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows
-) -> None:
-    """Writes the manifest of a rebuild that is complete; raises Refused where there is one already."""
-    write_pieces(directory, (text.encode() for text in _pieces(options, store, reading, rows)))
-
-
-def _pieces(options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> Iterator[str]:
+def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> Iterator[bytes]:
     """Yields the text of a manifest, piece by piece; the files come last, one a line."""
     facts = {
         "format": FORMAT,
@@ -65,14 +58,14 @@ def _pieces(options: RebuildOptions, store: OpenedStore, reading: LogReading, ro
         "topics": [str(item) for item in options.topics],
         "damaged_ranges": [item.as_row() for item in reading.damaged_places],
     }
-    yield json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": ['
+    yield (json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": [').encode()
     for number, row in enumerate(rows):
         content = row.content
         line = {
             "path": row.path, "size": content.size, "data_size": content.data_size, "sha256": content.sha256.hex(),
         }  # fmt: skip
-        yield (",\n  " if number else "\n  ") + json.dumps(line)
-    yield "\n ]\n}\n"
+        yield ((",\n  " if number else "\n  ") + json.dumps(line)).encode()
+    yield b"\n ]\n}\n"
 
 
 def write_pieces(directory: str, pieces: Iterable[bytes]) -> None:
