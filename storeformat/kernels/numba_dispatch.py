@@ -48,13 +48,10 @@ _MOST_DIGITS = 9
 
 _DONE, _NEW_TOPIC, _FULL, _ODD = (int(stop) for stop in PlainStop)
 _SCHEDULE, _ODD_TOPIC = int(TopicKind.SCHEDULE), int(TopicKind.ODD)
-_UNITS, _ENTRIES, _RECORDS, _RECORD_BYTES = (
-    int(place) for place in (Tally.UNITS, Tally.ENTRIES, Tally.RECORDS, Tally.RECORD_BYTES)
-)
-_LAST_RECORD, _LAST_UNIT, _LAST_ENTRY = int(Tally.LAST_RECORD), int(Tally.LAST_UNIT), int(Tally.LAST_ENTRY)
-_FIRST_TIME, _THIRD_TIME, _SECOND_TIME = int(Tally.FIRST_TIME), int(Tally.THIRD_TIME), int(Tally.SECOND_TIME)
-_LAST_TIME, _LATEST_TIME = int(Tally.LAST_TIME), int(Tally.LATEST_TIME)
-_TOPICS, _STOP = int(Tally.TOPICS), int(Tally.STOP)
+(
+    _UNITS, _ENTRIES, _RECORDS, _RECORD_BYTES, _LAST_RECORD, _LAST_UNIT, _LAST_ENTRY, _FIRST_TIME, _THIRD_TIME,
+    _SECOND_TIME, _LAST_TIME, _LATEST_TIME, _TOPICS, _STOP,
+) = (int(place) for place in Tally)  # fmt: skip
 
 
 def dispatch_plain(

@@ -186,9 +186,7 @@ def _deeper_fault(block: RecordBlock, rules: DecodeRules) -> Fault | None:
 
 def _bad_name(block: RecordBlock) -> int | None:
     impossible = np.array([not is_directory_name(topic) for topic in block.topics], dtype=bool)
-    bad = block.heads.queue_id < 0
-    if impossible.any():
-        bad = bad | impossible[block.topic_codes]
+    bad = (block.heads.queue_id < 0) | impossible[block.topic_codes]
     return int(bad.argmax()) if bad.any() else None
 
 

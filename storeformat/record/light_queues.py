@@ -64,10 +64,10 @@ def light_units(block: RecordBlock, queued: Int64s, rules: MultiDispatchRules) -
     names, offsets = block.properties[m.INNER_MULTI_DISPATCH], block.properties[m.INNER_MULTI_QUEUE_OFFSET]
     topics = [javacompat.decode_java_utf8(topic) for topic in block.topics]
     excluded = np.array(
-        [topic in rules.excluded_topics or topic.startswith(rules.excluded_prefixes) for topic in topics]
+        [topic in rules.excluded_topics or topic.startswith(rules.excluded_prefixes) for topic in topics], np.bool_
     )
     rows = queued[(names.lengths[queued] > 0) & (offsets.lengths[queued] > 0)]
-    rows = rows[~excluded[block.topic_codes[rows]]] if topics else rows
+    rows = rows[~excluded[block.topic_codes[rows]]]
     pairs = _regular_pairs(block.buffer, names.rows(rows), offsets.rows(rows))
     odd = np.ones(len(rows), np.bool_)
     odd[pairs.owners] = False
@@ -98,8 +98,7 @@ def _regular_pairs(buffer: Bytes, names: Spans, offsets: Spans) -> _Pairs:
     codes, distinct = active().dictionary(buffer, parts)
     texts = [javacompat.decode_java_utf8(name) for name in distinct]
     blank = np.array([javacompat.is_blank(text) for text in texts], np.bool_)
-    if blank.any():
-        regular[owners[blank[codes]]] = False
+    regular[owners[blank[codes]]] = False
     mine, offset_mine = regular[owners], regular[offset_owners]
     return _Pairs(owners[mine], texts, codes[mine], values[offset_mine])
 
@@ -151,12 +150,11 @@ def _placed(block: RecordBlock, rules: MultiDispatchRules, topics: list[str], pa
     code_of_topic = {name: code for code, name in enumerate(names)}
     own_codes = np.array([code_of_topic.get(topic, -1) for topic in topics], np.int32)
     own_ids = block.heads.queue_id[rows]
-    queue_ids = np.where(light[codes], 0, own_ids) if len(codes) else own_ids
-    keep = np.zeros(len(codes), np.bool_)
-    keep[np.unique(rows * max(len(names), 1) + codes, return_index=True)[1]] = True
-    if len(codes):
-        own = (own_codes[block.topic_codes[rows]] == codes) & (queue_ids == own_ids)
-        keep &= usable[codes] & ~own
+    queue_ids = np.where(light[codes], 0, own_ids)
+    own = (own_codes[block.topic_codes[rows]] == codes) & (queue_ids == own_ids)
+    first = np.zeros(len(codes), np.bool_)
+    first[np.unique(rows * len(names) + codes, return_index=True)[1]] = True
+    keep = first & usable[codes] & ~own
     return LightUnits(
         names=[name.encode() for name in names],
         rows=rows[keep],
