@@ -9,6 +9,7 @@ MappedFileQueue#getConsumeQueueMappedFileByTime and #getMappedFileByTime.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -62,7 +63,7 @@ def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, sea
     first = files[0]
     phy_offsets = first.units["phy_offset"][: end - first.first_queue_offset]
     if search:
-        last = files[_file_of(files, end - 1)]
+        last = files[max(bisect_right(files, end - 1, key=lambda file: file.first_queue_offset) - 1, 0)]
         if last.units["phy_offset"][end - 1 - last.first_queue_offset] < min_phy_offset:
             return end
         if first.first_queue_offset == 0 and phy_offsets[0] >= min_phy_offset:
@@ -223,14 +224,6 @@ def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
         else:
             low = middle
     return next((place for place in (low, high) if phy_offsets[place] >= min_phy_offset), -1)
-
-
-def _file_of(files: Sequence[FileUnits], queue_offset: int) -> int:
-    """Returns the number of the file that holds a queue offset."""
-    number = len(files) - 1
-    while number > 0 and files[number].first_queue_offset > queue_offset:
-        number -= 1
-    return number
 
 
 def _queue_offset(first_queue_offset: int, place: int) -> int:
