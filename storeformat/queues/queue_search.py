@@ -200,14 +200,9 @@ def _file_by_store_time(
         return time if time > 0 else -1
 
     if boundary is Boundary.LOWER:
-        for number, file in enumerate(files[:-1]):
-            if time_of(file, -1) >= timestamp:
-                return number
-        return len(files) - 1 if files else None
-    for number in range(len(files) - 1, -1, -1):
-        if time_of(files[number], 0) <= timestamp:
-            return number
-    return None
+        last = len(files) - 1 if files else None
+        return next((number for number, file in enumerate(files[:-1]) if time_of(file, -1) >= timestamp), last)
+    return next((number for number in reversed(range(len(files))) if time_of(files[number], 0) <= timestamp), None)
 
 
 def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:

@@ -332,21 +332,12 @@ class TestPaths:
         assert files.read_bytes(bucket.uri("x")) == b"\0\0a" + bytes(7) + b"b\0"
 
     def test_nothing_is_compressed_whatever_the_name(self, bucket: Bucket) -> None:
-        for stream in (False, True):
-            with files.FileWriter(bucket.uri("x.gz"), stream=stream) as writer:
-                writer.write(b"as it is")
-            assert files.read_bytes(bucket.uri("x.gz")) == b"as it is"
+        with files.FileWriter(bucket.uri("x.gz")) as writer:
+            writer.write(b"as it is")
+        assert files.read_bytes(bucket.uri("x.gz")) == b"as it is"
         with files.new_stream(bucket.uri("y.gz")) as target:
             target.write(b"as it is")
         assert files.read_bytes(bucket.uri("y.gz")) == b"as it is"
-
-    def test_a_stream_goes_forward_only(self, bucket: Bucket) -> None:
-        with files.FileWriter(bucket.uri("y"), stream=True) as writer:
-            writer.write_at(3, b"a")
-            with pytest.raises(WriteFailed, match="front to back"):
-                writer.write_at(1, b"b")
-            writer.finish(6)
-        assert files.read_bytes(bucket.uri("y")) == b"\0\0\0a\0\0"
 
 
 @pytest.mark.parametrize("staged", ["here", "there"])
