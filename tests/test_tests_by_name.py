@@ -14,7 +14,6 @@ ELSEWHERE = {
     "jobs/publish/backups.py": "tests/jobs/publish/test_crashes.py",
     "jobs/rebuild/build_store.py": "tests/jobs/test_rebuild_golden.py",
     "jobs/report/plain_outcomes.py": "tests/jobs/report/test_plain_checks.py",
-    "jobs/report/plain_properties.py": "tests/jobs/report/test_plain_checks.py",
     "jobs/report/plots.py": "tests/jobs/report/test_page.py",
     "jobs/verify/compare_queues.py": "tests/jobs/verify/test_judge_queues.py",
     "jobs/verify/differences.py": "tests/jobs/verify/test_verify.py",

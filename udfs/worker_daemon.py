@@ -71,7 +71,7 @@ def import_tasks() -> None:
     if os.environ.get(ROWS) == "1":
         import pyarrow as pa  # noqa: PLC0415
 
-        from udfs.table import drafts  # noqa: F401, PLC0415
+        from udfs.table import parquet_files  # noqa: F401, PLC0415
 
         pa.array([None])  # the first one imports pandas, to see whether its values are from there
     active()

@@ -38,6 +38,7 @@ from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.config.topic_config import TOPICS, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
 from udfs.files.build import (
+    BuildExtFiles,
     BuildFiles,
     BuildIndexFiles,
     BuildQueueFiles,
@@ -45,9 +46,7 @@ from udfs.files.build import (
     PlannedQueueFile,
     staged_timestamp,
 )
-from udfs.files.file_rows import FileRow, FileRows, batch_of
-from udfs.files.output_files import Totals
-from udfs.files.queue_ext import BuildExtFiles
+from udfs.files.output_files import FileRow, FileRows, Totals, batch_of
 from udfs.log.consumption import CONSUMPTION_PROPERTIES
 from udfs.log.real_topics import REAL_PROPERTIES
 from udfs.log.scan import ScanTask

@@ -28,7 +28,7 @@ from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import CONSUME_QUEUE, QUEUE_KINDS, ROCKSDB_QUEUES
-from udfs.files.file_rows import FileRows
+from udfs.files.output_files import FileRows
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -34,8 +34,7 @@ from storeformat.store.layout import (
     INDEX,
     StoreLayout,
 )
-from udfs.files.build import PlannedIndexFile, PlannedQueueFile, PlannedQueueFiles, queue_file_path
-from udfs.files.queue_ext import PlannedExtFile
+from udfs.files.build import PlannedExtFile, PlannedIndexFile, PlannedQueueFile, PlannedQueueFiles, queue_file_path
 from udfs.log.scan import SplitScan
 from udfs.log.staged_files import Slices
 

@@ -26,9 +26,17 @@ from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree
 from storeformat.queues import consume_queue, rocksdb_pairs
 from storeformat.storage import files, local_copies, locations, rocksdb
-from udfs.files.file_rows import FileRow, FileRows, batch_of
-from udfs.files.rocksdb_pairs import PlannedPairsFile, QueueEnds, UnitSlice
-from udfs.files.rocksdb_tables import ComparedPart, ComparePairs, QueuePart, WriteTables, write_ends
+from udfs.files.output_files import FileRow, FileRows, batch_of
+from udfs.files.rocksdb_pairs import (
+    ComparedPart,
+    ComparePairs,
+    PlannedPairsFile,
+    QueueEnds,
+    QueuePart,
+    UnitSlice,
+    WriteTables,
+    write_ends,
+)
 from udfs.log.staged_files import Readers
 
 

@@ -17,7 +17,7 @@ from jobs.rebuild.rocksdb_database import ends_of_queues, in_parts, plan_slices
 from jobs.rebuild.staging import Workplace
 from jobs.spark.runner import Runner
 from storeformat.storage import files, locations
-from udfs.files.file_rows import FileRows, batch_of
+from udfs.files.output_files import FileRows, batch_of
 from udfs.files.rocksdb_pairs import PlannedPairsFile, WritePairs, end_pairs
 
 ROCKSDB = "rocksdb"

@@ -4,8 +4,7 @@
 the job             ``load``; ``load_window``: what it reads; ``continuation``: whether the log goes on
                     from the table; ``drafts``: files that tasks wrote while they read
 Delta               ``messages_table``; ``plain_table``: by delta-rs, without a JVM; ``s3_tables``: the same on S3;
-                    ``commits`` is what a load writes into Delta's log; ``restored``: whether a RESTORE took
-                    rows away
+                    ``commits`` is what a load writes into Delta's log, and what a RESTORE leaves of it
 delays              ``deliveries``: levels that are shorter than was assumed
 offsets of groups   ``consumer_offsets``, a table beside it
 without a table     ``datasource`` (batch), ``stream``

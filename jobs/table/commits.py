@@ -14,19 +14,29 @@ one of them since the load looked at the table: by delta-rs, which commits only 
 at (``plain_table``), or, in tables that are not plain, as a transaction of Delta's own (``OptimisticTransaction``). So
 of two loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each
 other.
+
+``RESTORE TABLE ... TO VERSION`` takes rows away and leaves Delta's transactions as they are: these still say that the
+rows were loaded. Only the history tells: it is read from Delta's log, from the newest commit back to the load.
+
+==========================  ==========================================================================================
+``_delta_log/N.json``       one action a line; N has 20 digits. Old ones go after ``delta.logRetentionDuration``
+``{"txn": ...}``            ``appId`` and ``version``: what a load records
+``{"commitInfo": ...}``     ``operation`` is RESTORE; ``operationParameters`` has ``version``, or ``timestamp``
+==========================  ==========================================================================================
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from storeformat.errors import WriteFailed
+from storeformat.errors import MissingInput, WriteFailed
+from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import PARTITION, WrittenFile
 
@@ -256,3 +266,48 @@ def literal(text: str) -> str:
     """Returns a text as SQL writes it."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+Actions = Sequence[Mapping[str, Any]]
+
+
+def commits_back_from(table: str, newest: int) -> Iterator[tuple[int, Actions]]:
+    """Yields version and actions of a table's commits, the newest first, as far back as Delta's log has them."""
+    for version in range(newest, -1, -1):
+        try:
+            content = files.read_bytes(locations.join(table, "_delta_log", f"{version:020d}.json"))
+        except MissingInput:
+            return
+        yield version, [json.loads(line) for line in content.splitlines() if line.strip()]
+
+
+def restored_before(commits: Iterable[tuple[int, Actions]], transaction: str, end: int) -> int | None:
+    """Returns the version of the RESTORE that took a load's rows away, None if they are still there.
+
+    The load is the commit that recorded ``end`` for ``transaction``. A log that no longer has it shows nothing.
+    """
+    restores: dict[int, int] = {}
+    newest = -1
+    for version, actions in commits:
+        newest = max(newest, version)
+        if any(_records(action, transaction, end) for action in actions):
+            content = newest
+            while content > version:  # the rows of a RESTORE are those of its target
+                content = restores.get(content, content - 1)
+            return max(restores) if content < version else None
+        for action in actions:
+            information = action.get("commitInfo", {})
+            if information.get("operation") == "RESTORE":
+                # Of a time it is not known which version that was.
+                restores[version] = _version(information.get("operationParameters", {}))
+    return None
+
+
+def _records(action: Mapping[str, Any], transaction: str, end: int) -> bool:
+    recorded = action.get("txn", {})
+    return bool(recorded) and (recorded["appId"], recorded["version"]) == (transaction, end)
+
+
+def _version(parameters: Mapping[str, Any]) -> int:
+    found = parameters.get("version")
+    return int(found) if found is not None else -1

@@ -11,8 +11,7 @@ from jobs.spark.runner import Runner
 from storeformat.errors import StoreFormatError
 from storeformat.storage import files, locations
 from udfs.log.scan import ScanTask
-from udfs.table.drafts import DraftTask
-from udfs.table.parquet_files import PARTITION, WriteFiles, WrittenFile
+from udfs.table.parquet_files import PARTITION, DraftTask, WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ProvenRange
 
 Item = TypeVar("Item")

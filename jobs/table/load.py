@@ -27,12 +27,12 @@ from jobs.spark import session, transforms
 from jobs.spark.runner import LocalRunner, MeteringRunner, Runner
 from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table, plain_table, s3_tables
+from jobs.table.commits import commits_back_from, restored_before
 from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
-from jobs.table.restored import commits_back_from, restored_before
 from storeformat import __version__
 from storeformat.errors import Refused, StoreFormatError, UsageError
 from storeformat.storage import locations, outputs

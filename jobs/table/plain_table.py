@@ -33,8 +33,7 @@ from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from jobs.table import commits, s3_tables
-from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
-from jobs.table.restored import commits_back_from
+from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken, commits_back_from
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
 from storeformat.storage import files, locations
 from udfs.table import schemas

@@ -18,8 +18,7 @@ from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.storage import files, locations
 from storeformat.storage.rocksdb import CURRENT
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, StoredEnds, rocksdb_queues_in
-from udfs.files.rocksdb_pairs import QueueEnds, UnitSlice
-from udfs.files.rocksdb_tables import ComparedPart, ComparePairs, QueuePart
+from udfs.files.rocksdb_pairs import ComparedPart, ComparePairs, QueueEnds, QueuePart, UnitSlice
 
 _QUEUES_A_TASK = 256
 _FURTHEST = (1 << 63) - 1

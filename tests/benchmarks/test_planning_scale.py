@@ -25,7 +25,7 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, plan_splits
 from storeformat.storage.extents import Content
 from storeformat.store.layout import StoreLayout
-from udfs.files.file_rows import FileRow, FileRows, batch_of
+from udfs.files.output_files import FileRow, FileRows, batch_of
 from udfs.log.scan import Dispatched, SplitScan, StoreTimes
 from udfs.log.staged_files import Staged
 from udfs.log.staged_runs import Runs, StagedUnits

@@ -27,7 +27,7 @@ from jobs.spark.runner import LocalRunner  # noqa: E402
 from jobs.table import load  # noqa: E402
 from jobs.table.drafts import Drafts  # noqa: E402
 from jobs.table.plain_table import PlainTable  # noqa: E402
-from udfs.table.drafts import DraftTask  # noqa: E402
+from udfs.table.parquet_files import DraftTask  # noqa: E402
 
 STEPS = ("drafting", "drafted", "judged", "committed")
 """Where a load dies: with the first split drafted, with all of them, before its commit, and right after it."""

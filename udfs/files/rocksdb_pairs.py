@@ -1,4 +1,6 @@
-"""RocksDB queues: from the staged units and times of a scan to Parquet files of key/value pairs, in a Spark task."""
+"""RocksDB queues: Parquet files of key/value pairs, and sorted files that a database takes in, made of the staged units
+and times of a scan; and a database compared with these. In a Spark task.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ import pyarrow.parquet as pq
 
 from storeformat.arrays import Int64s, Structs, sum_of_offsets
 from storeformat.queues import consume_queue, rocksdb_pairs
-from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME
-from udfs.files.file_rows import FileRow, batch_of
-from udfs.files.output_files import OutputDirectory, Totals
+from storeformat.queues.rocksdb_check import Limits, Pairs, PairsComparison, compare_pairs
+from storeformat.queues.rocksdb_pairs import VALUE
+from storeformat.storage import locations, outputs, rocksdb
+from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, RocksDbQueues, rocksdb_queues_in
+from udfs.files.output_files import FileRow, OutputDirectory, Totals, batch_of
 from udfs.log.staged_files import Readers
 from udfs.log.staged_runs import TIME
 
@@ -139,3 +143,114 @@ def end_pairs(ends: Sequence[QueueEnds], dispatched: int) -> pa.Table:
 
 def _end_row(topic: str, queue_id: int, key: bytes, value: bytes) -> dict[str, object]:
     return {"family": rocksdb_pairs.OFFSET_FAMILY, "topic": topic, "queue_id": queue_id, "key": key, "value": value}
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """One sorted file: where it lies, and the pairs in it."""
+
+    path: str
+    pairs: int
+
+
+@dataclass(frozen=True)
+class WriteTables:
+    """Writes sorted files of units into ``directory``."""
+
+    directory: str
+
+    def __call__(self, planned: Iterator[PlannedPairsFile]) -> Iterator[WrittenTable]:
+        with Readers() as readers:
+            for file in planned:
+                path = locations.join(self.directory, file.path)
+                draft = outputs.draft_of(path, self.directory)
+                rocksdb.write_sorted_file(draft, rocksdb_pairs.FAMILIES[0], _pairs(file.slices, readers))
+                outputs.settle(draft, path)
+                yield WrittenTable(path, sum(part.count for part in file.slices))
+
+
+def _pairs(slices: Sequence[UnitSlice], readers: Readers) -> Iterator[tuple[bytes, bytes]]:
+    for part in slices:
+        for offsets, values in staged_values(part, readers):
+            keys = rocksdb_pairs.unit_keys(part.topic.encode(), part.queue_id, offsets)
+            yield from zip(_rows(keys.tobytes(), keys.shape[1]), _rows(values.tobytes(), VALUE.itemsize), strict=True)
+
+
+def _rows(content: bytes, width: int) -> Iterator[bytes]:
+    return (content[at : at + width] for at in range(0, len(content), width))
+
+
+def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
+    """Writes the sorted file of the family ``offset``; ``dispatched`` is the end of the last record in a queue."""
+    pairs = {key: value for queue in ends for key, value, _ in queue.pairs()}
+    pairs[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(dispatched)
+    rocksdb.write_sorted_file(path, rocksdb_pairs.FAMILIES[1], sorted(pairs.items()))
+
+
+@dataclass(frozen=True)
+class QueuePart:
+    """A part of a queue to compare: queue offsets from ``begin`` on and before ``end`` (None: to its last), with the
+    units that the log makes there, in order.
+    """
+
+    topic: bytes
+    queue_id: int
+    begin: int
+    end: int | None
+    slices: tuple[UnitSlice, ...]
+    last: int | None = None
+    """The queue's last unit as the database says."""
+
+
+@dataclass(frozen=True)
+class ComparedPart:
+    """What was found of a part; ``offset_sum`` is that of the commit-log offsets in the database."""
+
+    topic: bytes
+    queue_id: int
+    found: PairsComparison
+    offset_sum: int
+
+
+@dataclass(frozen=True)
+class ComparePairs:
+    """Compares parts of queues with the database in ``directory``."""
+
+    directory: str
+    log_begin: int
+    dispatched: int | None = None
+    unread: tuple[tuple[int, int], ...] = ()
+
+    def __call__(self, parts: Iterator[Sequence[QueuePart]]) -> Iterator[ComparedPart]:
+        with Readers() as readers, rocksdb_queues_in(self.directory) as queues:
+            for batch in parts:
+                for part in batch:
+                    yield self._compare(part, queues, readers)
+
+    def _compare(self, part: QueuePart, queues: RocksDbQueues, readers: Readers) -> ComparedPart:
+        limits = Limits(self.log_begin, self.dispatched, part.last, self.unread)
+        total, sum_ = PairsComparison(), 0
+        at = part.begin
+        for slice_ in part.slices:
+            for offsets, values in staged_values(slice_, readers):
+                end = int(offsets[-1]) + 1
+                there = list(queues.units((part.topic, part.queue_id), at, end))
+                total, sum_ = (
+                    total.plus(compare_pairs(Pairs(offsets, values), _joined(there), limits)),
+                    sum_ + _sum(there),
+                )
+                at = end
+        for there_one in queues.units((part.topic, part.queue_id), at, part.end):
+            total, sum_ = total.plus(compare_pairs(_joined([]), Pairs(*there_one), limits)), sum_ + _sum([there_one])
+        return ComparedPart(part.topic, part.queue_id, total, sum_ % (1 << 64))
+
+
+def _joined(there: Sequence[tuple[Int64s, Structs]]) -> Pairs:
+    return Pairs(
+        np.concatenate([np.zeros(0, np.int64), *(offsets for offsets, _ in there)]),
+        np.concatenate([np.zeros(0, VALUE), *(values for _, values in there)]),
+    )
+
+
+def _sum(there: Sequence[tuple[Int64s, Structs]]) -> int:
+    return sum(sum_of_offsets(values["phy_offset"].astype(np.int64)) for _, values in there)

@@ -5,6 +5,9 @@ it. So no message passes through the JVM, which takes several times as long for 
 to the table from the moment on that the driver commits it (``jobs.table.messages_table``); what a killed task or load
 leaves is in no version of the table, and VACUUM removes it.
 
+A ``DraftTask`` does so while it proves its split. Its files are drafts: the driver judges the chain through all splits,
+commits the files of those that hold, and removes the others (``jobs.table.drafts``).
+
 =====================  ============================================================================================
 path                   ``store_date=2026-11-21/part-<range>-<run>-<random>.<codec>.parquet``, much as Spark names files
 columns                those of the table but ``store_date``, which the directory's name holds; times in microseconds
@@ -30,9 +33,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storeformat.errors import TotalsDisagree
+from storeformat.log.segments import Split
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock
 from storeformat.storage import files, locations
+from udfs.log.scan import ScanTask, SplitScan, scan_split
 from udfs.table.ordered_rows import OrderedRows
 from udfs.table.proven_ranges import ProvenRange, ReadRanges
 
@@ -254,3 +259,32 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value
+
+
+@dataclass(frozen=True)
+class DraftedSplit:
+    """What a scan says of a split, and the files with its rows."""
+
+    scan: SplitScan
+    files: tuple[WrittenFile, ...]
+
+
+@dataclass(frozen=True)
+class DraftTask:
+    """A mapper from splits to their scans and rows; raises TotalsDisagree if a scan counts other records than rows."""
+
+    scan: ScanTask
+    write: WriteFiles
+
+    def __call__(self, splits: Iterator[Split]) -> Iterator[DraftedSplit]:
+        for split in splits:
+            with ExitStack() as streams:
+                rows = RangeFiles(self.write, split.number, streams)
+                scan = scan_split(split, self.scan, rows.add)
+                drafted = DraftedSplit(scan, tuple(rows.finish()))
+                if rows.seen != scan.records:
+                    raise TotalsDisagree(
+                        "a scan counts other records than became rows", path=split.segment.path, found=rows.seen,
+                        expected=scan.records,
+                    )  # fmt: skip
+            yield drafted

@@ -23,8 +23,7 @@ from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
 from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.rocksdb_queues import StoredEnds
-from udfs.files.rocksdb_pairs import QueueEnds, UnitSlice
-from udfs.files.rocksdb_tables import ComparedPart, QueuePart
+from udfs.files.rocksdb_pairs import ComparedPart, QueueEnds, QueuePart, UnitSlice
 
 NAME = "consumequeue"
 QUEUE = (b"T", 3)

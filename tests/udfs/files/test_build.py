@@ -26,15 +26,16 @@ from storeformat.queues import consume_queue
 from storeformat.storage import files
 from udfs.files import build
 from udfs.files.build import (
+    BuildExtFiles,
     BuildFiles,
     BuildIndexFiles,
     BuildQueueFiles,
+    PlannedExtFile,
     PlannedIndexFile,
     PlannedQueueFile,
     PlannedQueueFiles,
 )
-from udfs.files.file_rows import FileRow, FileRows
-from udfs.files.output_files import OutputDirectory
+from udfs.files.output_files import FileRow, FileRows, OutputDirectory
 from udfs.log.staged_files import Slices
 
 counts_of_files = st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=4), max_size=20)
@@ -259,3 +260,21 @@ def test_both_kinds_of_files_in_one_go(tmp_path: Path) -> None:
     queue = PlannedQueueFile("consumequeue", ("T", 3), 0, Slices.of((str(tmp_path / "u"), 0, 1)))
     made = FileRows.of(task(iter([index, [queue], index])))
     assert [(row.path, row.offset_sum) for row in made] == [("index/1", 0), (queue.path, 500), ("index/1", 0)]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_units_have_tags_code_and_time(tmp_path: Path, closed: bool) -> None:
+    times_of = {}
+    for name, codes in (("s", [7, -8]), ("t", [9])):
+        units, times = tmp_path / f"{name}.units", tmp_path / f"{name}.times"
+        units.write_bytes(consume_queue.pack_units([0] * len(codes), [1] * len(codes), codes).tobytes())
+        times.write_bytes(np.array([1000 + code for code in codes], "<i8").tobytes())
+        times_of[str(units)] = str(times)
+    first, second = times_of
+    file = PlannedExtFile("ext/T/0/0", Slices.of((first, 1, 1), (second, 0, 1)), times_of, closed)
+    build = BuildExtFiles(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")), 64)
+    (row,) = FileRows.of(build(iter([file])))
+    expected = struct.pack(">hqqh", 20, -8, 992, 0) + struct.pack(">hqqh", 20, 9, 1009, 0)
+    expected += b"\xff\xff" if closed else b""
+    assert (tmp_path / "made" / "ext/T/0/0").read_bytes() == expected.ljust(64, b"\0")
+    assert (row.path, row.count, row.offset_sum, row.content.size) == ("ext/T/0/0", 2, 0, 64)

@@ -13,11 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from support.store_builder import LogBuilder
 
-from storeformat.errors import WriteFailed
-from storeformat.log.segments import Segment, Split
+from storeformat.errors import TotalsDisagree, WriteFailed
+from storeformat.log.segments import Segment, Split, plan_splits
+from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
+from udfs.log import scan
+from udfs.log.scan import ScanTask
 from udfs.table import parquet_files, schemas
-from udfs.table.parquet_files import WriteFiles, WrittenFile, file_statistics
+from udfs.table.parquet_files import DraftTask, WriteFiles, WrittenFile, file_statistics
 from udfs.table.proven_ranges import ProvenRange, ReadRanges
 from udfs.table.rows import RowRules
 
@@ -170,3 +173,31 @@ def test_a_file_tells_whether_a_message_waits_in_it(tmp_path: Path) -> None:
     files = written(tmp_path / "t", wanted, encoded=False)
     assert {file.store_date: file.delayed for file in files} == {"1970-01-01": False, "1970-01-02": True}
     assert [file.delayed for file in written(tmp_path / "u", wanted) if file.store_date == "1970-01-02"] == [True]
+
+
+def draft(work: Path) -> parquet_files.DraftedSplit:
+    log = LogBuilder(1 << 20)
+    for number in range(5):
+        log.message(topic="A", keys=f"k{number}")
+    (path,) = (log.write(work / "store") / "commitlog").iterdir()
+    write = WriteFiles(
+        str(work / "t"), ReadRanges((), RowRules(DispatchRules(()), cluster="c", broker="b")), "zstd",
+        schemas.STATISTICS_COLUMNS,
+    )  # fmt: skip
+    task = ScanTask("", DecodeRules(properties=RowRules(DispatchRules(())).properties), DispatchRules(()))
+    (found,) = DraftTask(task, write)(iter(plan_splits([Segment(str(path), 0, path.stat().st_size)], 1 << 30)))
+    return found
+
+
+def test_plain_records_become_rows_too(tmp_path: Path) -> None:
+    found = draft(tmp_path)
+    assert found.scan.records == sum(file.rows for file in found.files) == 5
+
+
+def test_records_that_become_no_rows_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_blocks(split: Any, task: ScanTask, also: Any) -> scan.SplitScan:
+        return scan.scan_split(split, task)
+
+    monkeypatch.setattr(parquet_files, "scan_split", without_blocks)
+    with pytest.raises(TotalsDisagree, match="other records than became rows"):
+        draft(tmp_path)
