@@ -308,11 +308,9 @@ class RocksDbStore(OfflineStore):
 
 def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
     """Returns a part of a file as a broker that maps so many bytes of it reads it: zeros after a cut one."""
-    data = bytearray(max(min(length, mapped - position), 0))
+    length = max(min(length, mapped - position), 0)
     with files.RangeReader(path) as reader:
-        there = max(min(len(data), reader.size - position), 0)
-        reader.read_into(position, memoryview(data)[:there])
-    return bytes(data)
+        return reader.read(position, max(min(length, reader.size - position), 0)).ljust(length, b"\0")
 
 
 def bounded(offsets: Int64s, sizes: Int64s) -> Iterator[RecordPlaces]:

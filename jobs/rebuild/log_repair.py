@@ -62,10 +62,7 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
 
 
 def _read(segment: Segment, offset: int, size: int) -> bytes:
-    data = bytearray(size)
-    with files.RangeReader(segment.path) as reader:
-        reader.read_into(offset - segment.base, memoryview(data))
-    return bytes(data)
+    return files.read_range(segment.path, offset - segment.base, size)
 
 
 def _copy(segment: Segment, target: str, patches: list[Patch]) -> None:

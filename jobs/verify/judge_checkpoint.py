@@ -21,10 +21,7 @@ def read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
     if size < FIELDS.size:
         verdicts.differ(_SUBJECT, "wrong_size", expected=f"at least {FIELDS.size}", found=size)
         return None
-    with files.RangeReader(path) as reader:
-        page = bytearray(FIELDS.size)
-        reader.read_into(0, memoryview(page))
-    return parse_checkpoint(bytes(page))
+    return parse_checkpoint(files.read_range(path, 0, FIELDS.size))
 
 
 def judge_checkpoint(

@@ -107,11 +107,10 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], in
             unread += 1
         else:
             with files.RangeReader(entry.path) as reader:
-                page, first = bytearray(index_file.HEADER_SIZE), bytearray(index_file.ENTRY_SIZE)
-                reader.read_into(0, memoryview(page))
-                reader.read_into(first_entry, memoryview(first))
-            offset = int(index_file.parse_entries(bytes(first))["phy_offset"][0])
-            heads.append(_Head(path, index_file.parse_header(bytes(page)), offset))
+                page = reader.read(0, index_file.HEADER_SIZE)
+                first = reader.read(first_entry, index_file.ENTRY_SIZE)
+            offset = int(index_file.parse_entries(first)["phy_offset"][0])
+            heads.append(_Head(path, index_file.parse_header(page), offset))
     return heads, unread
 
 
