@@ -81,7 +81,7 @@ def java_hash(text: str | bytes) -> int:
 
 
 def java_hashes(values: pa.Array) -> Int32s:
-    """Returns ``String#hashCode`` of every value of a binary or string array (dictionary-encoded too); 0 for nulls.
+    """Returns ``String#hashCode`` of every value of a binary or string array; 0 for nulls.
     Raises TypeError for other arrays.
     """
     return java_hashes_and_lengths(values)[0]
@@ -93,12 +93,6 @@ def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32s, Int32s]:
     ASCII is hashed from the array's own buffer. Other values are decoded: all at once where they are well-formed,
     one by one where not.
     """
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        hashes, lengths = java_hashes_and_lengths(values.dictionary)
-        codes = values.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)
-        return np.append(hashes, np.int32(0))[codes], np.append(lengths, np.int32(0))[codes]
     if values.null_count:
         values = values.fill_null(pa.scalar(b"", pa.binary()).cast(values.type))
     data, offsets = binary_buffers(values)
