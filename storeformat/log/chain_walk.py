@@ -120,10 +120,8 @@ class ChainWalk:
             return 0
         body_ends = block.buffer_offset + block.heads.body_start + block.heads.body_length
         ends = block.offsets + block.heads.total_size
-        for row in rows.tolist():
-            if self._window.certifies_inside(int(body_ends[row]), int(ends[row]), self._split.limit):
-                return row
-        return None
+        inside, limit = self._window.certifies_inside, self._split.limit
+        return next((row for row in rows.tolist() if inside(int(body_ends[row]), int(ends[row]), limit)), None)
 
     def _judge_head(self) -> Verdict:
         """Returns why there is no link at ``position``, or the size of the link whose head is there."""

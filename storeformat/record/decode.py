@@ -203,10 +203,8 @@ def _bad_delay(block: RecordBlock) -> int | None:
     if spans is None or not schedule:
         return None
     rows = np.flatnonzero((block.topic_codes == schedule[0]) & (spans.lengths >= 0))
-    for row, text in zip(rows.tolist(), span_texts(block.buffer, spans, rows), strict=True):
-        if javacompat.parse_int(text) is None:
-            return int(row)
-    return None
+    texts = zip(rows.tolist(), span_texts(block.buffer, spans, rows), strict=True)
+    return next((row for row, text in texts if javacompat.parse_int(text) is None), None)
 
 
 def _bad_inner_batch(block: RecordBlock) -> int | None:
