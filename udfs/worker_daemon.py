@@ -95,7 +95,7 @@ def wait_for_place(path: str) -> None:
             listening.bind(path)
             listening.listen(1)
             manager = _prepared()
-            if 0 in [handle for handle, _ in _polled(0, listening.fileno())]:
+            if 0 in select.select([0, listening.fileno()], [], [])[0]:
                 return
             connection, _ = listening.accept()
     finally:
@@ -120,13 +120,6 @@ def wait_for_place(path: str) -> None:
     os.environ.update(given["environment"])
     sys.argv = given["arguments"]
     manager()
-
-
-def _polled(*handles: int) -> list[tuple[int, int]]:
-    poller = select.poll()
-    for handle in handles:
-        poller.register(handle, select.POLLIN)
-    return poller.poll()
 
 
 def hand_over(path: str) -> bool:

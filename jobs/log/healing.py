@@ -19,7 +19,7 @@ from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment, segment_at, segment_with
 from storeformat.record.decode import HEADS_ONLY
 from storeformat.storage import files, locations
-from udfs.log.log_copies import CompareCopies, MadeSegment, SharedRange, ranges_by_segment
+from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, ranges_by_segment
 
 ByteRange = tuple[int, int]
 
@@ -148,7 +148,7 @@ def compare(runner: Runner, one: LogCopy, other: LogCopy) -> tuple[LogCopy, LogC
             same = segment_at(other.segments, segment.base)
             if same is not None:
                 shared += [SharedRange(segment, same, *part) for part in ranges_by_segment([(begin, end)], segment)]
-    found = runner.map("compare copies of the log", CompareCopies(), shared)
+    found = runner.map("compare copies of the log", compare_copies, shared)
     return (
         replace(one, refuted=joined([*one.refuted, *(item for row in found for item in row.wrong_in_one)])),
         replace(other, refuted=joined([*other.refuted, *(item for row in found for item in row.wrong_in_other)])),

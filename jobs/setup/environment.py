@@ -36,6 +36,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -256,32 +257,20 @@ def archive_classes(venv: Path, java: str, progress: StepProgress) -> str:
 
 def steps_of(venv: Path, java: str) -> list[Step]:
     """Return the steps; the key of each is all that it was made from."""
-    versions = pinned_versions()
     packages = hashlib.sha256(SETUP.read_bytes()).hexdigest()
-    jars = hashlib.sha256(delta_jars.SUMS.read_bytes() + delta_jars.POM.read_bytes()).hexdigest()
-    python = f"{sys.version}\n{sys.prefix}"
+    java_and_packages = f"{java}\n{Path(java).resolve()}\n{packages}"
     return [
-        Step("environment", lambda progress: create_venv(venv, progress), lambda: python),
+        Step("environment", partial(create_venv, venv), f"{sys.version}\n{sys.prefix}"),
         Step(
             "jars",
-            lambda progress: delta_jars.fetch(venv, versions, progress),
-            lambda: jars,
+            partial(delta_jars.fetch, venv, pinned_versions()),
+            hashlib.sha256(delta_jars.SUMS.read_bytes() + delta_jars.POM.read_bytes()).hexdigest(),
             after=("Spark",) if delta_jars.need_spark() else (),
         ),
-        Step(
-            "libraries",
-            lambda progress: install_with_numba(venv, SPARK, progress),
-            lambda: packages,
-            after=("environment",),
-        ),
-        Step("kernels", lambda progress: compile_kernels(venv, progress), lambda: packages, after=("libraries",)),
-        Step("Spark", lambda progress: install_spark(venv, progress), lambda: packages, after=("libraries",)),
-        Step(
-            "class archive",
-            lambda progress: archive_classes(venv, java, progress),
-            lambda: f"{java}\n{Path(java).resolve()}\n{packages}",
-            after=("Spark",),
-        ),
+        Step("libraries", partial(install_with_numba, venv, SPARK), packages, after=("environment",)),
+        Step("kernels", partial(compile_kernels, venv), packages, after=("libraries",)),
+        Step("Spark", partial(install_spark, venv), packages, after=("libraries",)),
+        Step("class archive", partial(archive_classes, venv, java), java_and_packages, after=("Spark",)),
     ]
 
 
@@ -339,7 +328,7 @@ def install_extra(venv: Path, extra: str) -> None:
     if not lock.is_file():
         raise SetupError(f"there is no extra {extra}", f"conf/{REQUIREMENTS.name} has them")
     key = hashlib.sha256("".join(locked(one) for one in sorted(REQUIREMENTS.glob("*.txt"))).encode()).hexdigest()
-    step = Step(f"extra {extra}", lambda progress: install_with_numba(venv, (), progress, "-r", str(lock)), lambda: key)
+    step = Step(f"extra {extra}", lambda progress: install_with_numba(venv, (), progress, "-r", str(lock)), key)
     Steps(venv / "steps").run([step])
 
 

@@ -46,12 +46,12 @@ class LeftOut(Exception):
 class Step:
     """``work`` gets a ``StepProgress`` and returns what the line says; it runs when those of ``after`` are done.
 
-    ``key`` is asked then, too.
+    ``key`` is what it is made from.
     """
 
     name: str
     work: Callable[[StepProgress], str]
-    key: Callable[[], str]
+    key: str
     after: tuple[str, ...] = ()
 
 
@@ -139,14 +139,16 @@ class Steps:
                 self._watch(running)
             except BaseException:
                 self._ended.set()
-                self._end_all()
+                for process in [one for progress in list(self._running.values()) for one in progress.processes]:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.terminate()
                 raise
             finally:
                 self._show("")
 
     def _one(self, step: Step, width: int) -> None:
-        stamp, key = self._stamps / step.name.replace(" ", "-"), step.key()
-        if stamp.is_file() and stamp.read_text(encoding="utf-8") == key:
+        stamp = self._stamps / step.name.replace(" ", "-")
+        if stamp.is_file() and stamp.read_text(encoding="utf-8") == step.key:
             self._line(f"  {step.name:<{width}}  done before")
             return
         progress = StepProgress(self._stamps.parent / f"setup-{stamp.name}.log", ended=self._ended)
@@ -166,7 +168,7 @@ class Steps:
             return
         self._stamps.mkdir(parents=True, exist_ok=True)
         draft = stamp.with_name(f"{stamp.name}.draft")
-        draft.write_text(key, encoding="utf-8")
+        draft.write_text(step.key, encoding="utf-8")
         draft.replace(stamp)
         self._line(f"  {step.name:<{width}}  {outcome}  ({time.monotonic() - progress.begun:.1f} s)")
 
@@ -188,12 +190,6 @@ class Steps:
             f"{name} {progress.text} {now - progress.begun:.0f} s".replace("  ", " ")
             for name, progress in list(self._running.items())
         )
-
-    def _end_all(self) -> None:
-        for progress in list(self._running.values()):
-            for process in progress.processes:
-                with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
 
     def _line(self, text: str) -> None:
         with self._lock:

@@ -100,7 +100,9 @@ def consumption_in(block: RecordBlock) -> Consumption:
         found = set(_retried(block, names, _rows(block, retried)))
     rows = _rows(block, revive)
     if waiting:
-        rows = np.concatenate([rows, _waiting_for_revival(block, _rows(block, waiting))])
+        timers = _rows(block, waiting)
+        revived = [topic.startswith(REVIVE_TOPIC) for topic in texts_of(block, b"REAL_TOPIC", timers)]
+        rows = np.concatenate([rows, timers[revived]])
     handed_out: dict[PoppedQueue, list[HandedOut]] = {}
     for queue, piece in _checkpoints(block, rows):
         handed_out.setdefault(queue, []).append(piece)
@@ -111,11 +113,6 @@ def consumption_in(block: RecordBlock) -> Consumption:
 
 def _rows(block: RecordBlock, codes: list[int]) -> Int64s:
     return np.flatnonzero(~block.foreign & np.isin(block.topic_codes, codes))
-
-
-def _waiting_for_revival(block: RecordBlock, rows: Int64s) -> Int64s:
-    real = texts_of(block, b"REAL_TOPIC", rows)
-    return rows[[topic.startswith(REVIVE_TOPIC) for topic in real]]
 
 
 def _retried(block: RecordBlock, names: list[str], rows: Int64s) -> Iterable[Subscription]:

@@ -95,12 +95,9 @@ def _record(reader: files.RangeReader, segment: Segment, offset: int, size: int)
     return window.bytes
 
 
-@dataclass(frozen=True)
-class CompareCopies:
+def compare_copies(ranges: Iterator[SharedRange]) -> Iterator[Difference]:
     """Yields, for each range that two copies share, how they differ in it."""
-
-    def __call__(self, ranges: Iterator[SharedRange]) -> Iterator[Difference]:
-        return map(difference, ranges)
+    return map(difference, ranges)
 
 
 @dataclass(frozen=True)

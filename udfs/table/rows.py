@@ -135,11 +135,10 @@ def _value(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
     """Returns the maker of a column that holds one property's value."""
 
     def make(block: RecordBlock, rules: RowRules) -> pa.Array:
-        spans = block.properties[name]
-        present = spans.lengths >= 0
+        present = block.properties[name].lengths >= 0
         if not present.any():
             return pa.nulls(len(block), pa.string())
-        texts = _texts(block, Spans(_starts(block, spans), np.maximum(spans.lengths, 0)))
+        texts = _texts(block, _ascending(block, name))
         bitmap = None if present.all() else pa.array(present).buffers()[1]
         _, offsets, data = texts.buffers()
         return pa.StringArray.from_buffers(len(block), offsets, data, bitmap)
@@ -150,17 +149,18 @@ def _value(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
 def _tags(block: RecordBlock, rules: RowRules) -> pa.Array:
     if not rules.encoded:
         return _value(m.TAGS)(block, rules)
-    spans = block.properties[m.TAGS]
-    there = spans.lengths >= 0
+    there = block.properties[m.TAGS].lengths >= 0
     # An absent value is an empty span: the code of "", if it has one, is not this row's.
-    codes, distinct = active().dictionary(block.buffer, Spans(_starts(block, spans), np.maximum(spans.lengths, 0)))
+    codes, distinct = active().dictionary(block.buffer, _ascending(block, m.TAGS))
     texts = pa.array([javacompat.decode_java_utf8(tags) for tags in distinct], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=None if there.all() else ~there), texts)
 
 
-def _starts(block: RecordBlock, spans: Spans) -> Int64s:
-    """Returns where values begin; absent ones where their row's properties start: the spans stay ascending."""
-    return np.where(spans.lengths >= 0, spans.starts, block.heads.properties_start)
+def _ascending(block: RecordBlock, name: bytes) -> Spans:
+    """Returns where values lie; absent ones are empty where their row's properties start: the spans stay ascending."""
+    spans = block.properties[name]
+    starts = np.where(spans.lengths >= 0, spans.starts, block.heads.properties_start)
+    return Spans(starts, np.maximum(spans.lengths, 0))
 
 
 def _texts(block: RecordBlock, spans: Spans) -> pa.Array:

@@ -147,7 +147,7 @@ class TestEnvironment:
             "signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))\n"
             "work = lambda progress: str(progress.run(['sh', '-c', 'echo begun; exec sleep 60'], hear))\n"
             "hear = lambda line: print(line, end='', flush=True)\n"
-            "Steps(Path(sys.argv[1])).run([Step('one', work, str), Step('two', work, str)])\n"
+            "Steps(Path(sys.argv[1])).run([Step('one', work, ''), Step('two', work, '')])\n"
         )
         command = [sys.executable, "-c", program, str(tmp_path / "steps")]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:

@@ -218,7 +218,7 @@ class TestSteps:
             (venv, progress), (venv, environment.pinned_versions(), progress), (venv, environment.SPARK, progress),
             (venv, progress), (venv, progress), (venv, "/j", progress),
         ]  # fmt: skip
-        keys = {step.name: step.key() for step in steps}
+        keys = {step.name: step.key for step in steps}
         assert keys["libraries"] == keys["kernels"] == keys["Spark"]
         assert all(re.fullmatch(r"[0-9a-f]{64}", keys[name]) for name in ("libraries", "jars"))
         assert keys["libraries"] != keys["jars"]

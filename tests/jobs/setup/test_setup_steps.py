@@ -16,7 +16,7 @@ from jobs.setup.setup_steps import LeftOut, SetupError, Step, StepProgress, Step
 
 
 def step(name: str, work: Callable[[StepProgress], str], *after: str, key: str = "k") -> Step:
-    return Step(name, work, lambda: key, after)
+    return Step(name, work, key, after)
 
 
 def lines(text: io.StringIO) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from support.store_builder import LogBuilder
 
 from storeformat.log.segments import Segment
-from udfs.log.log_copies import CompareCopies, Difference, MadeSegment, SharedRange, make_segment, ranges_by_segment
+from udfs.log.log_copies import Difference, MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
 
 
 def segment(path: Path, content: bytes) -> Segment:
@@ -30,7 +30,7 @@ def test_a_property_crc_tells_which_copy_is_wrong(tmp_path: Path, wrong: str | N
         damaged[record.end - byte] ^= 1
     sides = {"one": tmp_path / "one", "other": tmp_path / "other"}
     found = {side: segment(path, damaged if side == wrong else sound) for side, path in sides.items()}
-    (difference,) = CompareCopies()(iter([SharedRange(found["one"], found["other"], 0, log.end_offset)]))
+    (difference,) = compare_copies(iter([SharedRange(found["one"], found["other"], 0, log.end_offset)]))
     place = ((record.offset, record.end),)
     told = {"one": Difference(None, place, ()), "other": Difference(None, (), place), None: Difference()}
     assert difference == told[wrong]
@@ -43,7 +43,7 @@ def test_bodies_that_differ_belong_to_two_logs(tmp_path: Path) -> None:
         other.message(body=b"mine" if number == 0 else b"mink")
     one, two = segment(tmp_path / "one", log.segments[0]), segment(tmp_path / "two", other.segments[0])
     first = next(at for at in range(1024) if log.segments[0][at] != other.segments[0][at])
-    (difference,) = CompareCopies()(iter([SharedRange(one, two, 0, log.end_offset)]))
+    (difference,) = compare_copies(iter([SharedRange(one, two, 0, log.end_offset)]))
     assert difference.offset == first
 
 
@@ -65,5 +65,5 @@ def test_properties_that_differ_without_a_crc_show_no_side_that_is_right(tmp_pat
     other = bytearray(log.segments[0])
     other[record.end - 2] ^= 1
     sides = segment(tmp_path / "one", log.segments[0]), segment(tmp_path / "other", bytes(other))
-    (difference,) = CompareCopies()(iter([SharedRange(*sides, 0, log.end_offset)]))
+    (difference,) = compare_copies(iter([SharedRange(*sides, 0, log.end_offset)]))
     assert difference == Difference(record.end - 2)
