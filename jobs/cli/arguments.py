@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from inspect import get_annotations
-from typing import Annotated, Any, NoReturn, get_origin, get_type_hints
+from typing import Any, NoReturn
 
 from jobs.contract.options import NAMED_BY_LINES, JobOptions, LogOptions, QueryOptions, StoreOptions
 from storeformat.errors import UsageError
@@ -78,10 +78,9 @@ def add_options(parser: Parser, kind: type[JobOptions], *, needed: bool = True) 
     everyone, *others = (owner for owner in reversed(kind.__mro__) if issubclass(owner, JobOptions))
     for owner in (*others, everyone):
         group = parser.add_argument_group(_GROUPS[owner]) if owner in _GROUPS else parser
-        hints = get_type_hints(owner, include_extras=True)
-        for field in get_annotations(owner):
-            if get_origin(hints[field]) is Annotated:
-                _add(group, field, hints[field], needed=needed and not hasattr(kind, field))
+        for field, hint in get_annotations(owner, eval_str=True).items():
+            if hasattr(hint, "__metadata__"):  # as Annotated has
+                _add(group, field, hint, needed=needed and not hasattr(kind, field))
 
 
 def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool, text: str | None = None) -> None:
@@ -111,7 +110,7 @@ def _add_questions(parser: Parser) -> None:
     chosen = parser.add_subparsers(
         prog=f"{parser.prog} --store ROOT", dest="kind", required=True, metavar=kinds, title="questions"
     )
-    hints = get_type_hints(QueryOptions, include_extras=True)
+    hints = get_annotations(QueryOptions, eval_str=True)
     for kind, (summary, needs, takes) in _QUESTIONS.items():
         one = chosen.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
         for field in (*needs.split(), *takes.split()):
