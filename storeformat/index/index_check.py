@@ -55,7 +55,7 @@ class IndexComparison(Coverage):
 
 def compare_index_file(read: Read, slots: int, max_index_num: int, rows: Rows, context: FileContext) -> IndexComparison:
     """Returns what differs between one index file and the log's entries."""
-    return _Comparison(read, slots, max_index_num, rows, context).result
+    return _Comparison(read, slots, max_index_num, rows, context).compare()
 
 
 class _Comparison:
@@ -70,9 +70,9 @@ class _Comparison:
         self._begin, self._is_proven = self._stored["begin_timestamp"], False
         self._table = np.zeros(slots, np.int32)
         self.result = IndexComparison()
-        self._compare(Alignment(rows, context, self.result))
 
-    def _compare(self, alignment: Alignment) -> None:
+    def compare(self) -> IndexComparison:
+        alignment = Alignment(self._rows, self._context, self.result)
         count, growing = self._count_entries(), self._context.growing
         edges: list[Aligned] = []
         last_entry: np.void | None = None
@@ -95,6 +95,7 @@ class _Comparison:
         self.result.entries = count
         self._check_slots(count)
         self._check_header(count, edges, last_entry)
+        return self.result
 
     def _position(self, number: int) -> int:
         return index_file.entries_position(self._slots) + ENTRY_SIZE * number
