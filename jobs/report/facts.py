@@ -105,6 +105,11 @@ class Facts:
         """Seconds from the oldest message to the newest; at least 1, so that rates stay rates."""
         return max((self.last_stored - self.first_stored).total_seconds(), 1.0) if self.first_stored else 1.0
 
+    def names_of_brokers(self, most: int) -> str:
+        """Returns the names of the first brokers, and how many more there are."""
+        names = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in self.brokers[:most])
+        return names + (f" and {len(self.brokers) - most} more" if len(self.brokers) > most else "")
+
 
 def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
     """Returns the facts that the registered views give; with ``checks`` those, too."""
@@ -215,11 +220,9 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
     """Returns lines for a terminal, with the ``shown`` largest groups, and where the others are."""
     if not facts.brokers:
         return "The table is empty."
-    names = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in facts.brokers[:5])
-    more = f" and {len(facts.brokers) - 5} more" if len(facts.brokers) > 5 else ""
     head = (
         f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
-        f"{moment(facts.last_stored)} ({duration_text(facts.span)}); {names}{more}"
+        f"{moment(facts.last_stored)} ({duration_text(facts.span)}); {facts.names_of_brokers(5)}"
     )
     rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "bytes/s")]
     rows += [

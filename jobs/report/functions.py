@@ -27,10 +27,15 @@ def register(spark: SparkSession) -> list[str]:
     make: Any = arrow_udf  # its declared overloads want column types written out
     for name, (function, returned) in FUNCTIONS.items():
         spark.udf.register(f"_rmq_{name}", make(function, schemas.spark_type(returned)))
-    declared = statements(sql_text("functions.sql"))
-    for statement in declared:
+    return [name for statement in run(spark, "functions.sql") for name in _NAME.findall(statement)[:1]]
+
+
+def run(spark: SparkSession, *path: str) -> list[str]:
+    """Runs the statements of a file below ``jobs/report/sql``, and returns them."""
+    found = statements(sql_text(*path))
+    for statement in found:
         spark.sql(statement)
-    return [name for statement in declared for name in _NAME.findall(statement)[:1]]
+    return found
 
 
 def sql_text(*path: str) -> str:

@@ -35,14 +35,6 @@ _MOST_STEPS = 400
 
 
 @dataclass(frozen=True)
-class About:
-    """Which table, and which version of it."""
-
-    table: str
-    version: int
-
-
-@dataclass(frozen=True)
 class Pictures:
     """What is plotted beside the groups: bytes by interval of length ``step`` and topic, and messages by size.
 
@@ -89,10 +81,10 @@ def read_pictures(spark: SparkSession) -> Pictures:
     return Pictures(step, by_time.toArrow().to_pylist(), sizes.toArrow().to_pylist())
 
 
-def render(facts: Facts, pictures: Pictures, about: About) -> str:
-    """Returns the page."""
-    title = f"What fills {locations.name_of(about.table)}"
-    parts = [_heading(title, facts, about)]
+def render(facts: Facts, pictures: Pictures, table: str, version: int) -> str:
+    """Returns the page of one version of a table."""
+    title = f"What fills {locations.name_of(table)}"
+    parts = [_heading(title, facts, table, version)]
     if facts.brokers:
         parts += [_groups(facts), _over_time(pictures), _sizes(pictures), _group_table(facts), *_checks(facts)]
     else:
@@ -106,9 +98,7 @@ def render(facts: Facts, pictures: Pictures, about: About) -> str:
     )
 
 
-def _heading(title: str, facts: Facts, about: About) -> str:
-    brokers = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in facts.brokers[:8])
-    more = f" and {len(facts.brokers) - 8} more" if len(facts.brokers) > 8 else ""
+def _heading(title: str, facts: Facts, table: str, version: int) -> str:
     cards = [
         ("messages", f"{facts.messages:,}"),
         ("in the commit log", size_text(facts.bytes)),
@@ -118,8 +108,8 @@ def _heading(title: str, facts: Facts, about: About) -> str:
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)
     return (
         f"<header><h1>{escape(title)}</h1>\n"
-        f"<p>{escape(locations.without_secrets(about.table))}, version {about.version}. "
-        f"Brokers: {escape(brokers + more) or 'none'}. Stored from {moment(facts.first_stored)} to "
+        f"<p>{escape(locations.without_secrets(table))}, version {version}. "
+        f"Brokers: {escape(facts.names_of_brokers(8)) or 'none'}. Stored from {moment(facts.first_stored)} to "
         f"{moment(facts.last_stored)} UTC.</p>\n<dl>{shown}</dl></header>"
     )
 

@@ -61,8 +61,7 @@ def without_spark(options: ReportOptions, reporter: Reporter) -> Facts | None:
             return None
         facts = replace(measure_plain(table, options.by), checks=checks)
         if options.html is not None:
-            about = page.About(table=options.table, version=table.version)
-            _draw(options.html, facts, plain_pictures(table, facts), about, reporter)
+            _draw(options.html, reporter, facts, plain_pictures(table, facts), options.table, table.version)
     return facts
 
 
@@ -78,14 +77,13 @@ def with_spark(options: ReportOptions, reporter: Reporter) -> Facts:
         spark, table = views.over_table(started, locations.absolute(options.table), needed)
         facts = measure(spark, options.by, checks=checks)
         if options.html is not None:
-            about = page.About(table=options.table, version=table.version())
-            _draw(options.html, facts, page.read_pictures(spark), about, reporter)
+            _draw(options.html, reporter, facts, page.read_pictures(spark), options.table, table.version())
     return facts
 
 
-def _draw(file: str, facts: Facts, pictures: page.Pictures, about: page.About, reporter: Reporter) -> None:
+def _draw(file: str, reporter: Reporter, facts: Facts, pictures: page.Pictures, table: str, version: int) -> None:
     reporter.say("drawing the page")
-    outputs.replace_bytes(locations.absolute(file), page.render(facts, pictures, about).encode())
+    outputs.replace_bytes(locations.absolute(file), page.render(facts, pictures, table, version).encode())
 
 
 def facts_for_json(facts: Facts) -> Row:

@@ -93,15 +93,13 @@ def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VI
     if set(names) & set(TRACE_VIEWS):
         functions.register(spark)
     for name in names:
-        for statement in functions.statements(functions.sql_text("views", f"{name}.sql")):
-            spark.sql(statement)
+        functions.run(spark, "views", f"{name}.sql")
 
 
 def register_lag(spark: SparkSession, consumer_offsets: DataFrame) -> None:
     """Makes ``consumer_offsets``, which ``load`` keeps beside ``messages``, and the view ``lag`` temporary views."""
     consumer_offsets.createOrReplaceTempView("consumer_offsets")
-    for statement in functions.statements(functions.sql_text("views", "lag.sql")):
-        spark.sql(statement)
+    functions.run(spark, "views", "lag.sql")
 
 
 def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIEWS) -> None:

@@ -290,7 +290,7 @@ def restored_before(commits: Iterable[tuple[int, Actions]], transaction: str, en
     newest = -1
     for version, actions in commits:
         newest = max(newest, version)
-        if any(_records(action, transaction, end) for action in actions):
+        if (transaction, end) in [(txn["appId"], txn["version"]) for action in actions if (txn := action.get("txn"))]:
             content = newest
             while content > version:  # the rows of a RESTORE are those of its target
                 content = restores.get(content, content - 1)
@@ -298,16 +298,6 @@ def restored_before(commits: Iterable[tuple[int, Actions]], transaction: str, en
         for action in actions:
             information = action.get("commitInfo", {})
             if information.get("operation") == "RESTORE":
-                # Of a time it is not known which version that was.
-                restores[version] = _version(information.get("operationParameters", {}))
+                target = information.get("operationParameters", {}).get("version")
+                restores[version] = -1 if target is None else int(target)  # of a time it is not known which that was
     return None
-
-
-def _records(action: Mapping[str, Any], transaction: str, end: int) -> bool:
-    recorded = action.get("txn", {})
-    return bool(recorded) and (recorded["appId"], recorded["version"]) == (transaction, end)
-
-
-def _version(parameters: Mapping[str, Any]) -> int:
-    found = parameters.get("version")
-    return int(found) if found is not None else -1

@@ -54,7 +54,7 @@ def pictures() -> page.Pictures:
     return page.Pictures(timedelta(minutes=1), by_time, sizes)
 
 
-ABOUT = page.About("/data/messages", 7)
+ABOUT = ("/data/messages", 7)
 
 
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def test_messages_without_a_time() -> None:
     timeless = {"cluster": "c", "broker": "b", "messages": 1, "bytes": 9, "first_stored": None, "last_stored": None}
     groups = [group("t", 1, 9) | {"first_stored": None, "last_stored": None}]
     without = facts(brokers=[timeless], groups=groups)
-    drawn = page.render(without, page.Pictures(timedelta(minutes=1), [], pictures().sizes), ABOUT)
+    drawn = page.render(without, page.Pictures(timedelta(minutes=1), [], pictures().sizes), *ABOUT)
     assert "No message has a store time" in drawn
     assert "1 messages" in to_text(without, report.SHOWN)
 
@@ -198,7 +198,7 @@ def test_text_of_many_groups_says_how_many_it_leaves_out() -> None:
 def test_an_empty_table_has_a_report() -> None:
     empty = facts(brokers=[], groups=[], checks={})
     assert to_text(empty, report.SHOWN) == "The table is empty."
-    assert "The table is empty." in page.render(empty, page.Pictures(timedelta(minutes=1), [], []), ABOUT)
+    assert "The table is empty." in page.render(empty, page.Pictures(timedelta(minutes=1), [], []), *ABOUT)
     assert report.to_csv(empty).splitlines()[0].startswith("topic,tags,messages,bytes")
 
 

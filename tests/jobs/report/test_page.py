@@ -83,7 +83,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_one_sound_file() -> None:
-    text = page.render(facts(), pictures(), ABOUT)
+    text = page.render(facts(), pictures(), *ABOUT)
     found = Page(text)
     assert found.open == []
     ids = Counter(attributes["id"] for _, attributes in found.elements if "id" in attributes)
@@ -97,7 +97,7 @@ def test_the_page_is_one_sound_file() -> None:
 
 
 def test_the_page_can_be_read_aloud() -> None:
-    found = Page(page.render(facts(), pictures(), ABOUT))
+    found = Page(page.render(facts(), pictures(), *ABOUT))
     assert found.having("html") == [{"lang": "en"}]
     described = [svg["aria-label"] for svg in found.having("svg")]
     assert len(described) == 3
@@ -108,7 +108,7 @@ def test_the_page_can_be_read_aloud() -> None:
 
 
 def test_the_page_shows_odd_names_as_they_are() -> None:
-    text = page.render(facts(), pictures(), ABOUT)
+    text = page.render(facts(), pictures(), *ABOUT)
     assert "<b>" not in text
     plot, _, table = "".join(Page(text).words).partition("All by tag")
     for tag in filter(None, TAGS):
@@ -117,7 +117,7 @@ def test_the_page_shows_odd_names_as_they_are() -> None:
 
 
 def rendered() -> str:
-    return page.render(facts(), pictures(), ABOUT)
+    return page.render(facts(), pictures(), *ABOUT)
 
 
 def test_the_same_facts_make_the_same_page_in_any_process() -> None:
@@ -134,7 +134,7 @@ def test_a_table_that_goes_on_says_so() -> None:
 
 
 def test_the_page_holds_no_secret_of_the_tables_location() -> None:
-    text = page.render(facts(), pictures(), page.About("s3://KEY:SECRET@bucket/messages?token=SECRET", 7))
+    text = page.render(facts(), pictures(), "s3://KEY:SECRET@bucket/messages?token=SECRET", 7)
     assert "SECRET" not in text
     assert "<h1>What fills messages</h1>" in text
     assert "s3://***@bucket/messages?token=***" in text
@@ -272,7 +272,7 @@ def test_the_head_of_the_page(brokers: int, more: str) -> None:
     found = facts(brokers=[{**one, "broker": f"b&{number}"} for number in range(brokers)])
     names = ", ".join(f"c/b&amp;{number}" for number in range(min(brokers, 8)))
     size, rate = {1: ("7.2 MB", "1.0 kB"), 8: ("57.6 MB", "8.0 kB"), 9: ("64.8 MB", "9.0 kB")}[brokers]
-    assert page._heading("a < b", found, page.About("/data/<m>", 7)) == (
+    assert page._heading("a < b", found, "/data/<m>", 7) == (
         "<header><h1>a &lt; b</h1>\n"
         f"<p>/data/&lt;m&gt;, version 7. Brokers: {names}{more}. Stored from 2024-05-30 07:00:00 to "
         f"2024-05-30 09:00:00 UTC.</p>\n<dl><div><dt>messages</dt><dd>{brokers},000</dd></div>"
@@ -280,7 +280,7 @@ def test_the_head_of_the_page(brokers: int, more: str) -> None:
         "<div><dt>from first to last</dt><dd>2.0 h</dd></div>"
         f"<div><dt>on average</dt><dd>{rate}/s</dd></div></dl></header>"
     )
-    assert "Brokers: none." in page._heading("t", facts(brokers=[]), ABOUT)
+    assert "Brokers: none." in page._heading("t", facts(brokers=[]), *ABOUT)
 
 
 def test_the_table_of_groups() -> None:
@@ -328,7 +328,7 @@ def test_what_the_page_says_of_checks() -> None:
 
 
 def test_the_frame_of_the_page(drawn: list[Drawn]) -> None:
-    text = page.render(facts(brokers=[]), pictures(), page.About("/data/a&b", 1))
+    text = page.render(facts(brokers=[]), pictures(), "/data/a&b", 1)
     begin, _, rest = text.partition("<style>\n")
     assert begin == (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>What fills a&amp;b</title>\n'
@@ -339,7 +339,7 @@ def test_the_frame_of_the_page(drawn: list[Drawn]) -> None:
     assert style == (Path(page.__file__).parent / "page.css").read_text(encoding="utf-8")
     assert body.endswith("</header>\n<p>The table is empty.</p>\n</main>\n</body>\n</html>\n")
     assert drawn == []
-    page.render(facts(), pictures(), ABOUT)
+    page.render(facts(), pictures(), *ABOUT)
     assert [kind for kind, _, _ in drawn] == ["bars", "layers", "columns"]
 
 
@@ -477,7 +477,7 @@ def test_a_column_stands_right_if_any_of_its_cells_is_a_number() -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:
     """No network, nothing cut off at the side of a phone, plots as wide as the page, text in the colour of the mode."""
-    source = page.render(facts(), pictures(), ABOUT)
+    source = page.render(facts(), pictures(), *ABOUT)
     probe = """<script>addEventListener("load", () => {
       const svgs = [...document.querySelectorAll("svg")].map(s => Math.round(s.getBoundingClientRect().width));
       const inks = [...document.querySelectorAll("svg text")].map(text => getComputedStyle(text).fill);

@@ -174,8 +174,8 @@ def test_all_outputs_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "checks": checks, "notes": [],
     }  # fmt: skip
     assert said.getvalue() == "drawing the page\n"
-    ((facts_drawn, pictures, about),) = drawn
-    assert (facts_drawn.groups, facts_drawn.checks, about) == (groups, checks, page.About(str(tmp_path / "t"), 0))
+    ((facts_drawn, pictures, *about),) = drawn
+    assert (facts_drawn.groups, facts_drawn.checks, about) == (groups, checks, [str(tmp_path / "t"), 0])
     assert sum(row["messages"] for row in pictures.sizes) == 3
     assert (tmp_path / "r.html").read_bytes() == "<é>".encode()
     assert (tmp_path / "r.csv").read_bytes().decode() == report.to_csv(facts_drawn)
