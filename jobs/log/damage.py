@@ -18,8 +18,8 @@ from storeformat.log.segments import Split
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours
 from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
 from storeformat.salvage.queue_offsets import Queue
+from udfs.log.find_records import SurveyTask
 from udfs.log.scan import ScanTask, SplitScan
-from udfs.log.survey import SurveyTask
 
 
 @dataclass(frozen=True)

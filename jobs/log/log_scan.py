@@ -27,8 +27,8 @@ from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_splits, segment_with
 from storeformat.salvage.findings import DeadRange, Finding
 from udfs.log.batch_queues import NO_BATCHES
+from udfs.log.find_records import SurveyTask
 from udfs.log.scan import ScanTask, SplitScan
-from udfs.log.survey import SurveyTask
 
 DEFAULT_SPLIT_SIZE = 256 << 20
 

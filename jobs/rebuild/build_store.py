@@ -48,9 +48,8 @@ from udfs.files.build import (
 )
 from udfs.files.output_files import FileRow, FileRows, Totals, batch_of
 from udfs.log.consumption import CONSUMPTION_PROPERTIES
-from udfs.log.real_topics import REAL_PROPERTIES
 from udfs.log.scan import ScanTask
-from udfs.log.timers import TIMER_PROPERTIES
+from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES
 
 _NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256

@@ -1,4 +1,6 @@
-"""Which log offsets are those of records, inside a Spark task: the chain tells, not what only looks like a record."""
+"""What is left of a damaged log, inside a Spark task: which offsets are those of records, as the chain tells, and what
+survived from where a chain broke to the end of its segment, one task a segment.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,12 @@ import numpy as np
 from storeformat.arrays import Int64s
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Split
 from storeformat.record.decode import DecodeRules
+from storeformat.salvage.dledger_survey import survey_entries
+from storeformat.salvage.findings import Broken, Survey
+from storeformat.salvage.survey import survey
 from storeformat.storage import files
 
 
@@ -54,3 +60,18 @@ class FindRecords:
                             block.topics[block.topic_codes[row]],
                             int(block.heads.queue_id[row]),
                         )
+
+
+@dataclass(frozen=True)
+class SurveyTask:
+    """How to survey. An instance is called with an iterator of places where chains broke off."""
+
+    decode_rules: DecodeRules
+    keep_crc_failures: bool = False
+
+    def __call__(self, places: Iterator[Broken]) -> Iterator[Survey]:
+        for place in places:
+            with files.RangeReader(place.segment.path) as reader:
+                window = BlockWindow(reader, place.segment)
+                look = survey_entries if isinstance(place.segment.framing, EntryFraming) else survey
+                yield look(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)

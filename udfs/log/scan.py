@@ -42,15 +42,15 @@ from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
 from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter, StagedBatches
 from udfs.log.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
-from udfs.log.real_topics import REAL_PROPERTIES, real_queues
 from udfs.log.staged_files import Staged
 from udfs.log.staged_runs import NO_ENTRIES, NO_UNITS, EntryWriter, Runs, RunWriter, StagedUnits
-from udfs.log.timers import TIMER_PROPERTIES, TimerEvent, timer_events
+from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES, TimerEvent, real_queues, timer_events
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MOST_REFS = 1_000
+_FOUND = (REAL_PROPERTIES, CONSUMPTION_PROPERTIES, TIMER_PROPERTIES)
 _RECENT = slice(Tally.THIRD_TIME, Tally.LAST_TIME + 1)
 
 
@@ -222,15 +222,13 @@ class _Dispatch:
         self._foreign: list[tuple[int, int]] = []
         self._foreign_refs: list[RecordRef] = []
         self._fillers: list[tuple[int, int]] = []
-        self._finds_real_queues = set(REAL_PROPERTIES) <= set(task.decode_rules.properties)
+        finds = [set(names) <= set(task.decode_rules.properties) for names in _FOUND]
+        self._finds_real_queues, self._finds_consumption, self._finds_timers = finds
         self._real_queues: set[tuple[str, int]] = set()
-        self._finds_consumption = set(CONSUMPTION_PROPERTIES) <= set(task.decode_rules.properties)
         self._consumption = NONE
-        self._finds_timers = set(TIMER_PROPERTIES) <= set(task.decode_rules.properties)
         self._timers: list[TimerEvent] = []
         self._plain: PlainDispatch | None = None
-        finds = self._finds_real_queues or self._finds_consumption or self._finds_timers
-        special = task.topics or task.mark_tag_entries or finds
+        special = task.topics or task.mark_tag_entries or any(finds)
         if takes_plain and not special and PlainDispatch.serves(task.dispatch_rules):
             self._plain = PlainDispatch(
                 task.decode_rules,

@@ -1,4 +1,7 @@
-"""Timer messages in the log, inside a Spark task: those that wait, and what became of them.
+"""Messages that wait under topics of the broker's own, inside a Spark task: where they go, and what became of timers.
+
+They are delivered to REAL_TOPIC, queue REAL_QID: a topic may have such messages alone (``storeformat.record.pending``).
+Of timer messages more is told:
 
 ===================================  =================================================================================
 record                               is
@@ -22,10 +25,10 @@ import numpy as np
 
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
-from storeformat.javacompat import java_hash
+from storeformat.javacompat import java_hash, parse_int
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock, span_texts
-from storeformat.record.pending import PREFIXES, TIMER_TOPIC
+from storeformat.record.pending import HOLDING_TOPICS, PREFIXES, TIMER_TOPIC
 
 TIMER_PROPERTIES = (m.UNIQ_KEY, b"TIMER_OUT_MS", b"TIMER_DEQUEUE_MS", b"TIMER_DEL_UNIQKEY", b"REAL_TOPIC")
 
@@ -92,3 +95,17 @@ def texts_of(block: RecordBlock, name: bytes, rows: Int64s) -> list[str]:
     for place, text in zip(there.tolist(), span_texts(block.buffer, spans, rows[there]), strict=True):
         values[place] = text
     return values
+
+
+REAL_PROPERTIES = (b"REAL_TOPIC", b"REAL_QID")
+MOST_QUEUES = 1 << 16
+"""A larger number in REAL_QID is not believed: a broker would make so many queues."""
+
+
+def real_queues(block: RecordBlock) -> set[tuple[str, int]]:
+    """Returns topic and queue id of the messages that wait in a block decoded with ``REAL_PROPERTIES``."""
+    codes = [code for code, topic in enumerate(block.topics) if topic.decode(errors="replace") in HOLDING_TOPICS]
+    rows = np.flatnonzero(~block.foreign & np.isin(block.topic_codes, codes))
+    texts = (texts_of(block, name, rows) for name in REAL_PROPERTIES)
+    pairs = ((name, parse_int(text)) for name, text in zip(*texts, strict=True) if name)
+    return {(name, queue_id) for name, queue_id in pairs if queue_id is not None and 0 <= queue_id < MOST_QUEUES}
