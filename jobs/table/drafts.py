@@ -24,7 +24,7 @@ class Drafts:
     def __init__(self, runner: Runner, write: WriteFiles) -> None:
         self._runner = runner
         self._write = write
-        self._files: dict[tuple[int, ...], tuple[WrittenFile, ...]] = {}
+        self._files: dict[tuple[int, ...], Sequence[WrittenFile]] = {}
 
     def map(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
         """Returns the rows that ``task`` yields for ``items``; a scan of splits writes their rows besides."""
@@ -32,11 +32,12 @@ class Drafts:
             return self._runner.map(what, task, items)
         splits: Any = items
         drafted = self._runner.map(what, DraftTask(task, self._write), splits)
-        scans: list[Any] = [one.scan for one in drafted]
-        for one in drafted:
-            place = _place(ProvenRange.of(one.scan.report, one.scan.records))
+        scans: list[Any] = []
+        for scan, written in drafted:
+            scans.append(scan)
+            place = _place(ProvenRange.of(scan.report, scan.records))
             self._remove(self._files.pop(place, ()))
-            self._files[place] = one.files
+            self._files[place] = written
         return scans
 
     def take(

@@ -235,10 +235,8 @@ class ComparePairs:
             for offsets, values in staged_values(slice_, readers):
                 end = int(offsets[-1]) + 1
                 there = list(queues.units((part.topic, part.queue_id), at, end))
-                total, sum_ = (
-                    total.plus(compare_pairs(Pairs(offsets, values), _joined(there), limits)),
-                    sum_ + _sum(there),
-                )
+                total = total.plus(compare_pairs(Pairs(offsets, values), _joined(there), limits))
+                sum_ += _sum(there)
                 at = end
         for there_one in queues.units((part.topic, part.queue_id), at, part.end):
             total, sum_ = total.plus(compare_pairs(_joined([]), Pairs(*there_one), limits)), sum_ + _sum([there_one])

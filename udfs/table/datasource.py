@@ -52,9 +52,6 @@ class HeadFilter:
         return keep
 
 
-NO_FILTER = HeadFilter()
-
-
 @dataclass(frozen=True)
 class LogPartition(spark.InputPartition):
     """A part of a segment. ``records`` says how many it holds where that is proven, else None."""
@@ -73,7 +70,7 @@ class LogReader(spark.DataSourceReader):
     rules: RowRules
     decode_rules: DecodeRules
     first_times: dict[int, int] = field(default_factory=dict)
-    filter: HeadFilter = NO_FILTER
+    filter: HeadFilter = HeadFilter()
 
     def partitions(self) -> Sequence[spark.InputPartition]:
         """Returns the partitions that may hold rows which pass."""

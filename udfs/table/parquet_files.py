@@ -262,29 +262,23 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class DraftedSplit:
-    """What a scan says of a split, and the files with its rows."""
-
-    scan: SplitScan
-    files: tuple[WrittenFile, ...]
-
-
-@dataclass(frozen=True)
 class DraftTask:
-    """A mapper from splits to their scans and rows; raises TotalsDisagree if a scan counts other records than rows."""
+    """A mapper from splits to what a scan says of each, and the files with its rows; raises TotalsDisagree if a scan
+    counts other records than rows.
+    """
 
     scan: ScanTask
     write: WriteFiles
 
-    def __call__(self, splits: Iterator[Split]) -> Iterator[DraftedSplit]:
+    def __call__(self, splits: Iterator[Split]) -> Iterator[tuple[SplitScan, list[WrittenFile]]]:
         for split in splits:
             with ExitStack() as streams:
                 rows = RangeFiles(self.write, split.number, streams)
                 scan = scan_split(split, self.scan, rows.add)
-                drafted = DraftedSplit(scan, tuple(rows.finish()))
+                finished = rows.finish()
                 if rows.seen != scan.records:
                     raise TotalsDisagree(
                         "a scan counts other records than became rows", path=split.segment.path, found=rows.seen,
                         expected=scan.records,
                     )  # fmt: skip
-            yield drafted
+            yield scan, finished

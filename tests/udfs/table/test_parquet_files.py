@@ -175,7 +175,7 @@ def test_a_file_tells_whether_a_message_waits_in_it(tmp_path: Path) -> None:
     assert [file.delayed for file in written(tmp_path / "u", wanted) if file.store_date == "1970-01-02"] == [True]
 
 
-def draft(work: Path) -> parquet_files.DraftedSplit:
+def draft(work: Path) -> tuple[scan.SplitScan, list[WrittenFile]]:
     log = LogBuilder(1 << 20)
     for number in range(5):
         log.message(topic="A", keys=f"k{number}")
@@ -190,8 +190,8 @@ def draft(work: Path) -> parquet_files.DraftedSplit:
 
 
 def test_plain_records_become_rows_too(tmp_path: Path) -> None:
-    found = draft(tmp_path)
-    assert found.scan.records == sum(file.rows for file in found.files) == 5
+    scanned, files = draft(tmp_path)
+    assert scanned.records == sum(file.rows for file in files) == 5
 
 
 def test_records_that_become_no_rows_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
