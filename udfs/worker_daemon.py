@@ -21,6 +21,7 @@ The one that Spark knows then waits until the other has gone. Whatever goes wron
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -47,13 +48,8 @@ def at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_AT_START) and name != EARLY}
 
 
-def serve() -> None:
-    """Imports what tasks need and forks workers until Spark ends."""
-    manager = _prepared()
-    manager()
-
-
-def _prepared() -> Callable[[], None]:
+def prepared() -> Callable[[], None]:
+    """Imports what tasks need; returns what forks workers until Spark ends."""
     from pyspark import daemon  # noqa: PLC0415  (this module must cost nothing to one that only hands over)
 
     import_tasks()
@@ -63,8 +59,6 @@ def _prepared() -> Callable[[], None]:
 
 def import_tasks() -> None:
     """Imports what tasks need, before processes for them are forked from this one."""
-    import gc  # noqa: PLC0415
-
     from storeformat.kernels import active  # noqa: PLC0415
     from udfs.log import scan  # noqa: F401, PLC0415  (for the workers)
 
@@ -94,7 +88,7 @@ def wait_for_place(path: str) -> None:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path)
             listening.listen(1)
-            manager = _prepared()
+            manager = prepared()
             if 0 in select.select([0, listening.fileno()], [], [])[0]:
                 return
             connection, _ = listening.accept()
@@ -150,7 +144,7 @@ def main() -> None:
     if sys.argv[1:] == ["--early"] and early:
         wait_for_place(early)
     elif not (early and hand_over(early)):
-        serve()
+        prepared()()
 
 
 if __name__ == "__main__":

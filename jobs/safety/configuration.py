@@ -166,6 +166,7 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
     """
     databases = evidence.rocksdb
     has_database = databases.queues or databases.queues_apart
+    found = [*(["consume queues"] if has_database else []), *databases.configuration]
     files_there = any(queue.end_offset >= 0 for queue in evidence.queues.values())
     if evidence.rocksdb_queues:
         if evidence.log.segments and not has_database:
@@ -183,12 +184,11 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
             yield Reason(
                 "rocksdb_not_judged",
                 "queues, topics and offsets are in RocksDB: whether they fit the log is not judged here",
-                found=[*(["consume queues"] if has_database else []), *databases.configuration],
+                found=found,
                 cure="verify compares the queues with the log, query lag shows committed offsets beside them",
                 unsafe=False,
             )
     elif (has_database and not files_there) or (databases.configuration and _has_no_json(evidence)):
-        found = [*(["consume queues"] if has_database else []), *databases.configuration]
         yield Reason(
             "store_type",
             f"{', '.join(found)} are in RocksDB, but storeType says files: the broker would see none of it, and make "

@@ -16,8 +16,6 @@ from jobs.safety.evidence.evidence import gather
 from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.replicas import read_replica
 
-_UNSAFE = 1
-
 
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
     """Returns the answer for one store, with exit code 1 for no; raises as ``read_settings`` and ``gather``."""
@@ -31,7 +29,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     return reporter.report(
         "preflight",
         "ok" if answer.safe else "differences",
-        exit_code=0 if answer.safe else _UNSAFE,
+        exit_code=0 if answer.safe else 1,
         text="\n".join(answer.lines()),
         **answer.facts(),
         store=evidence.root,

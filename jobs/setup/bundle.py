@@ -33,6 +33,7 @@ from storeformat.storage import local_files
 
 ABOUT = "bundle.json"
 PARTS = ("wheels", "jars")
+_SHOWN = "Python {python} on {system} {machine}"
 
 
 def target() -> dict[str, str]:
@@ -112,7 +113,7 @@ def _unpack(archive: tarfile.TarFile, directory: Path, file: Path) -> None:
     there = {name: described[name] for name in here}
     if there != here:
         raise SetupError(
-            "the bundle is for {} on {} {}, this is {} on {} {}".format(*_words(there), *_words(here)),
+            f"the bundle is for {_SHOWN.format(**there)}, this is {_SHOWN.format(**here)}",
             "name a Python of that version in ROCKETMQ_STORE_SPARK_PYTHON, or make the bundle with this one",
         )
     for part in PARTS:
@@ -128,7 +129,3 @@ def _unpack(archive: tarfile.TarFile, directory: Path, file: Path) -> None:
             shutil.copyfileobj(source, copy, 1 << 20)
         if (found := delta_jars.sha256_of(directory / part / base)) != expected:
             raise SetupError(f"{file}: {name} is damaged: SHA-256 found {found}, expected {expected}")
-
-
-def _words(of: dict[str, str]) -> tuple[str, str, str]:
-    return f"Python {of['python']}", of["system"], of["machine"]
