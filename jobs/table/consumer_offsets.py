@@ -52,14 +52,10 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
     except StoreFormatError as error:
         return 0, [f"committed offsets are not in {locations.name_of(table)}{SUFFIX}: {error}"]
     if rows:
-        _append(locations.local_path(table) + SUFFIX, _table(rows, options))
+        fixed = {"cluster": options.cluster, "broker": options.broker, "loaded_at": int(time.time() * 1_000_000)}
+        named = [{**row, **fixed, "queue_begin": row["begin"], "queue_end": row["end"]} for row in rows]
+        _append(locations.local_path(table) + SUFFIX, pa.Table.from_pylist(named, SCHEMA))
     return len(rows), []
-
-
-def _table(rows: list[dict[str, object]], options: LoadOptions) -> pa.Table:
-    fixed = {"cluster": options.cluster, "broker": options.broker, "loaded_at": int(time.time() * 1_000_000)}
-    named = [{**row, **fixed, "queue_begin": row["begin"], "queue_end": row["end"]} for row in rows]
-    return pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names} for row in named], schema=SCHEMA)
 
 
 def _append(path: str, table: pa.Table) -> None:
