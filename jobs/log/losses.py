@@ -6,6 +6,8 @@ corrupt queue offset must not ask for billions of fillers. All queues share the 
 
 Where the log is salvaged, other gaps count, too, because no survivor may move: nothing checks the flags, the topic or
 the queue id of a record either. Such a gap is bounded by the bytes of the log in which its messages must have lain.
+Those of light queues do not: from 5.0.0 on a broker counts on for a record that names a queue without a light name,
+too, and then dispatches it to none (MultiDispatchUtils, CommitLogDispatcherBuildConsumeQueue).
 """
 
 from __future__ import annotations
@@ -192,7 +194,7 @@ def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, sa
             continue
         between = (int(blocks.first_offsets[gap.block]) - gap.after) // m.MIN_RECORD_SIZE
         is_inside = gap.is_confirmed and gap.after >= 0 and not gap.begins_anew
-        if salvaging and is_inside and gap.count <= min(between, budget):
+        if salvaging and is_inside and not is_light and gap.count <= min(between, budget):
             budget -= gap.count
             met.append(replace(gap, ranges=slice(0)))
     return sorted(met, key=lambda gap: gap.block)
