@@ -117,7 +117,7 @@ def _heading(title: str, facts: Facts, table: str, version: int) -> str:
 # --------------------------------------------------------------------------------------------------------------- plots
 def _groups(facts: Facts) -> str:
     shown = list(facts.groups if len(facts.groups) <= _MOST_BARS + 1 else facts.groups[:_MOST_BARS])
-    labels = [_label(facts, group) for group in shown]
+    labels = [" / ".join(key_text(group[key]) for key in KEYS[facts.by]) for group in shown]
     values = [group["bytes"] for group in shown]
     others = facts.groups_in_all - len(shown)
     if others:
@@ -278,7 +278,3 @@ def _cell(value: Any) -> tuple[str, bool]:
     if isinstance(value, float):
         return number_text(value, 4), True
     return escape(str(value)), isinstance(value, Amount)
-
-
-def _label(facts: Facts, group: Row) -> str:
-    return " / ".join(key_text(group[key]) for key in KEYS[facts.by])

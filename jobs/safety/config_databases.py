@@ -48,11 +48,11 @@ def config_databases_lost(evidence: Evidence) -> Iterator[Reason]:
         return
     if _SINGLE in there and evidence.settings.flag("useSingleRocksDBForAllConfigs", default=False):
         return
+    sound = {name for name, file in evidence.configs.items() if file.main.content is FileState.SOUND}
     for name, file in _FILES.items():
         if name in there:
             continue
-        taken = evidence.rules.restores_databases and _sound(evidence, file)
-        if taken:
+        if evidence.rules.restores_databases and file in sound:
             yield Reason(
                 "config_from_json",
                 f"config/{name} is not there: the broker takes {file} in its place",
@@ -74,10 +74,6 @@ def _lost(evidence: Evidence, name: str, then: str) -> Reason:
         expected=f"config/{name}/CURRENT",
         cure=cure,
     )
-
-
-def _sound(evidence: Evidence, name: str) -> bool:
-    return name in evidence.configs and evidence.configs[name].main.content is FileState.SOUND
 
 
 def config_json_torn(evidence: Evidence) -> Iterator[Reason]:

@@ -49,7 +49,9 @@ class _EntrySurveyor:
         position, defect = self._broken.start, self._broken.defect
         ended = ChainEnd.DEFECT
         while ended == ChainEnd.DEFECT and position < self._limit:
-            survivor = self._next_survivor(position + 1)
+            follows = self._segment.framing.follows
+            found = self._certified(position + 1)
+            survivor = next((item for item in found if follows(self._last, item[1], gap=True)), None)
             if survivor is None:
                 position, ended = self._lose_rest(position, defect)
                 break
@@ -75,10 +77,6 @@ class _EntrySurveyor:
                 if number is not None:
                     yield place, number
                 place = self._window.find_certificate(place + 1, stop)
-
-    def _next_survivor(self, begin: int) -> tuple[int, EntryNumber] | None:
-        found = self._certified(begin)
-        return next((item for item in found if self._segment.framing.follows(self._last, item[1], gap=True)), None)
 
     def _lose(self, begin: int, end: int, defect: RecordDefect, following: EntryNumber) -> None:
         """Names the bytes between two survivors: one message, or who knows how many."""

@@ -90,14 +90,11 @@ class _Surveyor:
         found = find_survivors(self._read, near, start, end, self._pieces, self._doubtful)
         pieces = sorted([*self._pieces, *found])
         if blank is None and found:
-            blank = self._blank_after(*pieces[-1])
+            walk = self._chain(pieces[-1][0]).finish()
+            if (walk.position, walk.ended) == (pieces[-1][1], ChainEnd.BLANK):
+                blank = (walk.position, self._segment.end)
         named = [*found, *([] if blank is None else [blank])]
         return Survey(self._broken, tuple(pieces), tuple(self._kept), blank, tuple(_carved(self._gaps, named)))
-
-    def _blank_after(self, begin: int, end: int) -> tuple[int, int] | None:
-        """Returns the BLANK that a piece leads to."""
-        walk = self._chain(begin).finish()
-        return (end, self._segment.end) if (walk.position, walk.ended) == (end, ChainEnd.BLANK) else None
 
     def _following(self, position: int, defect: RecordDefect) -> _Piece | None:
         """Returns the next piece of the log after the damaged place; None if there is none up to the limit."""

@@ -199,12 +199,12 @@ class BuildQueueFiles:
         own = units[file.pre_blanks : consume_queue.written_units(units)]
         if bool(consume_queue.is_pre_blank(own).any()):
             raise TotalsDisagree("a consume-queue file holds a pre-blank unit after its first message", path=file.path)
-        modified = self._store_timestamp(int(own["phy_offset"][-1]), readers) if self.stamped_from else None
+        modified = None
+        if self.stamped_from:
+            offset = int(own["phy_offset"][-1])
+            segment = segment_with(self.stamped_from, offset)
+            modified = store_timestamp_at(readers.open(segment.path), offset - segment.base)
         return Totals(len(own), sum_of_offsets(own["phy_offset"]), modified)
-
-    def _store_timestamp(self, offset: int, readers: Readers) -> int:
-        segment = segment_with(self.stamped_from, offset)
-        return store_timestamp_at(readers.open(segment.path), offset - segment.base)
 
 
 def staged_units(file: PlannedQueueFile, readers: Readers, kind: np.dtype[np.void]) -> Iterator[Structs]:
