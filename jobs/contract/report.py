@@ -45,10 +45,6 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _json_escape(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
-
-
 def _masked(value: Any) -> Any:
     """Returns a fact without the secrets of the URIs in it."""
     if isinstance(value, str):
@@ -79,7 +75,8 @@ class Report(dict[str, Any]):
     def to_json(self, *, ascii_only: bool = False) -> str:
         """Returns the report as one line of JSON. What a terminal would obey is escaped, and reads back the same."""
         facts = {name: value if name in DATA else _masked(value) for name, value in self.items()}
-        return _UNSAFE.sub(_json_escape, json.dumps(facts, ensure_ascii=ascii_only, default=_plain))
+        text = json.dumps(facts, ensure_ascii=ascii_only, default=_plain)
+        return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
     def to_text(self) -> str:
         """Returns the report for a person: one line a fact, in the order the job stated them."""

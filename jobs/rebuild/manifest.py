@@ -206,8 +206,10 @@ def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> N
     with reporter.progress("fetch the rebuild", manifest.data_size) as progress:
         for name, expected in sorted(manifest.files.items()):
             place = locations.join(target, name)
-            if durable.present(place) and not _is_right(place, expected):
-                durable.remove_file(place)
+            if durable.present(place):
+                (found,) = local_copies.contents_on_disk([(place, expected.data_size)], lambda count: None)
+                if found != expected:
+                    durable.remove_file(place)
             if not durable.present(place):
                 whole = expected.size if manifest.compact else None
                 found = copy(locations.join(source, name), place, drafts, expected.data_size, whole=whole)
@@ -219,10 +221,6 @@ def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> N
     if not durable.present(locations.join(target, MANIFEST)):
         copy(locations.join(source, MANIFEST), locations.join(target, MANIFEST), drafts)
     files.remove_tree(drafts)
-
-
-def _is_right(path: str, expected: Content) -> bool:
-    return local_copies.contents_on_disk([(path, expected.data_size)], lambda count: None) == [expected]
 
 
 def _refuse_file(path: str, found: Content, expected: Content) -> NoReturn:

@@ -183,12 +183,13 @@ def transactions(rows: pa.Table) -> pa.Table:
         given_up=("given_up", "count"), copies=(None, "count_all"), begun=("stored", "min"),
         decided=("decided", "min"), given=("given_up", "min"), undone=("undone", "min"),
     )  # fmt: skip
+    with_bodies = rows.filter(pc.and_(_of_operations(rows), pc.is_valid(rows[BODY])))["broker"].unique()
     ended = pc.coalesce(found["decided"], found["given"], found["undone"])
     outcomes = pa.table({
         "broker": found["broker"],
         "producer_group": found["producer_group"],
         "topic": found["topic"],
-        "outcome": _outcomes(found, _with_bodies(rows)),
+        "outcome": _outcomes(found, with_bodies),
         "checks": pc.subtract(found["copies"], pa.scalar(1, pa.int64())),
         "seconds": pc.divide(pc.cast(_between(ended, found["begun"]), pa.float64()), 1000.0),
     })  # fmt: skip
@@ -253,8 +254,3 @@ def _given_up(rows: pa.Table) -> pa.Table:
         ["broker", "uniq_key"],
         given_up=("store_timestamp", "min"),
     )
-
-
-def _with_bodies(rows: pa.Table) -> pa.Array:
-    """Returns the brokers whose rows have bodies."""
-    return rows.filter(pc.and_(_of_operations(rows), pc.is_valid(rows[BODY])))["broker"].unique()

@@ -167,6 +167,7 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
     databases = evidence.rocksdb
     has_database = databases.queues or databases.queues_apart
     found = [*(["consume queues"] if has_database else []), *databases.configuration]
+    in_json = any(evidence.configs[name].main.content is FileState.SOUND for name in _always_there(evidence))
     files_there = any(queue.end_offset >= 0 for queue in evidence.queues.values())
     if evidence.rocksdb_queues:
         if evidence.log.segments and not has_database:
@@ -188,7 +189,7 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
                 cure="verify compares the queues with the log, query lag shows committed offsets beside them",
                 unsafe=False,
             )
-    elif (has_database and not files_there) or (databases.configuration and _has_no_json(evidence)):
+    elif (has_database and not files_there) or (databases.configuration and not in_json):
         yield Reason(
             "store_type",
             f"{', '.join(found)} are in RocksDB, but storeType says files: the broker would see none of it, and make "
@@ -197,10 +198,6 @@ def store_type(evidence: Evidence) -> Iterator[Reason]:
             expected="defaultRocksDB",
             cure="set storeType=defaultRocksDB in broker.conf; or, to change to files: rebuild and publish first",
         )
-
-
-def _has_no_json(evidence: Evidence) -> bool:
-    return all(evidence.configs[name].main.content is not FileState.SOUND for name in _always_there(evidence))
 
 
 def _no_database(evidence: Evidence) -> Reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from statistics import mode
 
 import numpy as np
 
@@ -256,12 +257,8 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
     ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
     last file without a unit counts as one message (4.9.8 to 5.5.0), or ends the start (5.0.0 to 5.4.0).
     """
-    sizes = {
-        batch: _common_size(
-            [file.size for queue in evidence.queues.values() if queue.batch == batch for file in queue.files]
-        )
-        for batch in (False, True)
-    }
+    files = [(queue.batch, file.size) for queue in evidence.queues.values() for file in queue.files]
+    sizes = {kind: mode([size for batch, size in files if batch == kind] or [0]) for kind in (False, True)}
     for (topic, queue_id), queue in sorted(evidence.queues.items()):
         name = f"queue {queue_id} of {topic}"
         size = _queue_file_size(evidence, batch=queue.batch) or sizes[queue.batch]
@@ -302,10 +299,6 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
                 found=queue.end,
                 cure=_VERIFY,
             )
-
-
-def _common_size(sizes: list[int]) -> int:
-    return max(set(sizes), key=sizes.count) if sizes else 0
 
 
 def _queue_file_size(evidence: Evidence, *, batch: bool) -> int:
