@@ -111,6 +111,18 @@ def _points_to(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
     return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
 
 
+def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
+    """Returns of some records of an ordinary queue whether their unit lies at an earlier place of it, in order: brokers
+    of 5.0.0 left gaps in queue offsets, and none leaves a gap in a queue.
+    """
+    first, last = (queue_ends.offset_at(queue, int(tail.offsets[row])) for row in rows[[0, -1]])
+    begins = queue_ends.units_at(queue, np.arange(first, min(last + 1, queue.end)))["phy_offset"].astype(np.int64)
+    if not begins.size or (np.diff(begins) <= 0).any():
+        return np.zeros(len(rows), np.bool_)
+    at = np.minimum(np.searchsorted(begins, tail.offsets[rows]), len(begins) - 1)
+    return np.asarray((begins[at] == tail.offsets[rows]) & (first + at < tail.queue_offsets[rows]))
+
+
 def wrong_units(evidence: Evidence) -> Iterator[Reason]:
     """Yields messages at the end of the log whose unit is not the one that their queue has at their queue offset.
 
@@ -131,7 +143,8 @@ def wrong_units(evidence: Evidence) -> Iterator[Reason]:
         rows = rows[tail.queue_offsets[rows] < queue.end]
         later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
         rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
-        wrong.append(rows[~_points_to(tail, rows, queue)])
+        rows = rows[~_points_to(tail, rows, queue)]
+        wrong.append(rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows)
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *wrong]))
     if rows.size:
         yield Reason(

@@ -1,6 +1,7 @@
 """A second look at the chains that a survey rejected, when the survivors on both sides of them are known.
 
-A survey judges in log order, so it knows little of what follows, and believes each survivor before. But nothing
+A survey judges in log order, so it knows little of what follows, and believes each survivor before: so it needs no
+more memory than one block, where a judge of all chains at once would keep the records of a whole segment. But nothing
 checks a queue offset: one damaged claim contradicts sound records around it. Once the segment is read to its end, a
 record is a survivor that fits exactly where it lies:
 

@@ -391,6 +391,22 @@ def test_a_hole_ends_the_queue_for_a_start(tmp_path: Path) -> None:
     assert store.reasons("wrong_units") == []
 
 
+def test_gaps_in_queue_offsets_leave_none_in_a_queue(tmp_path: Path) -> None:
+    """As brokers of 5.0.0 left them: later units lie before their places. One that is missing is missed there, too."""
+    log = LogBuilder(SEGMENT)
+    for number in (*range(20), *range(23, 50), *range(60, 100)):
+        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
+    store = finished(tmp_path / "store", log)
+    assert store.reasons("wrong_units") == []
+    path = store.queue_directory("Orders", 0) / f"{QUEUE_FILE:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:60] + UNIT.pack(log.records[30].offset, 7, 0) + data[80:])
+    assert store.only_reason("wrong_units").found == 27 + 27, "all at earlier places, but those after the queue's end"
+    path.write_bytes(data)
+    path.rename(path.with_name(f"{9 * QUEUE_FILE:020d}"))
+    assert store.only_reason("wrong_units").found >= 20
+
+
 def test_messages_of_a_deleted_topic_have_no_units(tmp_path: Path) -> None:
     log = LogBuilder(SEGMENT)
     for number in (0, 1, 2, 3, 0, 1):
