@@ -134,11 +134,6 @@ def what_is_read(reader: Any) -> str:
     return "read staged runs" if "/runs/" in reader.path else "read the log"
 
 
-def what_is_written(writer: Any) -> str:
-    """Returns which file of a rebuild this is."""
-    return "write staged runs" if "/runs/" in writer.path else "write files"
-
-
 def into_worker(probe: Probe) -> None:
     """Times what tasks do; everything is imported when this is called."""
     import hashlib
@@ -148,7 +143,7 @@ def into_worker(probe: Probe) -> None:
     from storeformat.storage import files, outputs
     from udfs import task_metrics
     from udfs.files import build
-    from udfs.log import scan, staged_runs
+    from udfs.log import scan, staged_files, staged_runs
 
     kernels = active()
     for function, name in KERNELS.items():
@@ -159,7 +154,9 @@ def into_worker(probe: Probe) -> None:
     for attribute in ("__init__", "__exit__"):
         probe.part(files.FileWriter, attribute, "open and close files")
     for attribute in ("write", "skip_to", "finish"):
-        probe.part(files.FileWriter, attribute, what_is_written)
+        probe.part(files.FileWriter, attribute, "write files")
+    probe.part(staged_files.StagedFile, "write", "write staged runs")
+    probe.part(staged_files.StagedFile, "close", "open and close files")
     probe.part(outputs, "settle", "open and close files")
     probe.part(staged_runs.RunWriter, "flush", "group and pack units")
     probe.part(staged_runs.EntryWriter, "add_rows", "pack entries")
