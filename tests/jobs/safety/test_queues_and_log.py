@@ -409,13 +409,17 @@ def test_gaps_in_queue_offsets_leave_none_in_a_queue(tmp_path: Path) -> None:
 
 def test_messages_of_a_deleted_topic_have_no_units(tmp_path: Path) -> None:
     log = LogBuilder(SEGMENT)
-    for number in (0, 1, 2, 3, 0, 1):
+    log.message(topic="Orders", queue_id=1, body=bytes(60))
+    for number in (1, 2, 0, 1, 2, 3, 4):
         log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
     store = finished(tmp_path / "store", log)
-    directory = store.queue_directory("Orders", 0)
-    units = [UNIT.pack(record.offset, record.size, 0) for record in log.records[4:]]
-    (directory / f"{0:020d}").write_bytes(b"".join(units).ljust(QUEUE_FILE, b"\0"))
+    shutil.rmtree(store.queue_directory("Orders", 1))
+    path = store.queue_directory("Orders", 0) / f"{0:020d}"
+    units = [UNIT.pack(record.offset, record.size, 0) for record in log.records[3:]]
+    path.write_bytes(b"".join(units).ljust(QUEUE_FILE, b"\0"))
     assert store.reasons("wrong_units") == []
+    path.write_bytes(b"".join([units[1], *units[1:]]).ljust(QUEUE_FILE, b"\0"))
+    assert store.only_reason("wrong_units").found == 1
 
 
 def test_zeros_in_the_middle_are_damage(store: StoreToStart) -> None:
