@@ -409,12 +409,12 @@ def test_gaps_in_queue_offsets_leave_none_in_a_queue(tmp_path: Path) -> None:
 
 def test_messages_of_a_deleted_topic_have_no_units(tmp_path: Path) -> None:
     log = LogBuilder(SEGMENT)
-    log.message(topic="Orders", queue_id=1, body=bytes(60))
+    log.message(topic="Orders", queue_id=0, body=bytes(60))
     for number in (1, 2, 0, 1, 2, 3, 4):
-        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
+        log.message(topic="Orders", queue_id=1, queue_offset=number, body=bytes(60))
     store = finished(tmp_path / "store", log)
-    shutil.rmtree(store.queue_directory("Orders", 1))
-    path = store.queue_directory("Orders", 0) / f"{0:020d}"
+    shutil.rmtree(store.queue_directory("Orders", 0))
+    path = store.queue_directory("Orders", 1) / f"{0:020d}"
     units = [UNIT.pack(record.offset, record.size, 0) for record in log.records[3:]]
     path.write_bytes(b"".join(units).ljust(QUEUE_FILE, b"\0"))
     assert store.reasons("wrong_units") == []
