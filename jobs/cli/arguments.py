@@ -6,6 +6,7 @@ An option that was not given is not an attribute of what is parsed: the defaults
 from __future__ import annotations
 
 import argparse
+from functools import cache
 from inspect import get_annotations
 from typing import Any, NoReturn
 
@@ -78,9 +79,15 @@ def add_options(parser: Parser, kind: type[JobOptions], *, needed: bool = True) 
     everyone, *others = (owner for owner in reversed(kind.__mro__) if issubclass(owner, JobOptions))
     for owner in (*others, everyone):
         group = parser.add_argument_group(_GROUPS[owner]) if owner in _GROUPS else parser
-        for field, hint in get_annotations(owner, eval_str=True).items():
+        for field, hint in _hints(owner).items():
             if hasattr(hint, "__metadata__"):  # as Annotated has
                 _add(group, field, hint, needed=needed and not hasattr(kind, field))
+
+
+@cache
+def _hints(kind: type[JobOptions]) -> dict[str, Any]:
+    """Returns the annotations of a class's own fields: most jobs share those of their bases."""
+    return get_annotations(kind, eval_str=True)
 
 
 def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool, text: str | None = None) -> None:
@@ -110,7 +117,7 @@ def _add_questions(parser: Parser) -> None:
     chosen = parser.add_subparsers(
         prog=f"{parser.prog} --store ROOT", dest="kind", required=True, metavar=kinds, title="questions"
     )
-    hints = get_annotations(QueryOptions, eval_str=True)
+    hints = _hints(QueryOptions)
     for kind, (summary, needs, takes) in _QUESTIONS.items():
         one = chosen.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
         for field in (*needs.split(), *takes.split()):
