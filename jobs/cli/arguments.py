@@ -79,7 +79,7 @@ def add_options(parser: Parser, kind: type[JobOptions], *, needed: bool = True) 
     everyone, *others = (owner for owner in reversed(kind.__mro__) if issubclass(owner, JobOptions))
     for owner in (*others, everyone):
         group = parser.add_argument_group(_GROUPS[owner]) if owner in _GROUPS else parser
-        for field, hint in _hints(owner).items():
+        for field, hint in _hints(owner).items():  # type: ignore[arg-type]  # mypy takes instances' __hash__
             if hasattr(hint, "__metadata__"):  # as Annotated has
                 _add(group, field, hint, needed=needed and not hasattr(kind, field))
 
