@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from statistics import mode
 
 import numpy as np
@@ -96,12 +95,11 @@ def _beyond_queues(evidence: Evidence) -> Bools:
     ends = [evidence.queues[key].end_offset if key in evidence.queues else -1 for key in tail.keys]
     beyond = np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
     for number in np.unique(tail.key_of[beyond]).tolist():
-        queue = evidence.queues.get(tail.keys[number])
-        last = np.flatnonzero(tail.key_of == number)[-1:]
-        if queue is None or queue.batch or tail.queue_offsets[last[0]] >= queue.end:
+        queue, rows = evidence.queues.get(tail.keys[number]), tail.rows_of[tail.keys[number]]
+        if queue is None or queue.batch or tail.queue_offsets[rows[-1]] >= queue.end:
             continue
-        if _points_to(tail, last, queue).all():
-            beyond &= tail.key_of != number  # its last units are old ones: the queue was cut, and the log with it
+        if _points_to(tail, rows[-1:], queue).all():
+            beyond[rows] = False  # its last units are old ones: the queue was cut, and the log with it
     return beyond
 
 
@@ -123,6 +121,15 @@ def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bool
     return np.asarray((begins[at] == tail.offsets[rows]) & (first + at < tail.queue_offsets[rows]))
 
 
+def _misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
+    """Returns those records of an ordinary queue that it should have, and has not at their place."""
+    rows = rows[tail.queue_offsets[rows] < queue.end]
+    later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
+    rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
+    rows = rows[~_points_to(tail, rows, queue)]
+    return rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows
+
+
 def wrong_units(evidence: Evidence) -> Iterator[Reason]:
     """Yields messages at the end of the log whose unit is not the one that their queue has at their queue offset.
 
@@ -132,19 +139,8 @@ def wrong_units(evidence: Evidence) -> Iterator[Reason]:
     tail = evidence.tail
     if evidence.rocksdb_queues or evidence.log.of_group:
         return
-    by_queue = np.argsort(tail.key_of, kind="stable")
-    bounds = np.searchsorted(tail.key_of[by_queue], np.arange(len(tail.keys) + 1)).tolist()
-    wrong: list[Int64s] = []
-    for key, (begin, end) in zip(tail.keys, pairwise(bounds), strict=True):
-        queue = evidence.queues.get(key)
-        if queue is None or queue.batch:
-            continue
-        rows = by_queue[begin:end]
-        rows = rows[tail.queue_offsets[rows] < queue.end]
-        later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
-        rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
-        rows = rows[~_points_to(tail, rows, queue)]
-        wrong.append(rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows)
+    queues = {key: queue for key, queue in evidence.queues.items() if not queue.batch}
+    wrong = [_misplaced(tail, rows, queues[key]) for key, rows in tail.rows_of.items() if key in queues]
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *wrong]))
     if rows.size:
         yield Reason(

@@ -169,9 +169,10 @@ def _deleted(evidence: Evidence, key: tuple[str, int], begin: int) -> tuple[int,
     """
     queue, tail = evidence.queues.get(key), evidence.tail
     first, kept = (queue.begin, queue_ends.offset_at(queue, begin)) if queue is not None else (0, 0)
-    if key in tail.last_rows:
-        mine = (tail.key_of == tail.keys.index(key)) & (tail.offsets < begin) & evidence.redispatch.covers(tail.offsets)
-        again = tail.queue_offsets[mine].tolist()
+    if key in tail.rows_of:
+        rows = tail.rows_of[key]
+        covered = (tail.offsets[rows] < begin) & evidence.redispatch.covers(tail.offsets[rows])
+        again = tail.queue_offsets[rows[covered]].tolist()
         if again:
             first, kept = (first if queue is not None else again[0]), max(kept, again[-1] + 1)
     return first, kept

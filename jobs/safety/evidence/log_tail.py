@@ -47,11 +47,17 @@ class LogTail:
     passed: tuple[int, ...] = ()
 
     @cached_property
+    def rows_of(self) -> dict[tuple[str, int], Int64s]:
+        """The rows of each queue that has a record here, in log order."""
+        by_queue = np.argsort(self.key_of, kind="stable")
+        numbers, begins = np.unique(self.key_of[by_queue], return_index=True)
+        rows = np.split(by_queue, begins)[1:]
+        return {self.keys[number]: own for number, own in zip(numbers.tolist(), rows, strict=True)}
+
+    @cached_property
     def last_rows(self) -> dict[tuple[str, int], int]:
         """The row of the last record of each queue that has one here."""
-        numbers, from_end = np.unique(self.key_of[::-1], return_index=True)
-        last = len(self.key_of) - 1 - from_end
-        return {self.keys[number]: row for number, row in zip(numbers.tolist(), last.tolist(), strict=True)}
+        return {key: int(rows[-1]) for key, rows in self.rows_of.items()}
 
     @property
     def is_torn(self) -> bool:
