@@ -15,7 +15,7 @@ def main() -> int:
     sys.path[:] = [entry for entry in sys.path if entry != str(HERE)]
     if str(HERE.parent) not in sys.path and HERE.parent.is_dir():
         sys.path.insert(0, str(HERE.parent))
-    from jobs.spark import hidden_pandas  # noqa: PLC0415  (only now the path is right)
+    from udfs import hidden_pandas  # noqa: PLC0415  (only now the path is right)
 
     hidden_pandas.hide()
     from jobs.cli import command_line  # noqa: PLC0415

@@ -36,12 +36,13 @@ topics = spark.sql(
     """
 ).toPandas()
 
-figure, axes = plt.subplots(figsize=(9, 0.6 + 0.4 * len(topics)), layout="constrained")
-axes.barh(topics.topic, topics.body_bytes / 1e6, color="#0072b2", label="bodies")
+shown = topics.head(20)
+figure, axes = plt.subplots(figsize=(9, 0.6 + 0.4 * len(shown)), layout="constrained")
+axes.barh(shown.topic, shown.body_bytes / 1e6, color="#0072b2", label="bodies")
 axes.barh(
-    topics.topic,
-    (topics.bytes - topics.body_bytes) / 1e6,
-    left=topics.body_bytes / 1e6,
+    shown.topic,
+    (shown.bytes - shown.body_bytes) / 1e6,
+    left=shown.body_bytes / 1e6,
     color="#e69f00",
     label="heads, topics and properties",
 )

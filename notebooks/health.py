@@ -77,7 +77,8 @@ for one in axes:
 axes[0].legend(frameon=False)
 plt.show()
 
-dead = retries[retries.kind == "dlq"].set_index("consumer_group")
+dead = retries[retries.kind == "dlq"].groupby("consumer_group")[["messages", "oldest_age_seconds"]]
+dead = dead.agg({"messages": "sum", "oldest_age_seconds": "max"})  # of all brokers
 Markdown(
     "; ".join(
         f"`{group}` retried {mine[mine.kind == 'retry'].messages.sum():,} times and gave up on "

@@ -76,8 +76,11 @@ def java_hash(text: str | bytes) -> int:
     """
     if isinstance(text, bytes):
         text = decode_java_utf8(text)
-    units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2")
-    return int(_hash_units(units, np.array([0, len(units)]))[0])
+    units = text.encode() if text.isascii() else memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]
+    value = 0
+    for unit in units:  # a loop: to make an array costs as much as some hundred characters
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
 
 
 def java_hashes(values: pa.Array) -> Int32s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.register_profile("few", deadline=None, max_examples=10)
 hypothesis.settings.load_profile("patient")
 
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+
 QUICK = (
     "spark.sql.shuffle.partitions=2",
     "spark.databricks.delta.snapshotPartitions=2",
@@ -33,9 +36,13 @@ QUICK = (
 """Settings of Spark for tables of a few rows: few tasks for each step."""
 
 
+RELEASES_OF_EACH_DAY = frozenset({"4.9.8", "5.5.0"})
+"""Real brokers of the other releases judge before a release of this program."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out. Where processes
-    share tests out, they run in an order that keeps cores busy.
+    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out, and with a real
+    broker it is a judge. Where processes share tests out, they run in an order that keeps cores busy.
     """
     if hasattr(config, "workerinput"):  # one of pytest-xdist's
         from support.scheduling import spread
@@ -47,6 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         store = given.params.get("store") if given else None
         if isinstance(store, golden.GoldenStore) and store not in newest:
             item.add_marker("thorough")
+        if given and (item.get_closest_marker("realstore") or item.get_closest_marker("broker")):
+            texts = [value for value in given.params.values() if isinstance(value, str)]
+            releases = set(filter(_RELEASE.fullmatch, texts))
+            if releases and not releases & RELEASES_OF_EACH_DAY and not item.get_closest_marker("slow"):
+                item.add_marker("judge")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,14 +76,14 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of a test run, with Delta, as the command line would start it."""
     if not any(Path(sys.prefix, "jars").glob("delta-spark*.jar")):
         pytest.skip("Delta's jars are not there: ./spark-submit.sh sets them up")
-    from jobs.spark import launch, session
+    from jobs.spark import session
+    from jobs.spark.execution import Execution
 
     options = ["--master", "local[2]", *(word for setting in QUICK for word in ("--conf", setting))]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYTHONPATH", "SPARK_SUBMIT_OPTS"):
             patch.delenv(name, raising=False)
-        launch.prepare(options, job="load", delta=True)
-        with session.spark_session("tests") as found:
+        with session.spark_session(Execution("load", options=tuple(options), delta=True)) as found:
             yield found
 
 

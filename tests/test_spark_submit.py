@@ -24,7 +24,7 @@ def checkout(tmp_path: Path) -> Path:
     root.mkdir()
     shutil.copy(ROOT / "spark-submit.sh", root)
     shutil.copy(ROOT / "pyproject.toml", root)
-    for folder in ("jobs", "conf", "storeformat"):
+    for folder in ("jobs", "conf", "storeformat", "udfs"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", "demo_store"))
     return root
 
@@ -77,14 +77,13 @@ class TestWithoutSetUp:
         assert done.stderr.startswith("error: argument --store")
         assert not (checkout / ".venv").exists()
 
-    def test_no_java_is_one_line_and_69(self, start: Start, checkout: Path) -> None:
-        self.refuses(start, checkout, "rebuild", "--store", "S", "--output", "D")
-        self.refuses(start, checkout, "--pack", "python.tar.gz")
-
-    def refuses(self, start: Start, checkout: Path, *arguments: str) -> None:
-        done = start(*arguments, JAVA_HOME="/nowhere")
+    def test_no_java_is_said_before_anything_is_installed(self, start: Start, checkout: Path) -> None:
+        done = start("rebuild", "--store", "S", "--output", "D", JAVA_HOME="/nowhere")
         assert (done.returncode, done.stdout) == (69, "")
-        assert done.stderr == "error: Java 17 or later is needed; install it, or set JAVA_HOME\n"
+        assert done.stderr == (
+            "error: Spark needs Java 17 or later: JAVA_HOME=/nowhere has no bin/java\n"
+            "  install it, or set JAVA_HOME; or do without Spark on this machine: --engine processes\n"
+        )
         assert not (checkout / ".venv").exists()
 
     @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_402", "nonsense"])
@@ -92,8 +91,17 @@ class TestWithoutSetUp:
         old = java_that_says(tmp_path / "old" / "bin" / "java", version)
         done = start("rebuild", "--store", "S", "--output", "D", JAVA_HOME=str(old.parent.parent))
         assert done.returncode == 69
-        assert done.stderr.startswith("error: Java 17 or later is needed; ")
+        assert done.stderr.startswith(f"error: Spark needs Java 17 or later: {old} is ")
         assert not (checkout / ".venv").exists()
+
+    @pytest.mark.parametrize(
+        "line", ["preflight --store S", "publish --store S --from D", "rebuild --engine processes --store S --output D"]
+    )
+    def test_what_needs_no_jvm_needs_no_java(self, start: Start, checkout: Path, line: str) -> None:
+        setup = checkout / "jobs" / "setup" / "environment.py"
+        setup.write_text("import sys; print('set up', sys.argv[1:])\n")
+        done = start(*line.split(), JAVA_HOME="/nowhere")
+        assert done.stdout.startswith("set up ['--venv'"), done.stderr
 
     def test_no_python_is_one_line_and_69(self, start: Start, tmp_path: Path) -> None:
         tools = tmp_path / "tools"
@@ -135,6 +143,11 @@ class TestWhenReady:
         (tmp_path / "two").symlink_to("links/one")
         assert start("demo", program="./two").stdout == f"1|{checkout}/jobs/__main__.py|demo|"
 
+    def test_nobody_looks_at_java(self, start: Start, ready: Path, checkout: Path) -> None:
+        """Half of the jobs need none; a broker's ExecStartPre must not set anything up."""
+        done = start("preflight", "--store", "S", JAVA_HOME="/another")
+        assert (done.stdout, done.stderr) == (f"1|{checkout}/jobs/__main__.py|preflight|--store|S|", "")
+
     def test_a_start_takes_no_time(self, start: Start, ready: Path) -> None:
         start("demo")
         begun = time.monotonic()
@@ -142,7 +155,7 @@ class TestWhenReady:
             start("demo")
         assert (time.monotonic() - begun) / 10 < 0.1
 
-    @pytest.mark.parametrize("change", ["pyproject", "java", "python"])
+    @pytest.mark.parametrize("change", ["pyproject", "python"])
     def test_what_it_was_made_from_is_looked_at(
         self, start: Start, ready: Path, checkout: Path, tmp_path: Path, change: str
     ) -> None:
@@ -151,8 +164,6 @@ class TestWhenReady:
         assert "set up" not in start("restore", "--store", "S").stdout
         if change == "pyproject":
             os.utime(checkout / "pyproject.toml", (time.time() + 9, time.time() + 9))
-        elif change == "java":
-            (ready / "ready").write_text("/another/java\ndigest\n")
         else:
             (ready / "bin" / "python").unlink()
         # A copy of the command line is checked before; every job whose module is there will do.

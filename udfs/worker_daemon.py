@@ -33,11 +33,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+from udfs import hidden_pandas
+
 EARLY = "ROCKETMQ_STORE_SPARK_EARLY_DAEMON"
 """Name of the environment variable with the path of the socket."""
 
 ROWS = "ROCKETMQ_STORE_SPARK_ROWS"
-"""Name of the environment variable that says, by 1, that tasks will make rows."""
+"""Name of the environment variable that says that tasks will be ours alone, and by 1 that they will make rows."""
 
 _AT_START = ("GLIBC_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHONHASHSEED", "PYTHONSAFEPATH", "ROCKETMQ_")
 _PATIENCE = 30
@@ -52,22 +54,25 @@ def prepared() -> Callable[[], None]:
     """Imports what tasks need; returns what forks workers until Spark ends."""
     from pyspark import daemon  # noqa: PLC0415  (this module must cost nothing to one that only hands over)
 
-    import_tasks()
+    if ROWS in os.environ:
+        hidden_pandas.hide()
+    import_tasks(rows=os.environ.get(ROWS) == "1")
+    hidden_pandas.show()
     vars(daemon)["traceback"] = SimpleNamespace(print_exc=print_trace, format_exc=traceback.format_exc)
     return daemon.manager
 
 
-def import_tasks() -> None:
-    """Imports what tasks need, before processes for them are forked from this one."""
+def import_tasks(*, rows: bool) -> None:
+    """Imports what tasks need, those that make ``rows`` too, before processes for them are forked from this one."""
+    import pyarrow as pa  # noqa: PLC0415
+
     from storeformat.kernels import active  # noqa: PLC0415
-    from udfs.log import scan  # noqa: F401, PLC0415  (for the workers)
+    from udfs.files import build  # noqa: F401, PLC0415  (for the workers, as the next)
+    from udfs.log import scan  # noqa: F401, PLC0415
 
-    if os.environ.get(ROWS) == "1":
-        import pyarrow as pa  # noqa: PLC0415
-
+    if rows:
         from udfs.table import parquet_files  # noqa: F401, PLC0415
-
-        pa.array([None])  # the first one imports pandas, to see whether its values are from there
+    pa.array([None])  # the first one looks for pandas
     active()
     gc.freeze()  # what is here now stays: collections in the workers need not touch (and so copy) its pages
 

@@ -22,10 +22,13 @@ from jobs.contract import metrics
 from jobs.contract import options as job_options
 from jobs.contract.report import Report, failure_report, printable
 from jobs.contract.reporter import Reporter
-from jobs.spark import launch
+from jobs.spark import jvm_command, launch, session
+from jobs.spark.execution import Execution
 from jobs.spark.signals import orderly_signals
+from jobs.spark.spark_options import split_command_line
 from storeformat import __version__
-from storeformat.errors import DependencyMissing, UsageError, WriteFailed
+from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
+from storeformat.storage import trusted_paths
 
 PROGRAM = "spark-submit.sh"
 FLEET = "jobs.cli.fleet"
@@ -44,6 +47,8 @@ class Job:
     summary: str
     options: type[job_options.JobOptions]
     needs_delta: bool = False
+    runs_tasks: bool = True
+    """Whether it takes an Execution: the others read little, and never start Spark."""
 
 
 JOBS = {
@@ -58,12 +63,15 @@ JOBS = {
         "rebuild consumequeue/, index/ and checkpoint from commitlog/",
         job_options.RebuildOptions,
     ),
-    "publish": Job("jobs.publish.publish", "put a finished rebuild in place", job_options.PublishOptions),
-    "restore": Job("jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions),
+    "publish": Job(
+        "jobs.publish.publish", "put a finished rebuild in place", job_options.PublishOptions, runs_tasks=False
+    ),
+    "restore": Job("jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions, runs_tasks=False),
     "preflight": Job(
         "jobs.safety.preflight",
         "say whether a broker may be started on a store, and what its start would lose",
         job_options.PreflightOptions,
+        runs_tasks=False,
     ),
     "verify": Job(
         "jobs.verify.verify",
@@ -125,15 +133,17 @@ def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, job_opti
 def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
     """Runs the job that the arguments name and returns the exit code; the report goes to stdout, all else to stderr.
 
-    With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right (0, or 64 after one
-    line).
+    With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right, and there is a Java
+    where it needs one (0, or 64 or 69 after one line).
     """
     debug = "--debug" in arguments
     job_name, options = "", output_options(arguments)
     try:
-        spark_options, job_words = launch.split_command_line(arguments, jobs)
+        spark_options, job_words = split_command_line(arguments, jobs)
         job_name, options = parse(job_words or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
+            if _begins_spark(options):
+                jvm_command.require_java(os.environ)
             return 0
         wanted, options = options, replace(options, report_file=None)
         refuse_unwritable(wanted.report_file)
@@ -142,17 +152,37 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             # py4j logs a trace for every call that the end of the JVM cuts off.
             logging.getLogger().addHandler(logging.NullHandler())
         with orderly_signals():
-            launch.prepare(spark_options, job_words, job_name, delta=jobs[job_name].needs_delta, debug=debug)
-            run = importlib.import_module(jobs[job_name].module).run
-            if isinstance(options, job_options.FleetOptions) and options.names_several:
-                run = partial(importlib.import_module(FLEET).run, job_name, run)
-            report = run(options, Reporter.for_options(options))
+            execution = Execution(
+                job_name,
+                getattr(options, "engine", "spark"),
+                tuple(spark_options),
+                tuple(job_words),
+                delta=jobs[job_name].needs_delta,
+                debug=debug,
+            )
+            launch.check(execution)
+            report = run_job(jobs[job_name], options, execution)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:
             for line in traceback.format_exc().splitlines():
                 print(printable(line), file=sys.stderr)  # noqa: T201
         report = failure_report(job_name, error)
     return deliver(report, options)
+
+
+def run_job(job: Job, options: job_options.JobOptions, execution: Execution) -> Report:
+    """Returns the report of a job; where Spark is sure to be needed, its JVM comes up while the job is imported."""
+    with session.shared_spark(execution, early=_begins_spark(options)):
+        run = importlib.import_module(job.module).run
+        if isinstance(options, job_options.FleetOptions) and options.names_several:
+            run = partial(importlib.import_module(FLEET).run, execution.job, run)
+        given = (options, Reporter.for_options(options), *((execution,) if job.runs_tasks else ()))
+        report: Report = run(*given)
+    return report
+
+
+def _begins_spark(options: job_options.JobOptions) -> bool:
+    return options.scans_log and getattr(options, "engine", "spark") == "spark"
 
 
 def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
@@ -166,7 +196,7 @@ def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
 
 
 def refuse_unwritable(report_file: str | None) -> None:
-    """Raises WriteFailed where a report will not go: hours of work should not end with that."""
+    """Raises WriteFailed or Refused where a report will not go: hours of work should not end with that."""
     if report_file is None:
         return
     directory = Path(report_file).absolute().parent
@@ -176,6 +206,8 @@ def refuse_unwritable(report_file: str | None) -> None:
         raise WriteFailed("the report cannot be written: there is no such directory", path=str(directory))
     if not os.access(directory, os.W_OK):
         raise WriteFailed("the report cannot be written: permission denied", path=report_file)
+    with trusted_paths.opened(str(directory)):  # as it will be opened then
+        pass
 
 
 def deliver(report: Report, options: job_options.JobOptions) -> int:
@@ -186,15 +218,15 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
     try:
         if options.report_file is not None:
             report.write(options.report_file)
-    except WriteFailed as error:
+    except (WriteFailed, Refused) as error:
         print(printable(f"error: the report {error}"), file=sys.stderr)  # noqa: T201
-        code = code or WriteFailed.exit_code
+        code = code or error.exit_code
     try:
         if options.metrics is not None:
             metrics.write_report(
                 options.metrics, report, getattr(options, "store", "") or getattr(options, "table", "")
             )
-    except (WriteFailed, DependencyMissing) as error:
+    except (WriteFailed, Refused, DependencyMissing) as error:
         print(printable(f"error: metrics: {error}"), file=sys.stderr)  # noqa: T201
         code = code or error.exit_code
     try:

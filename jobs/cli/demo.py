@@ -27,7 +27,7 @@ from jobs.rebuild.staging import staging_beside
 from jobs.report import facts as table_facts
 from jobs.report.plain_facts import measure_plain
 from jobs.spark import session
-from jobs.spark.runner import SparkRunner
+from jobs.spark.execution import BROUGHT, Execution
 from jobs.table import plain_table
 from jobs.table.load import Load
 from storeformat.storage import files, locations, outputs
@@ -37,7 +37,7 @@ _TOPICS_SHOWN = 5
 _DATA = resources.files("jobs") / "demo_store"
 
 
-def run(options: DemoOptions, reporter: Reporter) -> Report:
+def run(options: DemoOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns what was rebuilt and how much of it is the broker's own, byte for byte."""
     about = json.loads((_DATA / "store.json").read_text(encoding="utf-8"))
     with _workplace(options) as work:
@@ -51,11 +51,15 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
         )
         reporter.say(f"unpacked the store of a RocketMQ {about['rocketmq']} broker; rebuilding it from its log alone")
         store = open_store(rebuild_options)
-        with staging_beside(rebuild_options.output) as staging, session.spark_on_demand("demo") as spark:
-            built = rebuild(rebuild_options, store, staging, SparkRunner(spark.context))
+        with (
+            staging_beside(rebuild_options.output) as staging,
+            session.runner_for(execution, reporter, "rebuild", store.log_size) as runner,
+        ):
+            built = rebuild(rebuild_options, store, staging, runner)
             files.rename(built.directory, rebuild_options.output)
-            reporter.say("loading its messages into a Delta table")
-            Load(spark, store, load_options, load_options.table, reporter).run()
+        reporter.say("loading its messages into a Delta table")
+        with session.spark_on_demand(execution) as spark:
+            Load(spark, store, load_options, load_options.table, reporter, execution).run()
         table = plain_table.open_plain(load_options.table)
         assert table is not None, "the table that was just made"
         facts = measure_plain(table, "topic")
@@ -70,9 +74,9 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
 def _workplace(options: DemoOptions) -> Iterator[Path]:
     """Yields ``--output``, or a directory that is removed at the end."""
     if options.output is not None:
-        path = Path(locations.local_path(options.output))
+        path = Path(outputs.place_for(locations.local_path(options.output)))
         outputs.refuse_used_directory(str(path))
-        files.make_directory(str(path))
+        outputs.make_directory(str(path))
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-demo-") as temporary:

@@ -31,6 +31,11 @@ class OffsetsCopy:
     version: DataVersion | None = None
     offsets: Offsets = field(default_factory=dict)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is sound and has offsets: a broker that started without any leaves an empty table."""
+        return self.content is FileState.SOUND and bool(self.offsets)
+
     def as_row(self) -> dict[str, Any]:
         return {
             "source": self.source,

@@ -63,19 +63,34 @@ def version_of_database(path: str) -> DataVersion | None:
     return None if found is None else data_version('{"dataVersion":' + found.decode("utf-8", "replace") + "}")
 
 
+_NO_MESSAGE = (0, 0)
+"""The range of a queue without a message, which has no files: a group that begins there commits 0."""
+
+
 def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """Returns a row for each group, topic and queue with a committed offset, the largest lag first; and notes."""
     root = store.root
     committed = committed_offsets(store)
     ends = _ranges(store)
     rows = [
-        _row(name, topic, queue_id, offset, *ends.get((topic, queue_id), (None, None)))
+        _row(
+            name,
+            topic,
+            queue_id,
+            offset,
+            *ends.get((topic, queue_id), _NO_MESSAGE if ends and not offset else (None, None)),
+        )
         for (topic, name), queues in committed.items()
         if group in (None, name)
         for queue_id, offset in sorted(queues.items())
     ]
     rows.sort(key=lambda row: (-(row["lag"] or 0), row["group"], row["topic"], row["queue_id"]))
     notes = []
+    if unknown := sum(row["lag"] is None for row in rows):
+        notes.append(
+            f"the lag of {unknown} committed offsets is not known: their queues are not there, or cannot be read; "
+            "rebuild makes them from the log"
+        )
     if beyond := sum(row["beyond_end"] for row in rows):
         notes.append(f"{beyond} committed offsets are beyond the end of their queue: the group gets nothing new there")
     if deleted := sum(row["deleted"] for row in rows):
@@ -113,11 +128,13 @@ def _row(group: str, topic: str, queue_id: int, committed: int, begin: int | Non
 
 
 def totals_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns queues and lag of each group and topic, the largest lag first."""
+    """Returns queues and lag of each group and topic, the largest lag first; None where the end of one of its queues is
+    not known.
+    """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         key = (row["group"], row["topic"])
         total = found.setdefault(key, {"group": key[0], "topic": key[1], "queues": 0, "lag": 0})
         total["queues"] += 1
-        total["lag"] += row["lag"] or 0
-    return sorted(found.values(), key=lambda total: -total["lag"])
+        total["lag"] = None if total["lag"] is None or row["lag"] is None else total["lag"] + row["lag"]
+    return sorted(found.values(), key=lambda total: -(total["lag"] or 0))

@@ -4,7 +4,7 @@ message that it has not read; and what its report says of it.
 ==============================  ======================================================================================
 source                          the number
 ==============================  ======================================================================================
-the store's own file, sound     what is in it, and nothing else counts
+the store's own file, sound     what is in it; what the log shows does not count beside it, unless it is empty
 the file before its tear,       that of the first copy that has the queue: a group committed it once, so it had read
 ``.bak``, replicas              all before
 POP checkpoints                 the end of what was handed out from the queue's first message on without a hole, and not
@@ -41,6 +41,7 @@ from storeformat.store.config.consumer_offsets import (
     DataVersion,
     consumer_offsets_json,
     highest_committed,
+    known_groups,
 )
 from udfs.log.consumption import Consumption, HandedOut, joined
 
@@ -94,9 +95,9 @@ def choose(
     """Returns the offsets, by topic, group and queue. ``copies`` are in the order in which they are believed, ``at`` is
     where each queue begins for groups that are set to a time: all but retries and the broker's own.
     """
-    sound = bool(copies) and copies[0].content is FileState.SOUND
+    sound = bool(copies) and copies[0].is_whole
     if sound:
-        copies, consumption = copies[:1], Consumption()
+        consumption = Consumption()
     chosen = list(_from_copies(copies, ranges))
     if not sound or at is not None:
         chosen += _from_log(copies, ranges, consumption)
@@ -150,11 +151,7 @@ def _at_time(one: ChosenOffset, at: Mapping[TopicQueue, int]) -> ChosenOffset:
     return replace(one, offset=at.get((one.topic, one.queue_id), one.range[1]), source=TIME, found=before)
 
 
-_GROUPS = "subscriptionGroup.json"
-_GROUPS_OF_EVERY_BROKER = frozenset(
-    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_RMQ_SYS_TRANS"}
-)  # fmt: skip
+_WITH_GROUPS = ("topics.json", "subscriptionGroup.json")
 
 
 @dataclass(frozen=True)
@@ -170,6 +167,11 @@ class OffsetsPlan:
     """Whether the broker takes the file into its database of offsets."""
     light_groups: bool = False
     """Whether it is the file that has those of light groups, too."""
+
+    @property
+    def lacks_groups(self) -> bool:
+        """Whether offsets of groups were lost that nothing proves; a group that a whole file lacks had none."""
+        return bool(self.unknown_groups) and not (self.copies and self.copies[0].is_whole)
 
     @property
     def path(self) -> str:
@@ -250,9 +252,9 @@ def plan_offsets(
     consumption = joined(scan.properties.consumption for scan in reading.scans)
     when = None if time is None else offsets_at(reading, ranges, time)
     chosen = choose(copies, ranges, consumption, when)
-    groups = {one.group for one in chosen} | _GROUPS_OF_EVERY_BROKER
-    known = read_config(store.root, _GROUPS).value or {}
-    unknown = sorted(name for name in known if name not in groups and not name.startswith(SYSTEM_GROUPS))
+    groups = {one.group for one in chosen}
+    topics, subscriptions = (read_config(store.root, name).value or {} for name in _WITH_GROUPS)
+    unknown = [name for name in known_groups(topics, subscriptions) if name not in groups]
     plan = OffsetsPlan(
         tuple(chosen), tuple(copies), tuple(unknown), reading.last_timestamp,
         into_database=queues_of(store).kind == "rocksdb", light_groups=with_light_groups(store),

@@ -5,6 +5,7 @@ returns the value, or raises ``argparse.ArgumentTypeError`` with what is wrong i
 from __future__ import annotations
 
 import argparse
+import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -106,12 +107,22 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def time_zone(text: str) -> str:
+    """Returns the name of a time zone; raises ArgumentTypeError for one that there is not."""
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        raise argparse.ArgumentTypeError(f"{text}: no such time zone") from None
+    return text
+
+
 def topic_filter(text: str) -> TopicFilter:
     """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names; raises ArgumentTypeError for an impossible topic."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a topic needs a name")
     named = TopicFilter.parse(text)
-    if "/" in named.topic or "\0" in named.topic or named.topic in (".", ".."):
+    strange = {"/", "\0"} if named.topic.startswith("%LMQ%") else {"/", "\0", ":"}  # no broker judges light queues
+    if strange & {*named.topic} or named.topic in (".", ".."):
         raise argparse.ArgumentTypeError(f"{text!r} is not a topic; one queue is TOPIC:QUEUE")
     return named
 

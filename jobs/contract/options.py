@@ -21,6 +21,7 @@ from storeformat.store.broker_rules import VERSIONS
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 QueueStoreKind = Literal["file", "rocksdb", "both"]
+Engine = Literal["spark", "processes"]
 Grouping = Literal["topic", "queue", "tag", "host", "hour", "date"]
 Boundary = Literal["lower", "upper"]
 
@@ -69,6 +70,11 @@ class JobOptions:
     quiet: Annotated[bool, "no progress and no notes on stderr"] = False
     debug: Annotated[bool, "Spark's log, and Java and Python stack traces, on stderr"] = False
 
+    @property
+    def scans_log(self) -> bool:
+        """Whether the job is sure to read the log by tasks, so that Spark may begin at once."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions(JobOptions):
@@ -110,6 +116,12 @@ class LogOptions(StoreOptions):
     split_size: Annotated[int | None, Given(read.positive, "BYTES"), "bytes a task reads; never changes the result"] = (
         None
     )
+    engine: Annotated[
+        Engine,
+        Given(get_args(Engine)),
+        "what runs the tasks: Spark (the default), or processes of this machine, which need no Java, for local files"
+        " alone",
+    ] = "spark"
     replicas: tuple[str, ...] = ()
     """Stores with copies of the log: ``rebuild``, ``inspect`` and ``verify`` heal damage from them."""
 
@@ -140,6 +152,10 @@ class DemoOptions(JobOptions):
     """``demo``."""
 
     output: Annotated[str | None, DIR, "keep the rebuilt files and the table in DIR (default: remove them)"] = None
+
+    @property
+    def scans_log(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +203,10 @@ class RebuildOptions(LogOptions):
     """Files on a disk keep their length, for their zeros are holes."""
     ignore_free_space: Annotated[bool, "write even if DIR's disk seems too small"] = False
     dry_run: DryRun = False
+
+    @property
+    def scans_log(self) -> bool:
+        return True
 
     @property
     def ends_with_data(self) -> bool:
@@ -243,6 +263,10 @@ class VerifyOptions(FleetOptions):
         tuple[Artefact, ...], Given(read.artefacts, "LIST"), "some of consumequeue,index,checkpoint,consumer-offsets"
     ] = JUDGED
 
+    @property
+    def scans_log(self) -> bool:
+        return True
+
 
 Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)
 
@@ -294,6 +318,10 @@ class QueryOptions(LogOptions):
     not_consumed: Annotated[bool, "only messages from the committed offset of --group on"] = False
     group: Annotated[str | None, Given(read.name, "G"), "the group of --not-consumed"] = None
 
+    @property
+    def scans_log(self) -> bool:
+        return self.scan or self.explain
+
 
 @dataclass(frozen=True, kw_only=True)
 class InspectOptions(FleetOptions):
@@ -304,6 +332,10 @@ class InspectOptions(FleetOptions):
     from_offset: Annotated[int | None, Given(read.natural, "N", "--from"), "show records from this offset on"] = None
     limit: Annotated[int | None, COUNT, "show at most N records"] = None
     bodies: Bodies = False
+
+    @property
+    def scans_log(self) -> bool:
+        return self.from_offset is None and self.limit is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,6 +350,7 @@ class LoadOptions(FleetOptions):
     with_bodies: Annotated[bool, "keep message bodies in the table"] = False
     allow_gap: Annotated[bool, "continue where retention deleted records that were never loaded"] = False
     repair_from: Annotated[int | None, NUMBER, "replace all rows of this broker from commit-log offset N on"] = None
+    repair_damaged: Annotated[bool, "replace just the rows that differ from a log that is sound again"] = False
     dry_run: DryRun = False
 
 

@@ -40,6 +40,11 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(_escape, without_secrets(text))
 
 
+def is_printable(text: str) -> bool:
+    """Returns whether a person sees any text as it is."""
+    return _UNSAFE.search(text) is None
+
+
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -7,15 +7,19 @@ times.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from jobs.log.verified_chain import ProvenLog, queue_runs, time_before
+from jobs.log.verified_chain import ProvenLog, queue_runs
 from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree
 from storeformat.log.chain import Break
+from storeformat.log.framing import EntryNumber
 from storeformat.log.segments import Split
-from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours
+from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
 from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
 from storeformat.salvage.queue_offsets import Queue
 from udfs.log.find_records import SurveyTask
@@ -95,63 +99,93 @@ def _lost_a_message(end: Break, survey: Survey) -> bool:
 
 
 def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]:
-    """Yields what to survey for some breaks (in log order), each with what is proven on both sides of it."""
+    """Yields what to survey for some breaks (in log order), each with what is proven on both sides of it. Each scan is
+    looked at twice, however many breaks there are.
+    """
     scans = known.counted
     limits = {split.segment.base: split.limit for split in known.splits}
-    for item in breaks:
-        before = [scan for scan in scans if scan.report.end <= item.offset]
-        after = [scan for scan in scans if scan.report.split.start >= item.segment.end]
-        lost = [(other.offset, other.segment.end) for other in known.chain.breaks]
-        lost += [(other.start.offset, other.end) for other in known.older]
-        ends, other_ends = _queue_edges(before, lost)
-        firsts, other_firsts = _queue_edges(after, lost, backwards=True)
-        next_time = next((scan.times.first for scan in after if scan.times.first is not None), None)
+    lost = sorted(
+        [(item.offset, item.segment.end) for item in known.chain.breaks]
+        + [(item.start.offset, item.end) for item in known.older]
+    )
+    begins = [begin for begin, _ in lost]
+    bytes_lost = [0, *accumulate(end - begin for begin, end in lost)]
+    doubts = sorted([*begins, *(first for scan in scans for first, _ in scan.foreign_records)])
+    afters, side, at = [], _Side(doubts, backwards=True), len(scans)
+    for item in reversed(breaks):
+        while at and scans[at - 1].report.split.start >= item.segment.end:
+            at -= 1
+            side.add(scans[at])
+        afters.append(side.copy())
+    side, at = _Side(doubts), 0
+    for item, after in zip(breaks, reversed(afters), strict=True):
+        while at < len(scans) and scans[at].report.end <= item.offset:
+            side.add(scans[at])
+            at += 1
+        before = side.copy()
         near = Neighbours(
-            ends=ends,
-            firsts=firsts,
-            before=time_before(before, next_time),
-            after=next_time,
-            room=_lost_bytes([(begin, end) for begin, end in lost if begin < item.offset], before),
-            room_after=_lost_bytes([(begin, end) for begin, end in lost if begin >= item.segment.end], after),
+            ends=before.edges,
+            firsts=after.edges,
+            before=latest_time(before.recent, after.first_time) if before.recent else None,
+            after=after.first_time,
+            room=bytes_lost[bisect_left(begins, item.offset)] + before.foreign_bytes,
+            room_after=bytes_lost[-1] - bytes_lost[bisect_left(begins, item.segment.end)] + after.foreign_bytes,
             whole=known.whole,
-            other_ends=other_ends,
-            other_firsts=other_firsts,
+            other_ends=before.others,
+            other_firsts=after.others,
         )
-        numbers = (scan.report.last_number for scan in before[::-1])
-        last_entry = next((number for number in numbers if number is not None), None)
-        yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, last_entry)
+        yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, before.last_number)
 
 
-def _queue_edges(
-    scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]], *, backwards: bool = False
-) -> tuple[dict[Queue, int], dict[Queue, int]]:
-    """Returns the next free place of each queue, and the one that its last record but one leaves where the last one
-    contradicts it; ``backwards`` the first place of each, and that of its second record where the first contradicts it.
+class _Side:
+    """What the proven records on one side of a break show, scan by scan towards it.
+
+    ``edges`` has the next free place of each queue, ``others`` the one that its last record but one leaves where the
+    last one contradicts it; ``backwards`` the first place of each, and that of its second record where the first
+    contradicts it. At ``doubts``, sorted offsets of the log, messages may be lost.
     """
-    edges: dict[Queue, int] = {}
-    others: dict[Queue, int] = {}
-    places: dict[Queue, int] = {}
-    for queue, first, count, (begin, last) in queue_runs(scans[::-1] if backwards else scans, backwards=backwards):
-        known = edges.get(queue)
-        others.pop(queue, None)
-        if count == 1 and known is not None:
-            end, following = (first + 1, known) if backwards else (known, first)
-            gap = (last, places[queue]) if backwards else (places[queue], begin)
-            if following not in (0, end) and not _is_lost(*gap, scans, lost):
-                others[queue] = known
-        edges[queue], places[queue] = (first, begin) if backwards else (first + count, last)
-    return edges, others
 
+    def __init__(self, doubts: Sequence[int], *, backwards: bool = False) -> None:
+        self._doubts, self._backwards = doubts, backwards
+        self.edges: dict[Queue, int] = {}
+        self.others: dict[Queue, int] = {}
+        self._places: dict[Queue, int] = {}
+        self.recent: list[int] = []
+        """The times of the last three records."""
+        self.first_time: int | None = None
+        """The time of the record that was seen last, backwards."""
+        self.last_number: EntryNumber | None = None
+        self.foreign_bytes = 0
 
-def _is_lost(begin: int, end: int, scans: Sequence[SplitScan], lost: Sequence[tuple[int, int]]) -> bool:
-    """Returns whether messages may be lost between two offsets."""
-    foreign = (item for scan in scans for item in scan.foreign_records)
-    return any(begin < first < end for first, _ in (*lost, *foreign))
+    def copy(self) -> _Side:
+        """Returns what is known so far; only this one goes on."""
+        known = copy(self)
+        known.edges, known.others = dict(self.edges), dict(self.others)
+        return known
 
+    def add(self, scan: SplitScan) -> None:
+        """Takes the scan that is next."""
+        self.recent = [*self.recent, *scan.times.recent][-3:]
+        if scan.times.first is not None:
+            self.first_time = scan.times.first
+        if scan.report.last_number is not None:
+            self.last_number = scan.report.last_number
+        self.foreign_bytes += sum(size for _, size in scan.foreign_records)
+        for queue, first, count, (begin, last) in queue_runs([scan], backwards=self._backwards):
+            known = self.edges.get(queue)
+            self.others.pop(queue, None)
+            if count == 1 and known is not None:
+                end, following = (first + 1, known) if self._backwards else (known, first)
+                place = self._places[queue]
+                gap = (last, place) if self._backwards else (place, begin)
+                if following not in (0, end) and not self._is_lost(*gap):
+                    self.others[queue] = known
+            self.edges[queue], self._places[queue] = (first, begin) if self._backwards else (first + count, last)
 
-def _lost_bytes(ranges: Sequence[tuple[int, int]], scans: Sequence[SplitScan]) -> int:
-    """Returns how many bytes may hold lost messages: those of the ranges, and the foreign records."""
-    return sum(end - begin for begin, end in ranges) + sum(size for scan in scans for _, size in scan.foreign_records)
+    def _is_lost(self, begin: int, end: int) -> bool:
+        """Returns whether messages may be lost between two offsets."""
+        at = bisect_right(self._doubts, begin)
+        return at < len(self._doubts) and self._doubts[at] < end
 
 
 def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:
@@ -205,9 +239,14 @@ def _later_places(known: ProvenLog, surveys: Sequence[Survey], survivors: Sequen
     survivors before it: those of other damaged segments are known when all are surveyed.
     """
     scans = sorted([*known.counted, *survivors], key=lambda scan: scan.report.end)
-    for item in surveys:
+    recent: list[int] = []
+    at = 0
+    for item in sorted(surveys, key=lambda item: item.broken.start):
         near = item.broken.neighbours
-        before = time_before([scan for scan in scans if scan.report.end <= item.broken.start], near.after)
+        while at < len(scans) and scans[at].report.end <= item.broken.start:
+            recent = [*recent, *scans[at].times.recent][-3:]
+            at += 1
+        before = latest_time(recent, near.after) if recent else None
         if before is not None and (near.before is None or before - CLOCK_SLACK > near.before):
             yield replace(item.broken, neighbours=replace(near, before=before))
 

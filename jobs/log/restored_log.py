@@ -24,7 +24,6 @@ from jobs.log.healing import (
 )
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, counting_task, read_log
-from jobs.spark import launch
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused
 from storeformat.log.dledger import EntryFraming
@@ -119,16 +118,16 @@ def restored(
 
 
 @contextmanager
-def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
+def filled(store: OpenedStore, reporter: Reporter, *, one_machine: bool) -> Iterator[OpenedStore]:
     """Within it the store's log has zeros for what segments lack, which a salvage takes for damage.
 
-    Raises Refused where tasks run on other machines: they do not see what is filled here.
+    Raises Refused where tasks run on other machines, not on ``one_machine``: they do not see what is filled here.
     """
     absent = list(_absent(store.segments))
     if not absent:
         yield store
         return
-    if not launch.on_one_machine():
+    if not one_machine:
         raise Refused(
             "bytes of the log are missing, and other machines cannot see what replaces them",
             path=store.root,

@@ -93,7 +93,7 @@ def queue_runs(
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
     """Returns the time of the last records of these scans; ``after`` is the time after them, if anything is."""
     recent: list[int] = []
-    for scan in scans[::-1]:
+    for scan in reversed(scans):
         recent = [*scan.times.recent, *recent][-3:]
         if len(recent) == 3:
             break

@@ -11,7 +11,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refus
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import broker_lock, durable, files, local_status, locations
+from storeformat.storage import beneath, broker_lock, durable, files, local_status, locations
 from storeformat.store import swap
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
@@ -46,9 +46,11 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
 
 
 @contextmanager
-def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
-    """Within it no broker has the store, and none can start with it; raises Refused if one has it."""
-    with broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
+def stopped_store(root: str, *sources: str, dry_run: bool) -> Iterator[None]:
+    """Within it no broker has the store, and none can start with it, and the directories stay the same; raises Refused
+    if a broker has it, and as ``beneath.keeping``.
+    """
+    with beneath.keeping(root, *sources), broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
         groups = (locations.join(group, DATA) for group in group_directories(root))
         refuse_mapped_log([locations.join(root, COMMIT_LOG), *groups])
         yield

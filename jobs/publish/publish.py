@@ -49,9 +49,10 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
     """
     root, source = (
         backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
-        outputs.resolved(locations.absolute(options.rebuilt)),
+        outputs.place_for(locations.absolute(options.rebuilt), alone=False),
     )
-    with backups.stopped_store(root, dry_run=options.dry_run):
+    kept = (source,) if locations.is_local(source) and files.exists(source) else ()
+    with backups.stopped_store(root, *kept, dry_run=options.dry_run):
         if locations.is_local(source):
             facts = _publish(root, source, None, options, reporter)
         else:

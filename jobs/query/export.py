@@ -9,14 +9,14 @@ import base64
 import io
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.query.offline_store import plain_row
 from storeformat.errors import Refused, UsageError
-from storeformat.storage import files
+from storeformat.storage import files, local_files, locations
 
 SUFFIXES = (".jsonl", ".parquet")
 
@@ -31,11 +31,12 @@ def check_target(path: str) -> None:
 
 def export(path: str, tables: Iterable[pa.Table]) -> int:
     """Returns the number of rows written; if anything fails there is no file."""
-    with files.FileWriter(path) as writer:
+    whole = local_files.replacing(locations.local_path(path)) if locations.is_local(path) else files.FileWriter(path)
+    with files.writing(path), whole as writer:
         return _write_parquet(writer, tables) if path.endswith(".parquet") else _write_lines(writer, tables)
 
 
-def _write_lines(writer: files.FileWriter, tables: Iterable[pa.Table]) -> int:
+def _write_lines(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
     count = 0
     for table in tables:
         lines = [json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n" for row in table.to_pylist()]
@@ -55,7 +56,7 @@ def _json_row(row: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _write_parquet(writer: files.FileWriter, tables: Iterable[pa.Table]) -> int:
+def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
     count = 0
     sink, parquet = _Sink(writer), None
     for table in tables:
@@ -71,7 +72,7 @@ def _write_parquet(writer: files.FileWriter, tables: Iterable[pa.Table]) -> int:
 class _Sink(io.RawIOBase):
     """A writer as Arrow takes it."""
 
-    def __init__(self, writer: files.FileWriter) -> None:
+    def __init__(self, writer: files.FileWriter | BinaryIO) -> None:
         self._writer = writer
         self._position = 0
 

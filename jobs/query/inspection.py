@@ -16,6 +16,7 @@ from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import restored
 from jobs.query.offline_store import row_rules, rows_of
 from jobs.spark import session
+from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.transforms import proven_ranges
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
@@ -31,19 +32,20 @@ DEFAULT_LIMIT = 20
 _DAMAGE = ("damaged_ranges", "kept_records", "absent_ranges", "healed_ranges")
 
 
-def run(options: InspectOptions, reporter: Reporter) -> Report:
+def run(options: InspectOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns what the log holds; records if the options name a place or a number of them. Raises as ``open_store``,
     ``restored`` and ``read_log``.
     """
-    shows_records = options.from_offset is not None or options.limit is not None
-    store = open_store(options, needs_index_sizes=False, restores=not shows_records)
+    store = open_store(options, needs_index_sizes=False, restores=options.scans_log)
     reporter.note(*store.notes)
-    if shows_records:
-        facts = _records(store, options, reporter)
+    if not options.scans_log:
+        facts = _records(store, options, reporter, execution)
     else:
         with (
             tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-inspect-") as work,
-            session.spark_runner("inspect", reporter, store.log_size, *store.places, *options.replicas) as runner,
+            session.runner_for(
+                execution, reporter, "inspect", store.log_size, *store.places, *options.replicas
+            ) as runner,
         ):
             whole = restored(store, options, runner, work, refuses=False)
             reading = read_log(whole.store, options, runner)
@@ -104,14 +106,14 @@ class NoPlainEnd(Exception):
     """Where the sizes lead to no further record lies more than unwritten bytes: only the whole log tells what it is."""
 
 
-def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) -> dict[str, Any]:
+def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter, execution: Execution) -> dict[str, Any]:
     """Returns the records asked for; where the log is damaged before the last of them, as the options say."""
     limit = options.limit or DEFAULT_LIMIT
     try:
         rows = list(islice(records_from(store, options), limit))
         return {"records": rows, "messages": len(rows)}
     except NoPlainEnd:
-        with session.spark_runner("inspect", reporter, store.log_size, *store.places) as runner:
+        with session.runner_for(execution, reporter, "inspect", store.log_size, *store.places) as runner:
             reading = read_log(store, options, runner)
     rows = list(islice(proven_records(store, options, reading), limit))
     return {**reading.facts(), "records": rows, "messages": len(rows)}

@@ -32,6 +32,7 @@ from jobs.query.offline_store import OfflineStore, RocksDbStore, has_key, plain_
 from jobs.query.pending_messages import half_places, indexed_under, split_waiting
 from jobs.query.queue_listing import Listing
 from jobs.spark import session
+from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import Runner
 from jobs.spark.transforms import proven_ranges
 from storeformat.errors import UsageError
@@ -44,7 +45,7 @@ from udfs.table.proven_ranges import ProvenRange
 NEVER = 2**63 - 1
 
 
-def run(options: QueryOptions, reporter: Reporter) -> Report:
+def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns the answer; exit code 1 where nothing was found. Raises UsageError if the question lacks an option, else
     as ``open_store`` and, with ``--scan``, as ``read_log``.
     """
@@ -53,8 +54,8 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     offline = _offline(store, options)
     if options.scan or options.explain:
         with (
-            session.spark_runner("query", reporter, store.log_size, *store.places) as runner,
-            filled(store, reporter) as whole,
+            session.runner_for(execution, reporter, "query", store.log_size, *store.places) as runner,
+            filled(store, reporter, one_machine=execution.on_one_machine) as whole,
         ):
             answer = _ANSWERS[options.kind](options, _offline(whole, options), runner)
     else:
@@ -64,9 +65,10 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
         notes = [*notes, "some units lead to no sound message: verify says which"]
     if answer.get("units_beyond_log"):
         notes = [*notes, "some units point beyond the end of the log, and are not listed: verify says which"]
+    unknown = options.kind == "lag" and all(row["lag"] is None for row in answer["queues"])
     return reporter.report(
         "query",
-        "ok" if found else "nothing_found",
+        "nothing_found" if unknown or not found else "ok",
         store=offline.store.root,
         kind=options.kind,
         found=found,

@@ -10,7 +10,7 @@ from storeformat.errors import Refused
 from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
-from storeformat.storage import files, locations
+from storeformat.storage import files, locations, outputs
 
 _CHUNK = 8 << 20
 
@@ -33,6 +33,8 @@ def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) 
     by_segment: dict[Segment, list[Patch]] = {segment: [] for segment in reading.segments if segment.path in made}
     for segment, patch in _patches(reading):
         by_segment.setdefault(segment, []).append(patch)
+    if by_segment:
+        outputs.make_directory(directory)
     for segment, patches in by_segment.items():
         _copy(segment, locations.join(directory, locations.name_of(segment.path)), patches)
     return [locations.name_of(segment.path) for segment in by_segment]

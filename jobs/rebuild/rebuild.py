@@ -29,8 +29,9 @@ from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
 from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.retention import retention_notes
-from jobs.spark import launch, session
-from jobs.spark.runner import MeteringRunner, SparkRunner
+from jobs.spark import session
+from jobs.spark.execution import BROUGHT, Execution
+from jobs.spark.runner import MeteringRunner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.storage import files, locations, outputs
@@ -39,7 +40,7 @@ from storeformat.store.layout import LOCK
 from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 
-def run(options: RebuildOptions, reporter: Reporter) -> Report:
+def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns the report of one rebuild; the output is there when it returns. Raises UsageError for options that do not
     go together, Refused for an output that is not empty, else as ``open_store`` and ``read_log``.
     """
@@ -58,7 +59,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
             store, notes=(*store.notes, *retention_notes(store.root, store.segments, settings, store.rules))
         )
     reporter.note(*store.notes)
-    output = outputs.resolved(locations.absolute(options.output))
+    output = outputs.place_for(locations.absolute(options.output))
     _refuse_output(output, store)
     for left in _left_by_others(output):
         reporter.note(f"{left} belongs to a rebuild that is running or was killed: remove it if none is running")
@@ -66,11 +67,11 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     renamed = locations.is_local(output)
     with (
         nullcontext() if renamed or options.dry_run else claimed(output),
-        staging_for(output, one_machine=launch.on_one_machine()) as staging,
-        session.spark_runner("rebuild", reporter, store.log_size, *store.places, *options.replicas, output) as runner,
+        staging_for(output, one_machine=execution.on_one_machine) as staging,
+        session.runner_for(
+            execution, reporter, "rebuild", store.log_size, *store.places, *options.replicas, output
+        ) as runner,
     ):
-        if isinstance(runner, SparkRunner):
-            runner.stages["start of Spark"] = reporter.seconds
         whole = restored(store, options, runner, locations.join(staging, "log"))
         make = export if options.only == ROCKSDB else rebuild
         built: Built | Exported = make(options, whole.store, staging, runner, made=None if renamed else output)
@@ -135,7 +136,7 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
         raise UsageError(
             "--repair-log needs --on-damage salvage or a --replica: it makes a log that a broker can read past damage"
         )
-    target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
+    target, output = outputs.place_for(locations.absolute(options.repair_log)), locations.absolute(options.output)
     if outputs.lies_inside(target, output) or outputs.lies_inside(output, target):
         raise UsageError("--repair-log and --output must be two directories, neither inside the other")
     _refuse_output(target, store)
@@ -176,11 +177,11 @@ def _report(
     reading, store = built.reading, whole.store
     counted = _counted(built)
     large = size_note(counted.get("disk_bytes", 0), reading.end - reading.begin)
-    offsets = built.offsets.notes() if isinstance(built, Built) and built.offsets else []
-    reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *offsets)
+    offsets = built.offsets if isinstance(built, Built) else None
+    reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *(offsets.notes() if offsets else []))
     return reporter.report(
         "rebuild",
-        "damaged" if reading.is_damaged else "ok",
+        "damaged" if reading.is_damaged or (offsets and offsets.lacks_groups) else "ok",
         **store.facts(),
         **reading.facts(),
         **whole.facts(),

@@ -95,14 +95,14 @@ def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str
 def staging_beside(output: str) -> Iterator[str]:
     """Yields a new directory beside the output, which nobody else may enter: what lies in it becomes the output with
     the permissions of the umask. Removes it, whatever happens; its parents, too, if they had to be made and nothing
-    else came there.
+    else came there. Raises as ``outputs.make_directory``.
     """
     staging = locations.join(
         locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
     )
     made = outputs.missing_parents(staging)
     with gone_on_failure(staging, made):
-        files.make_directory(staging, private=True)
+        outputs.make_directory(staging, private=True)
         yield staging
     with deferred_signals():  # else a part of it would stay
         files.remove_tree(staging)

@@ -105,6 +105,11 @@ class Facts:
         """Seconds from the oldest message to the newest; at least 1, so that rates stay rates."""
         return max((self.last_stored - self.first_stored).total_seconds(), 1.0) if self.first_stored else 1.0
 
+    @property
+    def mean_rate(self) -> float:
+        """Bytes a second from the oldest message to the newest."""
+        return self.bytes / self.span
+
     def names_of_brokers(self, most: int) -> str:
         """Returns the names of the first brokers, and how many more there are."""
         names = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in self.brokers[:most])
@@ -216,6 +221,11 @@ def number_text(value: float, digits: int) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
+def rate_text(rate: float) -> str:
+    """Returns bytes a second as people write them; of a few also parts."""
+    return f"{size_text(rate)}/s" if rate >= 10 else f"{rate:.2g} B/s"
+
+
 def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
     """Returns lines for a terminal, with the ``shown`` largest groups, and where the others are."""
     if not facts.brokers:
@@ -224,7 +234,7 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
         f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
         f"{moment(facts.last_stored)} ({duration_text(facts.span)}); {facts.names_of_brokers(5)}"
     )
-    rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "bytes/s")]
+    rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "rate")]
     rows += [
         (
             *(key_text(group[key]) for key in KEYS[facts.by]),
@@ -232,7 +242,7 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
             size_text(group["bytes"]),
             f"{group['share']:.1%}",
             number_text(group["messages_per_second"], 3),
-            size_text(group["bytes_per_second"]),
+            rate_text(group["bytes_per_second"]),
         )
         for group in facts.groups[:shown]
     ]

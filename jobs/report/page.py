@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.contract.report import size_text
 from jobs.contract.reporter import duration_text
 from jobs.report import plots
-from jobs.report.facts import KEYS, Facts, Row, key_text, moment, number_text, sentences
+from jobs.report.facts import KEYS, Facts, Row, key_text, moment, number_text, rate_text, sentences
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
 
@@ -86,7 +86,7 @@ def render(facts: Facts, pictures: Pictures, table: str, version: int) -> str:
     title = f"What fills {locations.name_of(table)}"
     parts = [_heading(title, facts, table, version)]
     if facts.brokers:
-        parts += [_groups(facts), _over_time(pictures), _sizes(pictures), _group_table(facts), *_checks(facts)]
+        parts += [_groups(facts), _over_time(facts, pictures), _sizes(pictures), _group_table(facts), *_checks(facts)]
     else:
         parts.append("<p>The table is empty.</p>")
     style = resources.files("jobs.report").joinpath("page.css").read_text(encoding="utf-8")
@@ -103,7 +103,7 @@ def _heading(title: str, facts: Facts, table: str, version: int) -> str:
         ("messages", f"{facts.messages:,}"),
         ("in the commit log", size_text(facts.bytes)),
         ("from first to last", duration_text(facts.span)),
-        ("on average", f"{size_text(facts.bytes / facts.span)}/s"),
+        ("on average", rate_text(facts.mean_rate)),
     ]
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)
     return (
@@ -134,7 +134,7 @@ def _groups(facts: Facts) -> str:
     return _figure(f"Bytes by {facts.by}", said, drawn)
 
 
-def _over_time(pictures: Pictures) -> str:
+def _over_time(facts: Facts, pictures: Pictures) -> str:
     if not pictures.bytes_by_time:
         return "<p>No message has a store time of this calendar.</p>"
     of_topic: dict[str, int] = {}
@@ -153,14 +153,13 @@ def _over_time(pictures: Pictures) -> str:
     times = [first + number * pictures.step for number in range(count)]
     total = [sum(values) for values in zip(*layers.values(), strict=True)]
     peak = max(range(count), key=total.__getitem__)
-    mean = sum(total) / count
     what = {timedelta(minutes=1): "minute", timedelta(hours=1): "hour", timedelta(days=1): "day"}.get(
         pictures.step, f"{pictures.step.days} days"
     )
-    said = (
-        f"The busiest {what} began at {times[peak]:%Y-%m-%d %H:%M} with {size_text(total[peak])}/s, "
-        f"{total[peak] / mean:.1f} times the mean of {size_text(mean)}/s."
-    )
+    said = f"The busiest {what} began at {times[peak]:%Y-%m-%d %H:%M} with {rate_text(total[peak])}"
+    if total[peak] >= facts.mean_rate:  # of less than an interval it is the mean of the whole one
+        said += f", {total[peak] / facts.mean_rate:.1f} times the mean of {rate_text(facts.mean_rate)}"
+    said += "."
     title = f"Bytes written per second, by {what} and topic"
     drawn = plots.layers("rates", times, list(layers.items()), unit="bytes/s", description=f"{title}. {said}")
     return _figure(title, said, drawn)
@@ -211,7 +210,7 @@ def _group_table(facts: Facts) -> str:
             "bytes": Amount(size_text(group["bytes"])),
             "share": Amount(f"{group['share']:.1%}"),
             "messages/s": Amount(number_text(group["messages_per_second"], 3)),
-            "bytes/s": Amount(size_text(group["bytes_per_second"])),
+            "rate": Amount(rate_text(group["bytes_per_second"])),
             "first stored": group["first_stored"],
             "last stored": group["last_stored"],
         }

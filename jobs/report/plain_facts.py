@@ -48,13 +48,7 @@ def measure_plain(table: PlainTable, by: str) -> Facts:
     """Returns the facts of a table by topic, queue, tag, host, hour or date, as ``measure`` does without checks."""
     keys = KEYS[by]
     read = tuple(dict.fromkeys((*_BROKER, *(_COLUMNS.get(key, key) for key in keys))))
-    parts = [
-        _summed(rows, read, {"hour": _HOUR, "store_date": pc.scalar(pa.scalar(day, pa.date32()))}, _OF_ROWS)
-        for day, rows in table.dates()
-    ]
-    if not parts:
-        return Facts(by, [], [], {}, 0)
-    sums = pa.concat_tables(parts)
+    sums = _summed(table.rows(), read, {"hour": _HOUR}, _OF_ROWS)
     if by == "host":
         sums = sums.append_column("host", host_of(sums["born_host"]))
     brokers = in_order(summed(sums, _BROKER, **_SUMS).drop_columns(["body_bytes"]), *_BROKER)
@@ -77,10 +71,7 @@ def plain_pictures(table: PlainTable, facts: Facts) -> page.Pictures:
         "at": pc.floor_temporal(pc.field("store_timestamp"), int(step.total_seconds()), "second"),
         "power": pc.floor(pc.log2(pc.field("size").cast(pa.float64()))).cast(pa.int64()),
     }
-    parts = [_summed(rows, ("topic", *made), made, _OF_SIZES) for _, rows in table.dates()]
-    if not parts:
-        return page.Pictures(step, [], [])
-    sums = pa.concat_tables(parts)
+    sums = _summed(table.rows(), ("topic", *made), made, _OF_SIZES)
     largest = in_order(summed(sums, ["topic"], bytes=("bytes", "sum")), "-bytes", "topic", most=page.MOST_NAMED)
     named = pc.is_in(sums["topic"], value_set=largest["topic"].combine_chunks())
     topics = pc.if_else(named, sums["topic"], pa.scalar(None, pa.string()))
@@ -95,7 +86,7 @@ def plain_pictures(table: PlainTable, facts: Facts) -> page.Pictures:
 def _summed(
     rows: pads.Dataset, keys: Sequence[str], made: Mapping[str, pc.Expression], sums: Sequence[tuple[str, str, str]]
 ) -> pa.Table:
-    """Returns the sums of the rows of one day's files, a group a row; some keys are made of columns."""
+    """Returns the sums of rows, a group a row; some keys are made of columns."""
     columns = tuple(dict.fromkeys(column for _, _, column in sums))
     read = dict.fromkeys((*columns, *_OF_MADE, *(key for key in keys if key not in made)))
     given = [*(made.get(key, pc.field(key)) for key in keys), *map(pc.field, columns)]

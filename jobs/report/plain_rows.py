@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,7 +36,7 @@ from jobs.table.plain_table import PlainTable
 from storeformat.arrays import Bools, Int64s
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.pending import DEAD_PREFIX, HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, RETRY_PREFIX
-from udfs.table.schemas import BODY, TIMESTAMP
+from udfs.table.schemas import BODY, MESSAGES, TIMESTAMP
 
 MOST_ROWS = 20_000_000
 """Of a table, some 2 GB of memory; of more Spark tells."""
@@ -76,10 +76,11 @@ class AskSpark(Exception):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a file of the table."""
+    """A row group of a file of the table; ``known`` are the values of columns that the file itself does not have."""
 
     fragment: pads.ParquetFileFragment
     number: int
+    known: Mapping[str, Any]
 
     @property
     def rows(self) -> int:
@@ -93,13 +94,29 @@ class RowGroup:
         leaves = self.fragment.metadata.schema
         paths = [leaves.column(number).path for number in range(len(leaves))]
         names, values = (path for path in paths if path.startswith("properties."))
-        wanted = [{NAMES: names, VALUES: values}.get(column, column) for column in columns]
+        inside = [column for column in columns if column not in self.known]
+        encoded = [*(column for column in _DICTIONARIES if column not in self.known), names]
+        wanted = [{NAMES: names, VALUES: values}.get(column, column) for column in inside]
         with self.fragment.filesystem.open_input_file(self.fragment.path) as stream:
             file = pq.ParquetFile(
-                stream, metadata=self.fragment.metadata, read_dictionary=[*_DICTIONARIES, names], pre_buffer=True,
+                stream, metadata=self.fragment.metadata, read_dictionary=encoded, pre_buffer=True,
                 coerce_int96_timestamp_unit="us",
             )  # fmt: skip
-            return file.read_row_group(self.number, columns=wanted).unify_dictionaries().combine_chunks()
+            found = file.read_row_group(self.number, columns=wanted).unify_dictionaries().combine_chunks()
+        for name in columns:
+            if name in self.known:
+                found = found.append_column(name, [self._repeated(name)])
+        return found
+
+    def _repeated(self, name: str) -> pa.Array:
+        """Returns a column that has one value, as a dictionary where it would be read as one."""
+        field = MESSAGES.field(name)
+        value = pa.scalar(self.known[name], field.type)
+        if name not in _DICTIONARIES:
+            return pa.repeat(value, self.rows)
+        known = pa.array([value.as_py()] if value.is_valid else [], field.type)
+        number = pa.scalar(0 if value.is_valid else None, pa.int32())
+        return pa.DictionaryArray.from_arrays(pa.repeat(number, self.rows), known)
 
 
 class Numbers:
@@ -173,11 +190,11 @@ class TableRows:
 def read_rows(table: PlainTable) -> TableRows:
     """Returns the rows of a table, None of its own files being open afterwards; raises AskSpark."""
     groups = []
-    for _, files in table.dates():
-        for fragment in files.get_fragments():
-            if not set(READ) <= set(fragment.physical_schema.names):
-                raise AskSpark("a file lacks columns")
-            groups += [RowGroup(fragment, number) for number in range(fragment.num_row_groups)]
+    for fragment in table.rows().get_fragments():
+        known = pads.get_partition_keys(fragment.partition_expression)
+        if not set(READ) <= {*known, *fragment.physical_schema.names}:
+            raise AskSpark("a file lacks columns")
+        groups += [RowGroup(fragment, number, known) for number in range(fragment.num_row_groups)]
     groups = [group for group in groups if group.rows]
     if sum(group.rows for group in groups) > MOST_ROWS:
         raise AskSpark(f"there are more than {MOST_ROWS:,} rows")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,10 @@ from jobs.report.facts import KEYS, Facts, Row, measure, to_text
 from jobs.report.plain_checks import check_plain
 from jobs.report.plain_facts import READ, measure_plain, plain_pictures
 from jobs.spark import session
+from jobs.spark.execution import BROUGHT, Execution
+from jobs.spark.spark_errors import SparkError
 from jobs.table import plain_table
+from storeformat.errors import MissingInput
 from storeformat.storage import locations, outputs
 
 SHOWN = 20
@@ -27,9 +31,11 @@ SHOWN = 20
 MOST_IN_JSON = 10_000
 FORMULA_BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for a formula at the start of a cell, in full width, too."""
+_UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|DELTA_).*|Could not find any delta files.*")
+"""What Spark and Delta say of a table whose log or files are damaged or gone."""
 
 
-def run(options: ReportOptions, reporter: Reporter) -> Report:
+def run(options: ReportOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns the report of one table; raises MissingInput if there is none, NotAStore for anything else in its place,
     WriteFailed if a page or a CSV file cannot be written, DependencyMissing without matplotlib for a page.
     """
@@ -37,20 +43,20 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
-    facts = without_spark(options, reporter) or with_spark(options, reporter)
+    facts = without_spark(options, reporter, execution) or with_spark(options, reporter, execution)
     if options.csv is not None:
         outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
     return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
 
 
-def without_spark(options: ReportOptions, reporter: Reporter) -> Facts | None:
+def without_spark(options: ReportOptions, reporter: Reporter, execution: Execution) -> Facts | None:
     """Returns the facts of a plain table of ours, and writes the page if the options ask for it; None where Spark is
     asked for, or has to look at what is there.
     """
-    if not session.does_without_spark(0):
+    if session.asks_for_spark(execution):
         return None
-    table = plain_table.open_plain(locations.absolute(options.table))
+    table = plain_table.open_to_read(locations.absolute(options.table))
     if table is None or not table.has((*READ, *plain_rows.READ) if _with_checks(options) else READ):
         return None
     with plain_table.reading(table.path):
@@ -69,15 +75,23 @@ def _with_checks(options: ReportOptions) -> bool:
     return options.checks or options.html is not None
 
 
-def with_spark(options: ReportOptions, reporter: Reporter) -> Facts:
-    """Returns the facts that Spark finds, and writes the page if the options ask for it."""
+def with_spark(options: ReportOptions, reporter: Reporter, execution: Execution) -> Facts:
+    """Returns the facts that Spark finds, and writes the page if the options ask for it; raises MissingInput for a
+    table whose log or files cannot be read.
+    """
     checks = _with_checks(options)
-    with session.spark_session("report") as started:
-        needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
-        spark, table = views.over_table(started, locations.absolute(options.table), needed)
-        facts = measure(spark, options.by, checks=checks)
-        if options.html is not None:
-            _draw(options.html, reporter, facts, page.read_pictures(spark), options.table, table.version())
+    path = locations.absolute(options.table)
+    try:
+        with session.spark_session(execution) as started:
+            needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
+            spark, table = views.over_table(started, path, needed)
+            facts = measure(spark, options.by, checks=checks)
+            if options.html is not None:
+                _draw(options.html, reporter, facts, page.read_pictures(spark), options.table, table.version())
+    except SparkError as error:
+        if (said := _UNREADABLE.search(str(error.__cause__))) is None:
+            raise
+        raise MissingInput(f"the table cannot be read: {said[0]}", path=path) from error
     return facts
 
 

@@ -8,6 +8,7 @@ Spark is started.
 ``answer``             all rules, in the order in which a start would meet them
 ``reason``             reasons, and the answer that they add up to
 ---------------------  ----------------------------------------------------------
+``store_paths``        where broker.conf says that the store is
 ``files_and_space``    files as such: who may open them, space for the next
 ``configuration``      the files of ``config/``, and the storeType
 ``config_databases``   topics, groups and offsets in RocksDB

@@ -13,6 +13,7 @@ from jobs.safety import (
     queues_and_log,
     retention,
     rocksdb_queues,
+    store_paths,
     timers_and_epochs,
 )
 from jobs.safety.evidence.evidence import Evidence, gather
@@ -23,6 +24,9 @@ from storeformat.errors import StoreFormatError
 
 Rule = Callable[[Evidence], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (
+    store_paths.other_store,
+    store_paths.log_elsewhere,
+    store_paths.log_of_group,
     files_and_space.store_in_use,
     files_and_space.log_files,
     files_and_space.not_the_brokers,
@@ -37,7 +41,6 @@ RULES: tuple[Rule, ...] = (
     queues_and_log.wrong_units,
     rocksdb_queues.database_not_read,
     rocksdb_queues.not_dispatched,
-    offsets.no_offsets,
     offsets.committed_beyond_queue,
     offsets.delay_offsets_beyond_queue,
     retention.messages_deleted,
@@ -55,6 +58,7 @@ RULES: tuple[Rule, ...] = (
 def judge(evidence: Evidence, replicas: Sequence[Replica] = ()) -> Answer:
     """Returns the answer for what was gathered."""
     reasons = [reason for rule in RULES for reason in rule(evidence)]
+    reasons += offsets.no_offsets(evidence, {replica.root: replica.offsets for replica in replicas})
     return answer_of([*reasons, *(reason for replica in replicas for reason in replicas_compared(evidence, replica))])
 
 

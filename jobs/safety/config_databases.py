@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobs.contract.commands import set_aside
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.store.config.config_files import FileState
@@ -92,5 +93,5 @@ def config_json_torn(evidence: Evidence) -> Iterator[Reason]:
                 f"{path} is torn: the broker reads its data version beside that of the database, and does not start",
                 found="torn",
                 expected="JSON, or no file",
-                cure=f"mv {path} elsewhere",
+                cure=set_aside(f"{evidence.root}/..", [path]),
             )

@@ -125,6 +125,17 @@ def topics_not_configured(evidence: Evidence) -> Iterator[Reason]:
         )
 
 
+def configured_topics(evidence: Evidence) -> list[str]:
+    """Returns the topics of topics.json that a broker does not make by itself."""
+    own = {evidence.settings.text(name, "") for name in ("brokerName", "brokerClusterName")} | {"DefaultCluster"}
+    topics = evidence.configs[_TOPICS].value or {}
+    return sorted(
+        topic
+        for topic in topics
+        if topic not in own and not topic.endswith("_REPLY_TOPIC") and not _is_the_brokers(topic)
+    )
+
+
 def _is_the_brokers(topic: str) -> bool:
     return topic in MADE_BY_BROKER or topic.startswith(("rmq_sys_", "RMQ_SYS_", "%LMQ%"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobs.contract.commands import command, set_aside
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.storage import local_status
@@ -43,7 +44,7 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
             f"{file.path} is not a segment: the broker does not start",
             found=file.name,
             expected="20 digits",
-            cure=f"mv {file.path} {evidence.root}/..",
+            cure=set_aside(f"{evidence.root}/..", [file.path]),
         )
     for file in log.wrong_size:
         yield Reason(
@@ -54,24 +55,24 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
             cure="set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
         )
     if (empty := log.empty_last) is not None:
-        kept = not evidence.rules.deletes_empty_segment
+        kept = evidence.release_assumed or not evidence.rules.deletes_empty_segment
         yield Reason(
             "segment_size",
             f"{empty.path} has no bytes: the broker "
             + ("does not start" if kept else "deletes it (5.1.3 and later; 5.1.1 and 5.1.2 do not start)"),
             found=0,
             expected=log.size,
-            cure=f"rm {empty.path}",
+            cure=command("rm", "--", empty.path),
             unsafe=kept,
         )
-    if log.folders and not evidence.rules.passes_over_directories:
+    if log.folders and (evidence.release_assumed or not evidence.rules.passes_over_directories):
         for folder in log.folders:
             yield Reason(
                 "stray_file",
                 f"{folder.path} is a directory in the log: a broker before 5.1.0 does not start",
                 found=folder.name,
                 expected="segments",
-                cure=f"mv {folder.path} {evidence.root}/..",
+                cure=set_aside(f"{evidence.root}/..", [folder.path]),
             )
     for before, after in log.gaps:
         if before.size == log.size and after.size in (log.size, 0):
@@ -105,7 +106,7 @@ def not_the_brokers(evidence: Evidence) -> Iterator[Reason]:
             + "; the broker does not start, or fails at its first write",
             found=[file.path for file in shut[:100]],
             expected=f"owner {owner.owner}:{owner.group}",
-            cure=f"chown -R {owner.owner}:{owner.group} {evidence.root}",
+            cure=command("chown", "-R", f"{owner.owner}:{owner.group}", "--", evidence.root),
         )
 
 

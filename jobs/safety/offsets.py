@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason, first_of
 from storeformat.message import SCHEDULE_TOPIC
-from storeformat.record.pending import RETRY_PREFIX
 from storeformat.store import queue_ends
 from storeformat.store.config import fastjson
-from storeformat.store.config.consumer_offsets import SYSTEM_GROUPS
+from storeformat.store.config.config_files import Offsets
+from storeformat.store.config.consumer_offsets import known_groups
 
 _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
 
@@ -29,32 +29,55 @@ def end_after_start(evidence: Evidence, key: tuple[str, int]) -> int:
     return end
 
 
-def no_offsets(evidence: Evidence) -> Iterator[Reason]:
-    """Yields a sound consumerOffset.json of a 5.5 that knows of no offset and no pull, beside groups that have
-    subscribed: it is that of a slave.
+def no_offsets(evidence: Evidence, replicas: Mapping[str, Offsets] | None = None) -> Iterator[Reason]:
+    """Yields a sound file of offsets without any beside groups that the store knows, or that a ``.bak`` or a replica
+    has; and a note where these have groups that the file lacks.
 
-    Mirrors ClientManageProcessor#heartBeat, which makes the retry topic of a group, and PullMessageProcessor, which
-    notes every pull in pullOffsetTable. SlaveSynchronize#syncConsumerOffset of 5.5.0 fails at this table, which its
-    master sends, too: ConsumerOffsetSerializeWrapper does not have it, and fastjson2 cannot skip numbers as names.
+    Mirrors ClientManageProcessor#heartBeat, which makes the retry topic of a group, and
+    ConsumerOffsetManager#persist: a broker that started without offsets leaves an empty table. A slave of 5.5.0 has
+    one, too: SlaveSynchronize#syncConsumerOffset fails, for ConsumerOffsetSerializeWrapper does not have the
+    pullOffsetTable that its master sends, and fastjson2 cannot skip numbers as names. Groups in pullOffsetTable (5.5.0)
+    have pulled and not committed: they broadcast, and keep their own offsets.
     """
     config = evidence.offsets_file
-    if evidence.config_in_databases or config.taken is None or config.value or not evidence.log.segments:
+    messages = evidence.queues or evidence.tail.keys
+    if evidence.config_in_databases or config.taken is None or not messages:
+        return
+    copies = {"its .bak": config.backup.value or {}, **(replicas or {})}
+    if config.value:
+        yield from _fewer_groups(evidence, copies)
         return
     document = fastjson.parse(config.taken.text)
-    if not isinstance(document, dict) or document.get("pullOffsetTable", True):
-        return
-    topics = evidence.configs["topics.json"].value or {}
-    groups = sorted(topic[len(RETRY_PREFIX) :] for topic in topics if topic.startswith(RETRY_PREFIX))
-    groups = [group for group in groups if not group.startswith(SYSTEM_GROUPS)]
+    pulled = document.get("pullOffsetTable") if isinstance(document, dict) else None
+    broadcasting = {key.partition("@")[2] for key in pulled} if isinstance(pulled, dict) else set()
+    topics = {*(evidence.configs["topics.json"].value or {}), *(topic for topic, _ in messages)}
+    known = known_groups(topics, evidence.configs["subscriptionGroup.json"].value or {}, *copies.values())
+    groups = [group for group in known if group not in broadcasting]
     if groups:
+        shown = [name for name, offsets in copies.items() if offsets]
         yield Reason(
             "no_offsets",
-            f"{len(groups)} groups have subscribed ({first_of(groups)}), and {config.name} has no offset: they start "
-            "over, read messages again or skip those they have not read; a slave of 5.5 gets no offsets from its "
-            "master",
+            f"{config.name} has no offset, and {len(groups)} groups are known ({first_of(groups)}): they start over, "
+            "read messages again or skip those they have not read"
+            + (f"; {' and '.join(shown)} has offsets" if shown else "; a slave of 5.5.0 gets none from its master"),
             found=0,
-            cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets",
+            cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets and publish",
         )
+
+
+def _fewer_groups(evidence: Evidence, copies: Mapping[str, Offsets]) -> Iterator[Reason]:
+    own = set(known_groups((), (), evidence.offsets_file.value))
+    for name, offsets in copies.items():
+        lacking = sorted(set(known_groups((), (), offsets)) - own)
+        if lacking:
+            yield Reason(
+                "no_offsets",
+                f"{name} has offsets of {len(lacking)} groups that {evidence.offsets_file.name} lacks "
+                f"({first_of(lacking)}): if they were not deleted, they start over",
+                found=lacking,
+                cure="rebuild --only consumer-offsets takes theirs from all copies, --replica ROOT also from a slave's",
+                unsafe=False,
+            )
 
 
 def committed_beyond_queue(evidence: Evidence) -> Iterator[Reason]:

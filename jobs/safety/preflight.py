@@ -6,8 +6,6 @@ systemd's ``ExecStartPre`` can wait for it. Exit code 0 is safe, with or without
 
 from __future__ import annotations
 
-import os
-
 from jobs.contract.options import PreflightOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
@@ -15,11 +13,12 @@ from jobs.safety.answer import judge
 from jobs.safety.evidence.evidence import gather
 from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.replicas import read_replica
+from storeformat import kernels
 
 
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
     """Returns the answer for one store, with exit code 1 for no; raises as ``read_settings`` and ``gather``."""
-    os.environ.setdefault("ROCKETMQ_STORE_SPARK_KERNELS", "numpy")  # to load compiled ones takes longer than the work
+    kernels.prefer_numpy()
     settings = read_settings(options.broker_conf, options.settings)
     if not settings.from_broker_conf:
         reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
@@ -39,5 +38,6 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
         queues=len(evidence.queues),
         after_crash=evidence.after_crash,
         broker_version=evidence.rules.version,
+        broker_version_reason=evidence.release_reason,
         replicas=[replica.facts() for replica in replicas],
     )

@@ -7,9 +7,12 @@ from statistics import mode
 
 import numpy as np
 
+from jobs.contract.commands import command, set_aside
+from jobs.safety.configuration import configured_topics
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.evidence.log_tail import LogTail
 from jobs.safety.reason import Reason, first_of
+from jobs.safety.store_paths import misses_own_log
 from storeformat.arrays import Bools, Int64s
 from storeformat.store import queue_ends
 from storeformat.store.queue_ends import QueueEnd
@@ -22,14 +25,27 @@ def log_missing(evidence: Evidence) -> Iterator[Reason]:
 
     Mirrors CommitLog#recoverNormally and #recoverAbnormally, "The commitlog files are deleted" (4.9.8 to 5.5.0).
     """
+    if evidence.log.files or misses_own_log(evidence):
+        return
     count = sum(queue.end_offset >= 0 for queue in evidence.queues.values())
-    if not evidence.log.files and count:
+    topics = configured_topics(evidence)
+    if count:
         yield Reason(
             "log_missing",
             f"the log has no segment and {count} queues have messages: the broker deletes the queues and begins at 0",
             found=0,
             expected="segments in " + ", ".join(evidence.log.directories),
             cure="put the segments back, or storePathCommitLog right",
+        )
+    elif topics:
+        yield Reason(
+            "log_missing",
+            f"the log has no segment, and {len(topics)} topics are configured ({first_of(topics)}): the broker begins "
+            "without a message; a slave that never met its master looks like that",
+            found=0,
+            expected="segments in " + ", ".join(evidence.log.directories),
+            cure="nothing, if no message was ever stored; else start another copy, or put the segments back",
+            unsafe=False,
         )
 
 
@@ -280,7 +296,7 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
                 else f"{file.path} has the wrong length: the broker does not start",
                 found=file.size,
                 expected=f"{size} bytes, 20 digits as name",
-                cure=f"mv {file.path} elsewhere; rebuild makes the queue again",
+                cure=set_aside(f"{evidence.root}/..", [file.path]) + "; rebuild makes the queue again",
             )
         if wrong:
             continue
@@ -299,7 +315,7 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
                 f"{name} has a last file without a message: the broker does not start, or the next message "
                 "gets a queue offset that is one too high",
                 found=queue.files[-1].path,
-                cure=f"rm {queue.files[-1].path}",
+                cure=command("rm", "--", queue.files[-1].path),
             )
         elif queue.ends_in_pre_blank:
             yield Reason(

@@ -9,7 +9,7 @@ record, in it byte by byte. Damage in the middle of a copy is for ``inspect --re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from storeformat.log import dledger
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, locations
+from storeformat.store.config.config_files import Offsets, read_config
 
 _OWN_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog", "dLegerSelfId")
 _HEAD = 128
@@ -39,6 +40,8 @@ class Replica:
     begin: int
     tail: LogTail
     differs_at: int | None
+    offsets: Offsets = field(default_factory=dict)
+    """What its groups have committed, as far as it has a file of that."""
 
     def facts(self) -> dict[str, Any]:
         return {"replica": self.root, "begin": self.begin, "end": self.tail.end, "differs_at": self.differs_at}
@@ -59,7 +62,8 @@ def read_replica(evidence: Evidence, root: str) -> Replica:
     before = evidence.tail.offsets[evidence.tail.ends <= end]
     last = int(before[-1]) if len(before) else end - _BLOCK
     differs_at = _first_difference(evidence.log.segments, log.segments, last, end)
-    return Replica(root, log.begin, tail, differs_at)
+    offsets = read_config(root, evidence.offsets_file.name).value or {}
+    return Replica(root, log.begin, tail, differs_at, offsets)
 
 
 def replicas_compared(evidence: Evidence, replica: Replica) -> Iterator[Reason]:

@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Iterator
 
+from jobs.contract.commands import set_aside
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason
 from storeformat.errors import NotAStore
@@ -39,8 +40,8 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
             f"{WHEEL} has {timers.wheel_size} bytes: the broker does not start",
             found=timers.wheel_size,
             expected=WHEEL_SIZE,
-            cure=f"mv {evidence.place(WHEEL)} {evidence.place('config', TIMER_CHECK)} elsewhere: all waiting messages "
-            "are queued again",
+            cure=set_aside(f"{evidence.root}/..", [evidence.place(WHEEL), evidence.place("config", TIMER_CHECK)])
+            + ": all waiting messages are queued again",
         )
         return
     log_size = evidence.settings.number("mappedFileSizeTimerLog", DEFAULT_FILE_SIZE)
@@ -69,8 +70,8 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
             found=f"no {lost}",
             expected="wheel, log and timercheck of one time",
             cure="rebuild --only timers, then publish: what still waits is delivered once; or "
-            f"mv {evidence.place('config', TIMER_CHECK)} elsewhere: all are queued again, those delivered before a "
-            "second time",
+            + set_aside(f"{evidence.root}/..", [evidence.place("config", TIMER_CHECK)])
+            + ": all are queued again, those delivered before a second time",
             unsafe=not healed,
         )
     elif not queued:
@@ -108,7 +109,8 @@ def epoch_file(evidence: Evidence) -> Iterator[Reason]:
             f"{wrong} does not hold numbers where it should: the broker does not start",
             found="not numbers",
             expected="epochs with the right CRC32",
-            cure=f"mv {wrong} elsewhere" + ("" if other == "sound" else ", and put a sound copy in place"),
+            cure=set_aside(f"{evidence.root}/..", [wrong])
+            + ("" if other == "sound" else ", and put a sound copy in place"),
         )
     elif backup == "sound":
         yield Reason(

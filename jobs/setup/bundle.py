@@ -25,7 +25,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from jobs.setup import delta_jars
 from jobs.setup.setup_steps import SetupError, StepProgress
@@ -34,6 +34,10 @@ from storeformat.storage import local_files
 ABOUT = "bundle.json"
 PARTS = ("wheels", "jars")
 _SHOWN = "Python {python} on {system} {machine}"
+_MOST_BYTES, _MOST_FILES, _MOST_ABOUT = 2 << 30, 10_000, 16 << 20
+"""More than any bundle has: some 600 MB in some 50 files."""
+_NOT_OURS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""What becomes of an archive in which something else stands than ``write`` puts there."""
 
 
 def target() -> dict[str, str]:
@@ -99,18 +103,41 @@ def unpacked(file: Path | None, venv: Path) -> Iterator[Path | None]:
         return
     with tempfile.TemporaryDirectory(prefix="bundle.", dir=venv) as scratch:
         try:
+            _refuse_large(file)
             with tarfile.open(file, "r:") as archive:
                 _unpack(archive, Path(scratch), file)
-        except (tarfile.TarError, KeyError, ValueError) as error:
-            raise SetupError(f"{file} is not what --bundle writes: {error}") from error
+        except (tarfile.TarError, *_NOT_OURS) as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise SetupError(f"{file} is not what --bundle writes: {why}") from error
         yield Path(scratch)
 
 
+def _refuse_large(file: Path) -> None:
+    if file.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES >> 30} GiB")
+
+
+def _entries(archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
+    """Returns the files of an archive; raises ValueError for more than any bundle has, and for links and holes, which
+    grow when they are unpacked.
+    """
+    found = dict[str, tarfile.TarInfo]()
+    for entry in archive:
+        if not entry.isreg() or entry.issparse():
+            raise ValueError(f"{entry.name!r} is not a file of its own")
+        if entry.name in found or len(found) == _MOST_FILES:
+            raise ValueError(f"a file comes twice, or there are more than {_MOST_FILES:,}")
+        found[entry.name] = entry
+    if found[ABOUT].size > _MOST_ABOUT:
+        raise ValueError(f"{ABOUT} is too large")
+    return found
+
+
 def _unpack(archive: tarfile.TarFile, directory: Path, file: Path) -> None:
-    about = archive.extractfile(ABOUT)
-    described: dict[str, Any] = json.load(about) if about else {}
+    entries = _entries(archive)
+    described: dict[str, Any] = json.loads(_opened(archive, entries[ABOUT]).read())
     here = target()
-    there = {name: described[name] for name in here}
+    there = {name: re.fullmatch(r"[\w.-]{1,99}", described[name])[0] for name in here}  # type: ignore[index]
     if there != here:
         raise SetupError(
             f"the bundle is for {_SHOWN.format(**there)}, this is {_SHOWN.format(**here)}",
@@ -122,10 +149,13 @@ def _unpack(archive: tarfile.TarFile, directory: Path, file: Path) -> None:
         part, _, base = name.partition("/")
         if part not in PARTS or base in ("", ".", "..") or "/" in base or "\\" in base:
             raise SetupError(f"{file} holds {name!r}, which does not belong in a bundle")
-        source = archive.extractfile(name)
-        if source is None:
-            raise SetupError(f"{file}: {name} is not a file")
-        with (directory / part / base).open("wb") as copy:
+        with _opened(archive, entries[name]) as source, (directory / part / base).open("wb") as copy:
             shutil.copyfileobj(source, copy, 1 << 20)
         if (found := delta_jars.sha256_of(directory / part / base)) != expected:
-            raise SetupError(f"{file}: {name} is damaged: SHA-256 found {found}, expected {expected}")
+            raise SetupError(f"{file}: {name!r} is damaged: SHA-256 found {found}, expected {expected!r}")
+
+
+def _opened(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    opened = archive.extractfile(entry)
+    assert opened is not None, "a regular file"
+    return opened

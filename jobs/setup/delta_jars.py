@@ -25,10 +25,11 @@ JARS = "ROCKETMQ_STORE_SPARK_JARS"
 RESOLVING = """
 import sys
 from jobs.spark import jvm, launch
+from jobs.spark.execution import Execution
 others = "org.*:*,com.*:*,javax.*:*,jakarta.*:*,commons-*:*,io.airlift:*,io.netty:*"
 words = ["--packages", sys.argv[1], "--exclude-packages", others, "--conf", f"spark.jars.ivy={sys.argv[2]}"]
-launch.prepare(words, debug=True)
-jvm.end_jvm(jvm.start_jvm(), at_work=False)
+begun = jvm.begin(launch.plan(Execution(options=tuple(words), debug=True)))
+jvm.end(begun, jvm.connect(begun), at_work=False)
 """
 
 

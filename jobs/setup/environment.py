@@ -32,7 +32,6 @@ import platform
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Collection
@@ -45,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROOT), str(ROOT / "jobs" / "spark")))]
 
 from jobs.setup import bundle, delta_jars, packing, s3_jars  # noqa: E402  (only now the path is right)
+from jobs.setup.java import OLDEST, version_of  # noqa: E402
 from jobs.setup.setup_steps import LeftOut, SetupError, Step, StepProgress, Steps, say  # noqa: E402
 from storeformat.errors import WriteFailed  # noqa: E402
 
@@ -53,7 +53,6 @@ REQUIREMENTS = ROOT / "conf" / "requirements"
 SETUP = REQUIREMENTS / "setup.txt"
 DESCRIBED_BY = (PROJECT, SETUP, delta_jars.POM, delta_jars.SUMS, Path(__file__).resolve(), Path(delta_jars.__file__))
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
-OLDEST_JAVA = 17
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR = 64, 69, 74
 WHEELS = "ROCKETMQ_STORE_SPARK_WHEELS"
 """Names the environment variable with a directory of wheels; then no package index is asked."""
@@ -63,8 +62,9 @@ NUMBA = ("numba", "llvmlite")
 """Packages that have no wheels for some machines; the rest goes without them."""
 
 TRAINING = """
+from jobs.spark.execution import BROUGHT
 from jobs.spark.session import spark_session
-with spark_session("training") as spark:
+with spark_session(BROUGHT) as spark:
     spark.sparkContext.parallelize(range(2), 2).mapPartitions(list).collect()
     spark.range(8).repartition(2).groupBy("id").count().collect()
 """
@@ -87,24 +87,6 @@ def check_python() -> None:
         )
     if reason:
         raise SetupError(f"{reason} ({sys.executable})", "name another in ROCKETMQ_STORE_SPARK_PYTHON")
-
-
-def java_version(java: str) -> int:
-    """Return the major version of a java program, 0 if it does not tell."""
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    except OSError:
-        return 0
-    version = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    return int(version[1]) if version else 0
-
-
-def check_java(java: str) -> None:
-    """Raises SetupError where the java program is too old for Spark."""
-    version = java_version(java)
-    if version < OLDEST_JAVA:
-        what = f"Java {OLDEST_JAVA} or later is needed; {java} is {version or 'no Java'}"
-        raise SetupError(what, "install it, or set JAVA_HOME")
 
 
 def check_venv(venv: Path) -> None:
@@ -237,10 +219,25 @@ def compile_kernels(venv: Path, progress: StepProgress) -> str:
     return "compiled" if "numba" in progress.log.read_text(encoding="utf-8") else "numpy alone, nothing to compile"
 
 
+def compile_bytecode(venv: Path, progress: StepProgress) -> str:
+    """Compile what was installed, and this program: where PYTHONDONTWRITEBYTECODE is set, as in containers, each start
+    would do it anew. Raise LeftOut where files may not be written.
+    """
+    installed = map(str, venv.glob("lib/python3.*/site-packages"))
+    ours = (str(ROOT / name) for name in ("jobs", "udfs", "storeformat"))
+    if not progress.run([str(venv / "bin" / "python"), "-m", "compileall", "-q", "-j", "0", *installed, *ours]):
+        raise LeftOut(f"not all compiled ({progress.log}): starts may take a second longer")
+    return "compiled"
+
+
 def archive_classes(venv: Path, java: str, progress: StepProgress) -> str:
     """Make the class archive by a short run of Spark; where the path has blanks, the JVM ignores most of it. Raise
-    LeftOut if that run fails.
+    LeftOut if that run fails, or there is no Java that Spark takes: jobs that need none go without.
     """
+    version = version_of(java) if java else 0
+    if version < OLDEST:
+        found = f"{java} is {version or 'no Java'}" if java else "there is none"
+        raise LeftOut(f"Spark needs Java {OLDEST} or later, and {found}: only --engine processes will do")
     target, draft = venv / "spark.jsa", venv / "spark.jsa.draft"
     target.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
@@ -252,7 +249,7 @@ def archive_classes(venv: Path, java: str, progress: StepProgress) -> str:
     if not progress.run([str(venv / "bin" / "python"), "-c", TRAINING], None, settings) or not draft.is_file():
         raise LeftOut(f"not made ({progress.log}): starts take 1.5 s longer")
     draft.rename(target)
-    return f"Java {java_version(java)}, {target.stat().st_size / 1e6:.0f} MB"
+    return f"Java {version}, {target.stat().st_size / 1e6:.0f} MB"
 
 
 def steps_of(venv: Path, java: str) -> list[Step]:
@@ -270,6 +267,7 @@ def steps_of(venv: Path, java: str) -> list[Step]:
         Step("libraries", partial(install_with_numba, venv, SPARK), packages, after=("environment",)),
         Step("kernels", partial(compile_kernels, venv), packages, after=("libraries",)),
         Step("Spark", partial(install_spark, venv), packages, after=("libraries",)),
+        Step("bytecode", partial(compile_bytecode, venv), f"{packages}\n{ROOT}", after=("Spark",)),
         Step("class archive", partial(archive_classes, venv, java), java_and_packages, after=("Spark",)),
     ]
 
@@ -303,7 +301,6 @@ def set_up(venv: Path, java: str, archive: Path | None = None) -> None:
             (venv / "ready").touch()
             return
         check_python()
-        check_java(java)
         check_venv(venv)
         fill(venv, java, archive)
 

@@ -25,8 +25,9 @@ INTERVAL = 30.0
 
 
 def say(text: str) -> None:
-    """Tells the user; stdout belongs to the job's report."""
-    sys.stderr.write(f"{text}\n")
+    """Tells the user, nothing that a terminal obeys; stdout belongs to the job's report."""
+    shown = (char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+    sys.stderr.write("".join(shown) + "\n")
     sys.stderr.flush()
 
 

@@ -1,14 +1,16 @@
 """Spark, from its start to its end.
 
 =================  ===================================================================================================
+``execution``      how a job executes: one value, made from the command line
+``spark_options``  what a user tells Spark
 ``launch``         what goes to spark-submit, with which defaults
+``jvm_command``    the command of Spark's JVM, as its launcher puts it together
 ``jvm``            the start and the end of Spark's JVM
-``session``        a SparkContext or a SparkSession for the length of a job; ``data_size`` fits it to its data
+``session``        what runs a job's tasks; Spark for the length of a job; ``data_size`` fits it to its data
 ``isolation``      keeps other users of the machine out
-``hidden_pandas``  keeps pyarrow from importing pandas where nothing needs it
 ``signals``        signals wait while the JVM starts, and unwind the stack
 ``spark_errors``   what Spark raises, as exceptions of this program
-``runner``         runs tasks, in Spark or in this process
+``runner``         runs tasks, in Spark, in forked processes or here
 ``transforms``     DataFrames of the log
 =================  ===================================================================================================
 """

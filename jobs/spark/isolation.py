@@ -37,30 +37,26 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)' "$@"
 
 _made: list[Path] = []
 _owner = os.getpid()
-_given: dict[str, str] = {}
 
 
 def private_directories(chosen: Mapping[str, str]) -> list[Path]:
     """Returns new directories of mode 0700, in the places that the user named for Spark's files, or in the one for
     temporary files. They go with ``remove_private_directories``, and when this process ends.
     """
-    if not _given.get("registered"):
+    if not _made:
         atexit.register(remove_private_directories)
-        _given.update(registered="yes", places=os.environ.get(LOCAL_DIRS, ""))
-    places = _given["places"] or chosen.get("spark.local.dir", "") or tempfile.gettempdir()
+    places = os.environ.get(LOCAL_DIRS) or chosen.get("spark.local.dir", "") or tempfile.gettempdir()
     directories = []
     for place in (one.strip() for one in places.split(",") if one.strip()):
         with deferred_signals():  # one that comes between the two would leave the directory
             Path(place).mkdir(parents=True, exist_ok=True)
             directories.append(Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-", dir=place)))
             _made.append(directories[-1])
-    if _given["places"]:
-        os.environ[LOCAL_DIRS] = ",".join(map(str, directories))
     return directories
 
 
 def is_private(path: str) -> bool:
-    """Returns whether a path lies in a directory that was made here, also in one that is gone."""
+    """Returns whether a path is in a directory that was made here, also in one that is gone."""
     return Path(path).parent.name.startswith("rocketmq-store-spark-")
 
 

@@ -1,12 +1,12 @@
 """The JVM that Spark runs in: its start, what it says, and its end with everything that it started.
 
-The process from which Python workers are forked is started beside the JVM (``udfs.worker_daemon``), so that its imports
-take no time of their own.
+It begins long before it is needed (``begin``), for nothing takes longer; Python imports, opens the store and plans
+meanwhile, and then connects (``connect``). The process from which Python workers are forked is started beside it
+(``udfs.worker_daemon``), so that its imports take no time of their own.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -17,11 +17,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from jobs.contract.report import printable
-from jobs.spark import isolation, launch
+from jobs.spark import jvm_command
+from jobs.spark.launch import LONGEST_SOCKET_PATH, WORKER_DAEMON, Launch
 from storeformat.errors import DependencyMissing
 from udfs.worker_daemon import EARLY as EARLY_DAEMON
 
@@ -29,73 +31,132 @@ from udfs.worker_daemon import EARLY as EARLY_DAEMON
 NOISE = (b"WARNING: Using incubator modules", b"Could not import runpy module", b"\tat ", b"\t... ", b"Caused by: ")
 PYTHON_TRACE = b"Traceback (most recent call last)"
 
+_IMPORTS = (
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.api.java.*",
+    "org.apache.spark.api.python.*",
+    "org.apache.spark.ml.python.*",
+    "org.apache.spark.mllib.api.python.*",
+    "org.apache.spark.resource.*",
+    "org.apache.spark.sql.Encoders",
+    "org.apache.spark.sql.OnSuccessCall",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.*",
+    "org.apache.spark.sql.api.python.*",
+    "org.apache.spark.sql.hive.*",
+    "scala.Tuple2",
+)
+"""What PySpark calls by its short name: pyspark.java_gateway.launch_gateway (4.2.0)."""
 
-def start_jvm() -> Any:
-    """Returns the py4j gateway to a new JVM, whose output goes to our stderr; raises DependencyMissing if it ends."""
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
 
-    if "PYSPARK_SUBMIT_ARGS" not in os.environ:
-        launch.prepare()
+@dataclass(frozen=True)
+class Jvm:
+    """A JVM that has begun, and what was started with it. Its output goes to our stderr, through ``pump``; what is said
+    when it is ``ending`` does not.
+    """
+
+    launch: Launch
+    process: subprocess.Popen[bytes]
+    told_in: Path
+    """Where the JVM writes the port and the secret to connect with."""
+    early: subprocess.Popen[bytes] | None
+    early_directory: Path | None
+    pump: threading.Thread
+    ending: threading.Event
+
+
+def begin(launch: Launch) -> Jvm:
+    """Returns a JVM that comes up; raises DependencyMissing where there is no Java."""
+    command = jvm_command.command_of(launch)
+    told_in = Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-", dir=launch.directory), "connect")
+    environment = {
+        **launch.environment,
+        "PYTHONHASHSEED": "0",
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_SCALA_VERSION": "2.13",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told_in),
+    }
+    place = _early_place(launch)
+    if place is not None:
+        environment[EARLY_DAEMON] = str(place / "early")
     said, output = os.pipe()
-    early = start_early_daemon(output)
-    ending = threading.Event()
-    pump = threading.Thread(target=forward, args=(os.fdopen(said, "rb"), ending), name="spark's stderr", daemon=True)
-    pump.start()
     try:
-        gateway: Any = launch_gateway(popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-    except PySparkRuntimeError as error:
-        end_early_daemon(early)
-        raise DependencyMissing("Spark's JVM did not start", advice="--debug shows what it said") from error
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,  # the JVM ends when this end of it is closed, or has gone
+            stdout=output,
+            stderr=output,
+            preexec_fn=_ignore_interrupts,  # noqa: PLW1509  (as pyspark does: Ctrl-C is for the driver)
+        )
+        early = None
+        if place is not None:
+            early = subprocess.Popen(
+                [str(launch.python), "-m", WORKER_DAEMON, "--early"],
+                env={**environment, **(launch.worker_environment or {})},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=output,
+            )
     finally:
         os.close(output)
-    gateway.pump, gateway.ending, gateway.early = pump, ending, early
+    ending = threading.Event()
+    pump = threading.Thread(
+        target=forward, args=(os.fdopen(said, "rb"), ending, launch.debug), name="spark's stderr", daemon=True
+    )
+    pump.start()
+    return Jvm(launch, process, told_in, early, place, pump, ending)
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _early_place(launch: Launch) -> Path | None:
+    """Returns a new directory for the socket of the early daemon, None where workers come from elsewhere or the path of
+    the socket would be too long.
+    """
+    if launch.worker_environment is None:
+        return None
+    place = Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-"))
+    if len(os.fsencode(place / "early")) > LONGEST_SOCKET_PATH:
+        shutil.rmtree(place)
+        return None
+    return place
+
+
+def connect(jvm: Jvm) -> Any:
+    """Returns the py4j gateway to a JVM, when it is up; raises DependencyMissing if it ends before."""
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+    from py4j.java_gateway import java_import
+
+    while not jvm.told_in.is_file():
+        if jvm.process.poll() is not None:
+            raise DependencyMissing(
+                "Spark's JVM did not start", advice="is Java older than 17? --debug shows what it said"
+            )
+        time.sleep(0.005)
+    told = jvm.told_in.read_bytes()  # two ints of Java, the port and the length of the secret, then the secret
+    port, length = (int.from_bytes(told[at : at + 4], "big") for at in (0, 4))
+    secret = told[8 : 8 + length].decode()
+    shutil.rmtree(jvm.told_in.parent, ignore_errors=True)
+    gateway: Any = ClientServer(
+        java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    gateway.proc = jvm.process
+    for name in _IMPORTS:
+        java_import(gateway.jvm, name)
     return gateway
 
 
-def start_early_daemon(output: int) -> subprocess.Popen[bytes] | None:
-    """Returns the process that Python workers will be forked from, which imports while the JVM starts; None where they
-    come from elsewhere.
-    """
-    os.environ.pop(EARLY_DAEMON, None)
-    python = os.environ["PYSPARK_PYTHON"]
-    if launch.WORKER_ENVIRONMENT not in os.environ or not (python == sys.executable or isolation.is_private(python)):
-        return None
-    path = str(Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-"), "early"))
-    if len(os.fsencode(path)) > launch.LONGEST_SOCKET_PATH:
-        shutil.rmtree(Path(path).parent)
-        return None
-    os.environ[EARLY_DAEMON] = path
-    return subprocess.Popen(
-        [python, "-m", launch.WORKER_DAEMON, "--early"],
-        env={**os.environ, **json.loads(os.environ[launch.WORKER_ENVIRONMENT])},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=output,
-    )
-
-
-def end_early_daemon(early: subprocess.Popen[bytes] | None) -> None:
-    """Returns when that process has gone; it goes when Spark has gone, or nobody took it."""
-    directory = os.environ.pop(EARLY_DAEMON, None)
-    if early is not None and early.stdin is not None:
-        early.stdin.close()
-        try:
-            early.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            early.kill()
-            early.wait()
-    if directory is not None:
-        shutil.rmtree(Path(directory).parent, ignore_errors=True)
-
-
-def forward(source: BinaryIO, ending: threading.Event) -> None:
-    """Copies lines to stderr until the last writer has gone: all of them with ``--debug``, else only what is not noise.
+def forward(source: BinaryIO, ending: threading.Event, debug: bool) -> None:
+    """Copies lines to stderr until the last writer has gone: all of them for ``debug``, else only what is not noise.
 
     What is said after ``ending`` is noise: workers complain that the JVM they talk to has gone.
     """
     with source:
-        for line in source if os.environ.get(launch.DEBUG) == "1" else without_noise(source):
+        for line in source if debug else without_noise(source):
             if not ending.is_set():
                 sys.stderr.write(printable(line.decode("utf-8", "replace").rstrip().expandtabs()) + "\n")
                 sys.stderr.flush()
@@ -119,44 +180,78 @@ def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield line
 
 
-def end_jvm(gateway: Any, *, at_work: bool) -> None:
-    """Lets the JVM end, which stops Spark and everything it started, and waits until it has.
+def end(jvm: Jvm, gateway: Any = None, *, at_work: bool) -> None:
+    """Ends a JVM with everything it started, and waits until it has gone.
 
     ``SparkContext.stop`` would do the same more slowly: first the JVM's half, then the server for accumulators, which
-    looks up every half second. Workers that are ``at_work`` are ended by force: one that is being forked just now would
-    not hear that it should go.
+    looks up every half second. A JVM that has nothing to write is killed: its directories are ours and go with us.
+    Workers that are ``at_work`` are ended by force: one that is being forked just now would not hear that it should go.
     """
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    server = context and context._accumulatorServer
-    gateway.ending.set()
-    if server:
-        # It takes the end of its connection for a fault and prints a trace.
-        server.handle_error = lambda *unused: None  # type: ignore[method-assign]
-        server_ends = threading.Thread(target=server.shutdown, name="accumulators end", daemon=True)
-        server_ends.start()
-    gateway.proc.stdin.close()
-    workers: set[int] = {gateway.early.pid} if gateway.early and at_work else set()
+    jvm.ending.set()
+    if gateway is not None:
+        _end_accumulators()
+    assert jvm.process.stdin is not None
+    workers = {jvm.early.pid} if jvm.early and (at_work or jvm.launch.nothing_to_write) else set()
+    if jvm.launch.nothing_to_write:
+        workers.update(children_of(jvm.process.pid) if at_work or gateway is None else ())
+        jvm.process.kill()
+    jvm.process.stdin.close()
     patience = time.monotonic() + 300  # making the class archive takes a minute on a busy machine
-    while gateway.proc.poll() is None:
-        if at_work:  # the JVM may start more of them while it ends
-            workers.update(children_of(gateway.proc.pid))
+    while jvm.process.poll() is None:
+        if at_work and not jvm.launch.nothing_to_write:  # the JVM may start more of them while it ends
+            workers.update(children_of(jvm.process.pid))
         if time.monotonic() > patience:
-            gateway.proc.kill()
-        time.sleep(0.01)
+            jvm.process.kill()
+        time.sleep(0.002)
     for daemon in workers:
         for kill in (os.kill, os.killpg):  # itself, and the group that it leads
             with suppress(ProcessLookupError, PermissionError):
                 kill(daemon, signal.SIGKILL)
-    end_early_daemon(gateway.early)
-    gateway.shutdown()
+    _end_early_daemon(jvm)
+    shutil.rmtree(jvm.told_in.parent, ignore_errors=True)
+    if gateway is not None:
+        gateway.shutdown()
+        forget_session()
+    jvm.pump.join(timeout=1)
+
+
+def _end_accumulators() -> None:
+    """Tells the server for accumulators to end, which it does within half a second; nobody waits for that."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    server = context and context._accumulatorServer
     if server:
-        server_ends.join(timeout=5)
+        # It takes the end of its connection for a fault and prints a trace.
+        server.handle_error = lambda *unused: None  # type: ignore[method-assign]
+        threading.Thread(target=server.shutdown, name="accumulators end", daemon=True).start()
+
+
+def forget_session() -> None:
+    """Lets PySpark forget the JVM that has gone, so that the next session of this process gets a new one."""
+    from pyspark import SparkContext
+
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
-    gateway.pump.join(timeout=1)
+    if "pyspark.sql" in sys.modules:
+        from pyspark.sql import SparkSession, SQLContext
+
+        SparkSession._instantiatedSession = None
+        SQLContext._instantiatedContext = None
+
+
+def _end_early_daemon(jvm: Jvm) -> None:
+    """Returns when that process has gone; it goes when Spark has gone, or nobody took it."""
+    if jvm.early is not None and jvm.early.stdin is not None:
+        jvm.early.stdin.close()
+        try:
+            jvm.early.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            jvm.early.kill()
+            jvm.early.wait()
+    if jvm.early_directory is not None:
+        shutil.rmtree(jvm.early_directory, ignore_errors=True)
 
 
 def children_of(parent: int) -> list[int]:

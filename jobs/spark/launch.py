@@ -1,141 +1,62 @@
 """How Spark is started: what goes to spark-submit, into which environment, with which defaults.
 
-The driver is this Python process and starts Spark's JVM itself, by the spark-submit of the installed pyspark and with
-all options the user gave. The other way round (spark-submit starts Python) would merge the driver's stderr into stdout,
-and stdout belongs to the report. Only ``--deploy-mode cluster`` needs the other way, because there the driver runs
-elsewhere.
+The driver is this Python process and starts Spark's JVM itself, with the spark-submit options of the user. The other
+way round (spark-submit starts Python) would merge the driver's stderr into stdout, and stdout belongs to the report.
+Only ``--deploy-mode cluster`` needs the other way, because there the driver runs elsewhere.
 
 This module imports neither pyspark nor anything else that costs time.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
-import json
 import os
 import shlex
 import sys
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from jobs.setup import s3_jars
 from jobs.spark import isolation
+from jobs.spark.execution import Execution
+from jobs.spark.spark_options import CONF, ROOT, is_local, values_of
 from storeformat import __version__
-from storeformat.errors import DependencyMissing, MissingInput, UsageError
-from storeformat.javaproperties import parse_properties
+from storeformat.errors import DependencyMissing, UsageError
 from storeformat.storage.locations import without_secrets
+from udfs.worker_daemon import ROWS
 
-ROOT = Path(__file__).resolve().parents[2]
-CONF = ROOT / "conf"
-DEBUG = "ROCKETMQ_STORE_SPARK_DEBUG"  # tells jobs.spark.session to show all that Spark says
-ONE_MACHINE = "ROCKETMQ_STORE_SPARK_ONE_MACHINE"
-OPTIONAL = "ROCKETMQ_STORE_SPARK_OPTIONAL"  # the user said nothing of Spark, so that a small job may do without it
-WORKER_ENVIRONMENT = "ROCKETMQ_STORE_SPARK_WORKER_ENVIRONMENT"  # JSON; there where workers can be started early
 WORKER_DAEMON = "udfs.worker_daemon"
-WORKER_ROWS = "ROCKETMQ_STORE_SPARK_ROWS"  # 1 where workers import what rows need, before they are forked
 SOCKETS = "spark.python.unix.domain.socket"
 LONGEST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
 PACKAGES = ("jobs", "storeformat", "udfs")
-
-# org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
-VALUED = frozenset({
-    "--archives", "--class", "--conf", "-c", "--deploy-mode", "--driver-class-path", "--driver-cores",
-    "--driver-java-options", "--driver-library-path", "--driver-memory", "--exclude-packages", "--executor-cores",
-    "--executor-memory", "--files", "--jars", "--keytab", "--kill", "--master", "--name", "--num-executors",
-    "--packages", "--principal", "--properties-file", "--proxy-user", "--py-files", "--queue", "--remote",
-    "--repositories", "--status", "--total-executor-cores",
-})  # fmt: skip
-SWITCHES = frozenset({"--load-spark-defaults", "--supervise", "--usage-error", "--verbose", "-v"})
-
-SETTING_OF_OPTION = {
-    "--master": "spark.master",
-    "--deploy-mode": "spark.submit.deployMode",
-    "--driver-memory": "spark.driver.memory",
-    "--archives": "spark.archives",
-    "--packages": "spark.jars.packages",
-    "--jars": "spark.jars",
-}
-
-# Jobs that run tasks in Python.
-WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
-
-# Jobs whose tasks make rows of the table.
-WITH_ROWS = frozenset({"load", "demo"})
-
-BUSY_JVM = frozenset({"report", ""})
-"""Jobs whose work is the JVM's, and sessions of no job. In all others it is Python's: a JVM that never leaves its fast
-compiler starts sooner and leaves the cores to it.
+HARMLESS = frozenset({"spark.master", "spark.driver.memory", "spark.local.dir", "spark.executor.memory"})
+"""Settings with which a JVM has nothing to write at its end. An event log, say, or what an option of Java's asks for,
+is written then.
 """
 
 
-def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
-    """Returns (options for spark-submit, the rest): the rest begins with the job's name, if one is named. Raises
-    UsageError for another option before the name.
+@dataclass(frozen=True)
+class Launch:
+    """What one Spark is started with.
+
+    ``arguments`` and ``own`` are those of spark-submit, without the program; ``own`` name the directories of this start
+    alone. ``environment`` is all of the JVM's, ``worker_environment`` what Spark adds for Python workers (None: workers
+    come from elsewhere). ``directory`` is private to this start (None: Spark runs on other machines). ``python`` runs
+    the workers. A JVM with ``nothing_to_write`` may be killed when its work is done.
     """
-    at = 0
-    while at < len(arguments) and arguments[at] not in jobs:
-        word = arguments[at]
-        name, equals, _ = word.partition("=")
-        if word in VALUED:
-            at += 2
-        elif word in SWITCHES or (equals and name in VALUED):
-            at += 1
-        elif word.startswith("-") and any(argument in jobs for argument in arguments[at:]):
-            raise UsageError(f"{word} is not an option of spark-submit", advice="options of a job come after its name")
-        else:
-            break
-    return list(arguments[:at]), list(arguments[at:])
 
-
-def values_of(options: Sequence[str], *names: str) -> list[str]:
-    """Returns the values that ``options`` give under any of the names, in order."""
-    found = []
-    for at, word in enumerate(options):
-        name, equals, value = word.partition("=")
-        if word in names and at + 1 < len(options):
-            found.append(options[at + 1])
-        elif equals and name in names:
-            found.append(value)
-    return found
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """Returns the settings of a spark-defaults.conf; those without a value are none."""
-    settings = parse_properties(path.read_text(encoding="utf-8", errors="replace"))
-    return {name: value for name, value in settings.items() if value}
-
-
-def user_settings(options: Sequence[str]) -> dict[str, str]:
-    """Returns every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads; raises
-    UsageError and MissingInput for what spark-submit would end with a trace of Java's.
-    """
-    settings = {"spark.master": os.environ["MASTER"]} if os.environ.get("MASTER") else {}
-    conf_dir = os.environ.get("SPARK_CONF_DIR")
-    named = values_of(options, "--properties-file")
-    files = [Path(path) for path in named]
-    for path in files:
-        if not path.is_file():
-            raise MissingInput("there is no such properties file", path=str(path))
-    if conf_dir and (not named or "--load-spark-defaults" in options):
-        files.insert(0, Path(conf_dir, "spark-defaults.conf"))
-    for path in files:
-        if path.is_file():
-            settings |= read_properties(path)
-    for pair in values_of(options, "--conf", "-c"):
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise UsageError(f"--conf {pair}: this is not name=value")
-        settings[name] = value
-    for option, name in SETTING_OF_OPTION.items():
-        for value in values_of(options, option):
-            if not value.strip():
-                raise UsageError(f"{option} has an empty value")
-            settings[name] = value
-    return settings
+    arguments: tuple[str, ...]
+    own: tuple[str, ...]
+    environment: Mapping[str, str]
+    worker_environment: Mapping[str, str] | None
+    directory: Path | None
+    python: str | None
+    nothing_to_write: bool
+    debug: bool
 
 
 def socket_settings(directory: str | None, chosen: Mapping[str, str]) -> dict[str, str]:
@@ -160,78 +81,100 @@ def local_settings(chosen: Mapping[str, str], directory: Path) -> dict[str, str]
     return {name: value for name, value in settings.items() if name not in chosen}
 
 
-def prepare(
-    options: Sequence[str] = (),
-    job_arguments: Sequence[str] = (),
-    job: str = "",
-    *,
-    delta: bool = False,
-    debug: bool = False,
-) -> None:
-    """Sets the environment from which ``jobs.spark.session`` starts Spark.
+def check(execution: Execution) -> None:
+    """Raises what can be known of a command line before anything is started: UsageError, MissingInput for a properties
+    file, DependencyMissing for a YARN that is not configured. With ``--deploy-mode cluster`` there is no driver here:
+    the process becomes spark-submit, and this does not return.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # this is that driver: all has been decided
+        return
+    if execution.master == "yarn":
+        require_yarn(execution.chosen, execution.arguments)
+    if execution.asks_for_spark:
+        _reads_s3(execution)
+    if execution.chosen.get("spark.submit.deployMode") == "cluster":
+        planned = plan(execution)
+        become_spark_submit([*planned.arguments, *planned.own], execution.arguments)
 
-    With ``--deploy-mode cluster`` there is no driver here: the process becomes spark-submit and this does not return.
-    Where a driver has been started by spark-submit already (PYSPARK_GATEWAY_PORT), everything has been decided and this
-    does nothing.
+
+def plan(execution: Execution) -> Launch:
+    """Returns what Spark is started with; makes the private directories of this start, and the zip for executors.
+
+    Raises as ``check``, and DependencyMissing where jars of Delta or S3 are not there.
+    """
+    chosen, settings = execution.chosen, dict(execution.settings)
+    environment = dict(os.environ)
+    extra: list[str] = []
+    own: dict[str, str] = {}
+    directory = ours = None
+    if execution.delta or "io.delta" in " ".join(chosen.values()):
+        try:
+            extra += delta_options(chosen, settings, on_s3=_reads_s3(execution))
+        except DependencyMissing:
+            if not execution.runs_python:  # tasks write rows without Delta's jars; SQL says that it needs them
+                raise
+    if is_local(execution.master):
+        private = isolation.private_directories(chosen)
+        directory, ours = private[0], isolation.worker_python(private[0])
+        places = ",".join(map(str, private))
+        own = {"spark.local.dir": places}
+        if isolation.LOCAL_DIRS in environment:
+            environment[isolation.LOCAL_DIRS] = places
+        for name, value in local_settings(chosen, directory).items():
+            (own if str(directory) in value else settings)[name] = value
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
+    else:
+        settings |= socket_settings(None, chosen)
+        extra += ["--py-files", ",".join([*values_of(execution.options, "--py-files"), str(application_zip())])]
+    # What spark-submit does with a Python program; it does not know that there is one.
+    if execution.master.startswith("local-cluster"):  # everything runs on this machine
+        ours = sys.executable
+    given = environment.get("PYSPARK_PYTHON", "")
+    if ours is not None and isolation.is_private(given):  # of an earlier start, which has gone
+        given = ""
+    python = chosen.get("spark.pyspark.python") or given or ours
+    if python is not None:
+        environment["PYSPARK_PYTHON"] = python
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    environment |= {
+        "PYTHONSAFEPATH": "1",
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SUBMIT_OPTS": " ".join(filter(None, (*jvm_flags(execution), environment.get("SPARK_SUBMIT_OPTS")))),
+    }
+    if execution.runs_python:
+        environment[ROWS] = "1" if execution.makes_rows else "0"
+    early = execution.runs_python and python == ours and settings.get("spark.python.daemon.module") == WORKER_DAEMON
+    return Launch(
+        (*_as_options(settings), *execution.options, *extra),
+        tuple(_as_options(own)),
+        environment,
+        worker_environment(settings | chosen) if early else None,
+        directory,
+        python,
+        is_local(execution.master) and chosen.keys() <= HARMLESS and "SPARK_SUBMIT_OPTS" not in os.environ,
+        execution.debug,
+    )
+
+
+def _as_options(settings: Mapping[str, str]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+
+
+def prepare(options: Sequence[str] = (), *, delta: bool = False) -> None:
+    """Gives pyspark's own start what this program would start Spark with: for a program that makes its SparkSession
+    itself. ``options`` are those of spark-submit. Raises as ``plan``.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    chosen = user_settings(options)
-    defaults = read_properties(CONF / "spark-defaults.conf") if CONF.is_dir() else {"spark.master": "local[*]"}
-    settings = {name: value for name, value in defaults.items() if name not in chosen}
-    master = chosen.get("spark.master") or settings["spark.master"]
-    if master == "yarn":
-        require_yarn(chosen, job_arguments)
-    extra: list[str] = []
-    if delta or "io.delta" in " ".join(chosen.values()):
-        extra += delta_options(chosen, settings, on_s3=_reads_s3(job, options, job_arguments))
-    worker_python = sys.executable
-    if is_local(master):
-        private = isolation.private_directories(chosen)
-        worker_python = isolation.worker_python(private[0])
-        settings |= local_settings(chosen, private[0])
-        places = ",".join(map(str, private))
-        if "spark.local.dir" in chosen:
-            extra += ["--conf", f"spark.local.dir={places}"]
-        else:
-            settings["spark.local.dir"] = places
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    else:
-        settings |= socket_settings(None, chosen)
-        extra += ["--py-files", ",".join([*values_of(options, "--py-files"), str(application_zip())])]
-    # What spark-submit does with a Python program; it does not know that there is one.
-    if "spark.pyspark.python" in chosen:
-        os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
-    if master.startswith("local"):  # local-cluster, too: everything runs on this machine
-        if isolation.is_private(os.environ.get("PYSPARK_PYTHON", "")):  # an earlier session's, which has gone
-            del os.environ["PYSPARK_PYTHON"]
-        os.environ.setdefault("PYSPARK_PYTHON", worker_python)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ["PYTHONSAFEPATH"] = "1"
-    os.environ["SPARK_HOME"] = str(spark_home())
-    os.environ[DEBUG] = "1" if debug else "0"
-    os.environ[WORKER_ROWS] = "1" if job in WITH_ROWS else "0"
-    os.environ.pop(WORKER_ENVIRONMENT, None)
-    if job in WITH_WORKERS and settings.get("spark.python.daemon.module") == WORKER_DAEMON:
-        os.environ[WORKER_ENVIRONMENT] = json.dumps(worker_environment(settings | chosen))
-    os.environ[ONE_MACHINE] = "1" if master.startswith("local") else "0"
-    os.environ[OPTIONAL] = "0" if chosen or options or not is_local(master) else "1"
-    command = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")] + [*options, *extra]
-    if chosen.get("spark.submit.deployMode") == "cluster":
-        become_spark_submit(command, job_arguments)
-    # The short-lived JVM that puts the command together, then the driver's.
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
-        filter(None, (*jvm_flags(job, debug), os.environ.get("SPARK_SUBMIT_OPTS")))
-    )
-    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*command, "pyspark-shell"])
+    planned = plan(Execution(options=tuple(options), delta=delta))
+    os.environ.update(planned.environment)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*planned.arguments, *planned.own, "pyspark-shell"])
 
 
-def _reads_s3(job: str, options: Sequence[str], job_arguments: Sequence[str]) -> bool:
+def _reads_s3(execution: Execution) -> bool:
     """Returns whether Spark itself reads a table on S3; raises UsageError for a URI that only we understand."""
-    named = [uri for uri in values_of(job_arguments, "--table") if uri.startswith(("s3://", "s3a://"))]
-    wanted = bool(options) or any(word.startswith(("--checks", "--html")) for word in job_arguments)
-    if not (job == "report" and named and wanted):
+    named = [uri for uri in values_of(execution.arguments, "--table") if uri.startswith(("s3://", "s3a://"))]
+    if not (execution.job == "report" and named):
         return False
     if any(mark in uri for uri in named for mark in "?@"):
         raise UsageError(
@@ -265,21 +208,6 @@ def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:
     return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": settings.get("spark.task.cpus", "1"), **asked}
 
 
-def is_local(master: str) -> bool:
-    """Returns whether executors are threads of the driver's JVM (``local-cluster`` has processes of its own)."""
-    return master == "local" or master.startswith("local[")
-
-
-def on_one_machine() -> bool:
-    """Returns whether all tasks run on the driver's machine, as far as ``prepare`` saw."""
-    return os.environ.get(ONE_MACHINE) == "1"
-
-
-def spark_is_optional() -> bool:
-    """Returns whether the command line leaves it to the job where it runs, as far as ``prepare`` saw."""
-    return os.environ.get(OPTIONAL) == "1"
-
-
 def spark_home() -> Path:
     """Returns the directory of this environment's pyspark: no other Spark fits. Raises DependencyMissing without it."""
     found = importlib.util.find_spec("pyspark")
@@ -288,16 +216,16 @@ def spark_home() -> Path:
     return Path(next(iter(found.submodule_search_locations)))
 
 
-def jvm_flags(job: str, debug: bool) -> list[str]:
+def jvm_flags(execution: Execution) -> list[str]:
     """Returns the options of the driver's JVM that must be there before any setting of Spark is read."""
-    flags = [f"-Drocketmq.store.spark.log.level={'info' if debug else 'off'}"]
+    flags = [f"-Drocketmq.store.spark.log.level={'info' if execution.debug else 'off'}", "-XX:-UsePerfData"]
     if (CONF / "log4j2.properties").is_file():
         flags.append(f'"-Dlog4j2.configurationFile={(CONF / "log4j2.properties").as_uri()}"')
     archive = Path(sys.prefix, "spark.jsa")
     if archive.is_file():
         # Made by jobs.setup.environment; a JVM that it does not fit goes on without it.
         flags += [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    if job not in BUSY_JVM:
+    if not execution.keeps_jvm_busy:
         # Without the second compiler Java reserves 48 MB for code, and compiles nothing more when they are full.
         flags += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     return flags
@@ -305,8 +233,10 @@ def jvm_flags(job: str, debug: bool) -> list[str]:
 
 def delta_coordinate() -> str:
     """Returns the Maven coordinate of the Delta jar for the installed pair of pyspark and delta-spark."""
-    spark = importlib.metadata.version("pyspark").split(".")
-    return f"io.delta:delta-spark_{spark[0]}.{spark[1]}_2.13:{importlib.metadata.version('delta-spark')}"
+    from importlib.metadata import version  # noqa: PLC0415  (10 ms, for an error alone)
+
+    spark = version("pyspark").split(".")
+    return f"io.delta:delta-spark_{spark[0]}.{spark[1]}_2.13:{version('delta-spark')}"
 
 
 def s3_connector(present: str, settings: dict[str, str], chosen: Mapping[str, str]) -> list[Path]:

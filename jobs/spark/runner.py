@@ -75,20 +75,22 @@ class LocalRunner(MeteringRunner):
 class ProcessRunner(MeteringRunner):
     """Runs items in processes that are forked from this one, as many side by side as it may use cores.
 
-    They have what was imported here, compiled kernels too, and end with their stage. ``progress`` gets the share of
-    items that are done. Not for files of object stores, whose clients do not survive a fork.
+    They have what was imported here, compiled kernels too, what tasks that make ``rows`` need if they do, and end with
+    their stage. ``progress`` gets the share of items that are done. Not for files of object stores, whose clients do
+    not survive a fork.
     """
 
-    def __init__(self, progress: Callable[[float], None]) -> None:
+    def __init__(self, progress: Callable[[float], None], *, rows: bool = False) -> None:
         super().__init__()
         self._progress = progress
+        self._rows = rows
         self.parallelism = usable_cores()
 
     def _run(self, what: str, task: Metered[Item, Row], items: Sequence[Item]) -> list[Row | TaskCost]:
         processes = min(self.parallelism, len(items))
         if processes < 2:
             return list(task(iter(items)))
-        import_tasks()
+        import_tasks(rows=self._rows)
         length = -(-len(items) // (_MOST_PARTS * processes))
         parts = [items[at : at + length] for at in range(0, len(items), length)]
         rows: list[Row | TaskCost] = []
@@ -106,10 +108,6 @@ _task: Any = None
 """In a worker of a ProcessRunner: what it runs."""
 
 
-_side_by_side = 1
-"""How many processes like this one share the cores."""
-
-
 def usable_cores(quota: str = "/sys/fs/cgroup/cpu.max") -> int:
     """Returns how many cores this process may use, at least one: those of its affinity, fewer where its container has
     less time.
@@ -118,7 +116,7 @@ def usable_cores(quota: str = "/sys/fs/cgroup/cpu.max") -> int:
     with suppress(OSError, ValueError):  # not a container, or one whose file says "max"
         allowed, period = map(int, Path(quota).read_text(encoding="ascii").split())
         cores = min(cores, allowed // period)
-    return max(cores // _side_by_side, 1)
+    return max(cores, 1)
 
 
 @contextmanager
@@ -142,17 +140,9 @@ def _forked(processes: int, task: object) -> Iterator[ProcessPoolExecutor]:
 
 
 def _start_worker(task: object, driver: int) -> None:
+    """Makes a forked process a worker. Signals are for the driver, which ends its workers; they end when it is gone."""
     global _task  # noqa: PLW0603
     _task = task
-    become_worker(driver)
-
-
-def become_worker(driver: int, side_by_side: int = 1) -> None:
-    """Makes a forked process a worker, which shares the cores with others. Signals are for the driver, which ends its
-    workers; they end when it is gone.
-    """
-    global _side_by_side  # noqa: PLW0603
-    _side_by_side = side_by_side
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()

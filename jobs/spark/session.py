@@ -1,10 +1,11 @@
-"""Spark for the length of a job: a SparkContext for jobs on RDDs, a SparkSession for jobs on tables.
+"""What runs a job's tasks: ``runner_for``; and Spark for the length of a job.
 
-Both are context managers. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
+All are context managers. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
 left alone; one that is started here is gone when the block ends, with its JVM and its Python workers. A job that stages
 files cleans them up *outside* of the block, when no task can write any more.
 
-Several jobs in threads of one process share one Spark (``shared_spark``).
+A command line has one Spark (``shared_spark``), also for jobs in threads. Its JVM may begin before anything else is
+done, for nothing takes longer.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
-from jobs.spark import hidden_pandas, isolation, jvm, launch
+from jobs.spark import isolation, jvm, launch
+from jobs.spark.execution import Execution, active_context
 from jobs.spark.runner import LocalRunner, MeteringRunner, ProcessRunner, SparkRunner
 from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
-from storeformat.errors import DependencyMissing
+from storeformat.errors import DependencyMissing, UsageError
 from storeformat.storage import locations
+from udfs import hidden_pandas
 
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
@@ -33,56 +36,11 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
 
 TINY = 64 << 20
 """Bytes of a log that are read before a process for them is forked."""
-SMALL = 1 << 30
-"""Bytes of a log that one process has read before Spark is up."""
-ONE_MACHINE = 1 << 36
-"""Bytes of a local log that processes of this machine read: for a larger one the 3 s of Spark's start are nothing, and
-one wants to watch in its UI.
-"""
 
 
-def _has_context() -> bool:
-    pyspark = sys.modules.get("pyspark")
-    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
-
-
-@contextmanager
-def spark_context(job: str) -> Iterator[SparkContext]:
-    """Yields a SparkContext; no SQL is set up, which saves two seconds."""
-    with spark_on_demand(job) as spark:
-        yield spark.context
-
-
-@contextmanager
-def _own_context(job: str) -> Iterator[SparkContext]:
-    hidden_pandas.show()
-    from pyspark import SparkConf, SparkContext
-
-    name = f"rocketmq-store-spark {job}"
-    active = SparkContext._active_spark_context
-    if active is not None:
-        with plain_errors():
-            yield active
-        return
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        context = started(SparkContext, conf=SparkConf().setAppName(name))
-        try:
-            with plain_errors():
-                yield context
-        finally:
-            context.stop()
-        return
-    gateway, done = None, False
-    try:
-        with deferred_signals():
-            gateway = jvm.start_jvm()
-        with plain_errors():
-            yield started(SparkContext, gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(name))
-        done = True
-    finally:
-        if gateway is not None:
-            jvm.end_jvm(gateway, at_work=not done)
-            isolation.remove_private_directories()
+def asks_for_spark(execution: Execution) -> bool:
+    """Returns whether a job that could do without Spark shall use it: the user named it, or a program brought it."""
+    return execution.asks_for_spark or (active_context() is not None and (_shared is None or not _shared.is_ours))
 
 
 def started(context: type[SparkContext], **settings: Any) -> SparkContext:
@@ -100,12 +58,31 @@ class SparkOnDemand:
     ``stack``. Threads may share it; one that did not start is not tried again.
     """
 
-    def __init__(self, job: str, stack: ExitStack) -> None:
-        self._job = job
+    def __init__(self, execution: Execution, stack: ExitStack) -> None:
+        self._execution = execution
         self._stack = stack
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
+        self._begun: jvm.Jvm | None = None
+        self._gateway: Any = None
         self._context: SparkContext | None = None
         self._failed: BaseException | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a JVM was started here."""
+        return self._begun is not None
+
+    def begin(self) -> None:
+        """Lets the JVM come up, unless a context is there; raises as ``launch.plan`` and ``jvm.begin``."""
+        with self._starting, deferred_signals():
+            if self._begun is None and active_context() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+                self._begun = jvm.begin(launch.plan(self._execution))
+                self._stack.push(self._end_jvm)
+
+    def _end_jvm(self, kind: type[BaseException] | None, *unused: object) -> None:
+        assert self._begun is not None
+        jvm.end(self._begun, self._gateway, at_work=kind is not None or self._context is None)
+        isolation.remove_private_directories()
 
     @property
     def context(self) -> SparkContext:
@@ -115,23 +92,57 @@ class SparkOnDemand:
                 raise self._failed
             if self._context is None:
                 try:
-                    self._context = self._stack.enter_context(_own_context(self._job))
+                    self._context = self._start()
                 except BaseException as error:
                     self._failed = error
                     raise
             return self._context
 
+    def _start(self) -> SparkContext:
+        if self._execution.engine == "processes":
+            raise UsageError(
+                "this needs Spark: --engine processes has no SQL",
+                advice="leave the option out; a table as `load` makes it needs no Spark",
+            )
+        self.begin()
+        from pyspark import SparkConf, SparkContext
+
+        name = f"rocketmq-store-spark {self._execution.job}"
+        active = SparkContext._active_spark_context
+        if active is not None:
+            return active
+        if self._begun is None:
+            context = started(SparkContext, conf=SparkConf().setAppName(name))
+            self._stack.callback(context.stop)
+            return context
+        with deferred_signals():
+            gateway = self._gateway = jvm.connect(self._begun)
+        context = started(SparkContext, gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(name))
+        context.pythonExec = self._begun.launch.python or context.pythonExec
+        return context
+
     @cached_property
     def session(self) -> SparkSession:
         """The SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
+        hidden_pandas.show()  # mapInArrow wants it
+        context = self.context
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder
         warehouse = "spark.sql.warehouse.dir"
-        if not self.context.getConf().contains(warehouse):
+        if not context.getConf().contains(warehouse):
             kept = tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-", ignore_cleanup_errors=True)
             builder = builder.config(warehouse, self._stack.enter_context(kept))
         return builder.getOrCreate()
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Ends with the block whatever has started, and refuses to start again."""
+        with self._stack.pop_all() as self._stack:
+            try:
+                yield
+            finally:
+                self.end()
 
     def end(self) -> None:
         """Refuses to start from now on; waits for a start that is under way."""
@@ -143,67 +154,74 @@ _shared: SparkOnDemand | None = None
 
 
 @contextmanager
-def shared_spark(job: str) -> Iterator[None]:
-    """Within it the jobs of all threads have one Spark, which starts when one asks for it and ends with the block."""
+def shared_spark(execution: Execution, *, early: bool = False) -> Iterator[SparkOnDemand]:
+    """Yields the Spark of all jobs within the block, in any thread. It starts when one asks for it, its JVM at once if
+    ``early``, and ends with the block.
+    """
     global _shared  # noqa: PLW0603  (as there is one SparkContext in a process)
+    if _shared is not None:  # that of the command line, which ends with this block then
+        with _shared.ending():
+            yield _shared
+        return
     with ExitStack() as stack:
-        _shared = shared = SparkOnDemand(job, stack)
+        _shared = shared = SparkOnDemand(execution, stack)
         try:
-            yield
+            if early:
+                shared.begin()
+            yield shared
         finally:
             shared.end()
             _shared = None
 
 
 @contextmanager
-def spark_on_demand(job: str) -> Iterator[SparkOnDemand]:
-    """Yields Spark that has not started; what was asked for ends with the block."""
-    if _shared is not None:
-        with plain_errors():
-            yield _shared
-        return
-    with ExitStack() as stack:
-        yield SparkOnDemand(job, stack)
+def spark_on_demand(execution: Execution) -> Iterator[SparkOnDemand]:
+    """Yields Spark that has not started; what was asked for ends with the block, or with ``shared_spark``."""
+    with ExitStack() as stack, plain_errors():
+        yield _shared or SparkOnDemand(execution, stack)
 
 
 @contextmanager
-def spark_session(job: str) -> Iterator[SparkSession]:
+def spark_session(execution: Execution) -> Iterator[SparkSession]:
     """Yields a SparkSession."""
-    with spark_on_demand(job) as spark:
+    with spark_on_demand(execution) as spark:
         yield spark.session
 
 
-def does_without_spark(total: int, *places: str) -> bool:
-    """Returns whether tasks that read ``total`` bytes run on this machine alone: the user said nothing of Spark, none
-    has started, and all ``places`` are local.
-    """
-    limit = ONE_MACHINE if sys.platform == "linux" and all(map(locations.is_local, places)) else SMALL
-    return total <= limit and launch.spark_is_optional() and not (_shared or _has_context())
-
-
 @contextmanager
-def local_runner(reporter: Reporter, what: str, total: int, *places: str) -> Iterator[MeteringRunner]:
-    """Yields a runner of tasks that read ``total`` bytes: in processes of this machine, or in this one where there is
-    little to read, or where a forked process could not read it.
+def runner_for(
+    execution: Execution, reporter: Reporter, what: str, total: int, *places: str
+) -> Iterator[MeteringRunner]:
+    """Yields what runs the tasks of a job, whose progress on ``total`` bytes is shown as ``what``. ``places`` are the
+    directories that tasks read and write. Raises UsageError for processes where they cannot read them.
     """
+    if execution.engine == "spark":
+        with spark_on_demand(execution) as spark, watched(spark.context, reporter, what, total) as runner:
+            runner.stages["start of Spark"] = reporter.seconds
+            yield runner
+        return
+    refuse_processes(*places)
     with reporter.progress(what, total) as progress:
-        if total <= TINY or not all(map(locations.is_local, places)) or sys.platform != "linux":
+        if total <= TINY:
             yield LocalRunner()
         else:
-            yield ProcessRunner(lambda share: progress.update(int(share * total)))
+            yield ProcessRunner(lambda share: progress.update(int(share * total)), rows=execution.makes_rows)
 
 
-@contextmanager
-def spark_runner(job: str, reporter: Reporter, total: int, *places: str) -> Iterator[MeteringRunner]:
-    """Yields a runner for one job, whose progress on ``total`` bytes is shown: on a SparkContext, or without one where
-    it can do without. ``places`` are the directories that tasks read and write.
+def refuse_processes(*places: str) -> None:
+    """Raises UsageError where forked processes cannot do the work: on other systems than Linux, and where files are in
+    an object store, whose clients do not survive a fork.
     """
-    if does_without_spark(total, *places):
-        with local_runner(reporter, job, total, *places) as runner:
-            yield runner
-    else:
-        with spark_context(job) as context, watched(context, reporter, job, total) as spark:
-            yield spark
+    if sys.platform != "linux":
+        raise UsageError(
+            f"--engine processes needs Linux, this is {sys.platform}", advice="leave it out: Spark does it"
+        )
+    for place in places:
+        if not locations.is_local(place):
+            raise UsageError(
+                f"--engine processes reads and writes local files only, and this is {locations.without_secrets(place)}",
+                advice="leave it out: Spark does it",
+            )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import builtins
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,12 @@ class SparkError(Exception):
     """Spark could not do what it was told; the message is Spark's own."""
 
 
+_LIMITS = {
+    "spark.driver.maxResultSize": "--conf spark.driver.maxResultSize=0 --driver-memory 8g, or larger --split-size",
+    "java.lang.OutOfMemoryError": "--driver-memory 8g gives the JVM more; on a cluster --executor-memory, too",
+}
+"""What Spark says where memory does not do, and what helps."""
+
 _SECONDS_TO_DIE = 3
 """A process that was killed closes its connections first."""
 
@@ -31,12 +38,16 @@ def plain_errors() -> Iterator[None]:
 
     Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
     """
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (Py4JError, PySparkException, ConnectionError, EOFError) as error:
+    except Exception as error:
+        if "pyspark" not in sys.modules:  # Spark has not started, and to import it takes 0.3 s
+            raise
+        from py4j.protocol import Py4JError, Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        if not isinstance(error, (Py4JError, PySparkException, ConnectionError, EOFError)):
+            raise
         if (interruption := interruption_that_caused(error)) is not None:
             raise interruption from None
         text = str(error)
@@ -52,6 +63,9 @@ def plain_errors() -> Iterator[None]:
         if cause is None and "SparkContext was shut down" in reason:
             advice = "the cluster ended it: the logs of YARN or Kubernetes say why"
             raise errors.WriteFailed("Spark was ended while a job ran", advice=advice) from SparkError(text)
+        if cause is None and (limit := next((limit for limit in _LIMITS if limit in text), None)):
+            said_why = f"Spark has not enough memory: {reason}"
+            raise errors.WriteFailed(said_why, advice=_LIMITS[limit]) from SparkError(text)
         if cause is None and (said := WORKER_SAID.search(text)):
             raise without_python(said[1]) from SparkError(text)
         raise cause or SparkError(reason) from SparkError(text)

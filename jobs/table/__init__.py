@@ -6,6 +6,7 @@ the job             ``load``; ``load_window``: what it reads; ``continuation``: 
 Delta               ``messages_table``; ``plain_table``: by delta-rs, without a JVM; ``s3_tables``: the same on S3;
                     ``commits`` is what a load writes into Delta's log, and what a RESTORE leaves of it
 delays              ``deliveries``: levels that are shorter than was assumed
+damage              ``salvaged_rows``: rows that were read past it
 offsets of groups   ``consumer_offsets``, a table beside it
 without a table     ``datasource`` (batch), ``stream``
 ==================  ==================================================================================================

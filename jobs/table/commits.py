@@ -5,6 +5,8 @@ transaction of Delta's      ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH`` -> the
                             ended. Kept for ever. A repair begins the next epoch, because its end may lie further back
 another, of loads of        ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH/TOPIC,TOPIC:QUEUE`` -> the same offset
 some topics
+another, of loads past      ``rocketmq-store-spark/CLUSTER/BROKER/salvaged/EPOCH`` -> where the first damage was
+damage
 files that were added       with the smallest and largest values that Delta skips files by
 user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
 ==========================  ==========================================================================================
@@ -35,7 +37,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from storeformat.errors import MissingInput, WriteFailed
+from storeformat.errors import MissingInput, NotAStore, WriteFailed
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import PARTITION, WrittenFile
@@ -68,18 +70,23 @@ _TROUBLE = (
     "FileAlreadyExistsException", "DELTA_CANNOT_CREATE_LOG_PATH",
 )  # fmt: skip
 
+_FORBIDDEN = ("DELTA_REPLACE_WHERE_MISMATCH", "DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED")
+"""Delta's error classes of rows that a constraint does not allow; the first one has that of ``replaceWhere``, too."""
+
 
 @dataclass(frozen=True)
 class BrokerState:
     """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs, and which ``topics`` (empty: all).
 
-    ``recorded`` says that the table's transactions tell so; else its rows do.
+    ``recorded`` says that the table's transactions tell so; else its rows do. From ``salvaged_from`` on rows were read
+    past damage of the log.
     """
 
     end: int
     epoch: int
     topics: tuple[str, ...] = ()
     recorded: bool = True
+    salvaged_from: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ class BrokerRows:
     done: int
     epoch: int
     metadata: Mapping[str, Any]
+    salvaged_from: int | None = None
 
     @property
     def condition(self) -> str:
@@ -130,7 +138,11 @@ def recorded_state(transactions: Mapping[str, int], cluster: str, broker: str) -
             topics[int(epoch)] = tuple(unquote(topic) for topic in selection.split(","))
         else:
             ends[int(epoch)] = version
-    return BrokerState(ends[max(ends)], max(ends), topics.get(max(ends), ())) if ends else None
+    if not ends:
+        return None
+    epoch_now = max(ends)
+    salvaged = transactions.get(_salvaged_name(prefix, epoch_now))
+    return BrokerState(ends[epoch_now], epoch_now, topics.get(epoch_now, ()), salvaged_from=salvaged)
 
 
 def takes_files(metadata: Mapping[str, Any]) -> bool:
@@ -158,16 +170,31 @@ def transaction_names(what: BrokerRows, topics: Sequence[str]) -> list[str]:
     return [name, f"{name}/{','.join(quote(topic, safe='') for topic in topics)}"] if topics else [name]
 
 
-def _watched(what: BrokerRows) -> tuple[str, str]:
-    """Returns the transactions that no other commit may have made meanwhile: of this epoch, and of a repair's."""
+def salvage_recorded(transactions: Mapping[str, int], what: BrokerRows) -> dict[str, int]:
+    """Returns the transaction that says from where on rows were read past damage, none where none were."""
+    if what.salvaged_from is None:
+        return {}
+    name = _salvaged_name(application_prefix(what.cluster, what.broker), what.epoch)
+    return {name: min(what.salvaged_from, transactions.get(name, what.salvaged_from))}
+
+
+def _salvaged_name(prefix: str, epoch: int) -> str:
+    return f"{prefix}salvaged/{epoch}"
+
+
+def _watched(what: BrokerRows, seen: BrokerState | None) -> tuple[str, str]:
+    """Returns the transactions that no other commit may have made meanwhile: of the epoch that was seen, and of a
+    repair's.
+    """
     prefix = application_prefix(what.cluster, what.broker)
-    return f"{prefix}{what.epoch}", f"{prefix}{what.epoch + 1}"
+    epoch = seen.epoch if seen and seen.recorded else what.epoch
+    return f"{prefix}{epoch}", f"{prefix}{epoch + 1}"
 
 
 def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: BrokerState | None) -> None:
     """Raises Overtaken unless a table's transactions are those of the state on which rows are based."""
     expected = seen.end if seen and seen.recorded else None
-    for name, known in zip(_watched(what), (expected, None), strict=True):
+    for name, known in zip(_watched(what, seen), (expected, None), strict=True):
         if transactions.get(name) != known:
             raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
 
@@ -193,7 +220,7 @@ def append(
     actions += [_added(file, now) for file in written]
     rows = sum(file.rows for file in written)
     transaction = log.startTransaction()
-    found = {name: int(transaction.txnVersion(name)) for name in _watched(what)}
+    found = {name: int(transaction.txnVersion(name)) for name in _watched(what, seen)}
     refuse_overtaken({name: version for name, version in found.items() if version >= 0}, what, seen)
     metrics = {"numFiles": len(written), "numOutputBytes": sum(file.size for file in written), "numOutputRows": rows}
     transaction.registerSQLMetrics(spark._jsparkSession, python.toScalaMap(_metrics(spark, metrics)))
@@ -236,7 +263,7 @@ def _metrics(spark: SparkSession, values: Mapping[str, int]) -> dict[str, Any]:
 
 @contextmanager
 def plain_trouble(path: str) -> Iterator[None]:
-    """Turns conflicts into Overtaken, and what the file system says into WriteFailed."""
+    """Turns conflicts into Overtaken, constraints into NotAStore, and what the file system says into WriteFailed."""
     from py4j.protocol import Py4JError  # noqa: PLC0415  (most loads need no JVM)
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -246,6 +273,9 @@ def plain_trouble(path: str) -> Iterator[None]:
         text = str(error)
         if any(sign in text for sign in _CONFLICTS):
             raise Overtaken(text.partition("\n")[0]) from error
+        if any(sign in text for sign in _FORBIDDEN):
+            advice = "DESCRIBE DETAIL shows the table's constraints"
+            raise NotAStore("a constraint of the table forbids rows of this log", path=path, advice=advice) from error
         for sign in _TROUBLE:
             if sign in text:
                 raise WriteFailed(f"the table cannot be written: {sign}", path=path) from error
@@ -278,13 +308,30 @@ def commits_back_from(table: str, newest: int) -> Iterator[tuple[int, Actions]]:
             content = files.read_bytes(locations.join(table, "_delta_log", f"{version:020d}.json"))
         except MissingInput:
             return
-        yield version, [json.loads(line) for line in content.splitlines() if line.strip()]
+        with understanding(table):
+            actions = [dict(json.loads(line)) for line in content.splitlines() if line.strip()]
+        yield version, actions
+
+
+NOT_DELTAS = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What becomes of a log in which something else stands than Delta writes."""
+
+
+@contextmanager
+def understanding(table: str) -> Iterator[None]:
+    """Within it, a log that is not as Delta writes one raises MissingInput."""
+    try:
+        yield
+    except NOT_DELTAS as error:
+        what = f"the table cannot be read: its log is not as Delta writes one ({type(error).__name__})"
+        raise MissingInput(what, path=locations.join(table, "_delta_log")) from error
 
 
 def restored_before(commits: Iterable[tuple[int, Actions]], transaction: str, end: int) -> int | None:
     """Returns the version of the RESTORE that took a load's rows away, None if they are still there.
 
-    The load is the commit that recorded ``end`` for ``transaction``. A log that no longer has it shows nothing.
+    The load is the commit that recorded ``end`` for ``transaction``. A log that no longer has it shows nothing. Raises
+    ``NOT_DELTAS``, so ValueError for a RESTORE of a version that was not there yet.
     """
     restores: dict[int, int] = {}
     newest = -1
@@ -300,4 +347,6 @@ def restored_before(commits: Iterable[tuple[int, Actions]], transaction: str, en
             if information.get("operation") == "RESTORE":
                 target = information.get("operationParameters", {}).get("version")
                 restores[version] = -1 if target is None else int(target)  # of a time it is not known which that was
+                if restores[version] >= version:
+                    raise ValueError("a version that was restored before it was there")
     return None

@@ -16,7 +16,7 @@ from jobs.consumer_offsets.lag import lag_rows
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import OpenedStore
 from storeformat.errors import StoreFormatError, WriteFailed
-from storeformat.storage import files, locations
+from storeformat.storage import files, locations, outputs
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
 
 SUFFIX = "_consumer_offsets"
@@ -59,6 +59,7 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
 
 
 def _append(path: str, table: pa.Table) -> None:
+    outputs.make_directory(path)
     for left in reversed(range(_ATTEMPTS)):
         try:
             deltalake.write_deltalake(path, table, mode="append", name="consumer_offsets")

@@ -45,6 +45,7 @@ from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import LocalRunner
+from jobs.table.salvaged_rows import doubt_of
 from jobs.table.stream import SPLIT_SIZE, LogStreamReader, proven_partitions
 from storeformat.errors import UsageError
 from storeformat.log.framing import PLAIN
@@ -90,6 +91,7 @@ class CommitLogSource(DataSource):
         if unknown:
             raise UsageError(f"{FORMAT} has no option {unknown[0]}")
         self._defects = _choice(self._given, "records", ("messages", "defects")) == "defects"
+        self._zone = self._parsed("timezone", option_values.time_zone, "UTC")
 
     @classmethod
     def name(cls) -> str:
@@ -114,9 +116,13 @@ class CommitLogSource(DataSource):
                 defects(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, on_damage="salvage"))
             )
         times = first_times(store.segments) if self._is_set("truststoretimes") else {}
-        return replace(
-            self._log_reader(store, schema), log_partitions=plan_partitions(store, options), first_times=times
-        )
+        reader = replace(self._log_reader(store, schema), first_times=times)
+        if options.on_damage == "fail":
+            return replace(reader, log_partitions=plan_partitions(store, options))
+        # Policies that read on after damage need the whole log.
+        reading = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE)
+        rules = replace(reader.rules, doubt=doubt_of(reading))
+        return replace(reader, log_partitions=proven_partitions(reading, 0), rules=rules)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Returns the reader of the log as it grows; raises UsageError for options that no stream takes."""
@@ -133,7 +139,7 @@ class CommitLogSource(DataSource):
         if schemas.to_spark(columns).simpleString() != schema.simpleString():
             raise UsageError(f"the schema does not fit: columns are {schemas.to_spark(columns).simpleString()}")
         rules = RowRules(
-            store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), self._given.get("timezone", "UTC"),
+            store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), self._zone,
             self._given.get("cluster"), self._given.get("broker"),
         )  # fmt: skip
         decode = store.decode_rules() if rules.reads_properties else DecodeRules(properties=())
@@ -184,11 +190,9 @@ def plan_partitions(store: OpenedStore, options: LogOptions) -> tuple[LogPartiti
     """Returns what the tasks are to read.
 
     Whether damage or the log's end breaks a chain off, only the log after it can tell. So the last segment that was
-    written is read here; the tasks prove the others themselves. Policies that read on after damage need the whole log,
-    and so does a log in which a segment begins earlier than the one before it: it may be of an older log.
+    written is read here; the tasks prove the others themselves. A log in which a segment begins earlier than the one
+    before it is read in whole: it may be of an older log.
     """
-    if options.on_damage != "fail":
-        return proven_partitions(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE), 0)
     segments = store.segments
     until = store.committed if options.until_offset is None else options.until_offset
     times = first_times([segment for segment in segments if until is None or segment.base < until])

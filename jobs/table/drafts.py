@@ -13,6 +13,7 @@ from storeformat.storage import files, locations
 from udfs.log.scan import ScanTask
 from udfs.table.parquet_files import PARTITION, DraftTask, WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ProvenRange
+from udfs.table.rows import NO_DOUBT, Doubt
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
@@ -41,15 +42,17 @@ class Drafts:
         return scans
 
     def take(
-        self, ranges: Sequence[ProvenRange], from_offset: int
+        self, ranges: Sequence[ProvenRange], from_offset: int, doubt: Doubt = NO_DOUBT
     ) -> tuple[list[WrittenFile], tuple[ProvenRange, ...]]:
         """Returns the files of proven ranges, which are no longer drafts, and the ranges that have none: a judgement
-        changed them, or their rows were to begin elsewhere. All other drafts are removed.
+        changed or doubts them, or their rows were to begin elsewhere. All other drafts are removed.
         """
         held: list[WrittenFile] = []
         missing = []
         for proven in ranges:
-            found = self._files.pop(_place(proven), None) if from_offset == self._write.read.from_offset else None
+            doubtful = doubt.meets(proven.split.start, proven.split.stop)
+            usable = from_offset == self._write.read.from_offset and not doubtful
+            found = self._files.pop(_place(proven), None) if usable else None
             if found is None:
                 missing.append(proven)
             else:

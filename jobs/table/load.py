@@ -9,21 +9,23 @@ broker: its end is fixed by the scan.
 
 from __future__ import annotations
 
+import argparse
 import time
 import uuid
-import zoneinfo
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from jobs.contract import option_values
 from jobs.contract.options import LoadOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.log_scan import LogReading
+from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import filled
 from jobs.spark import session, transforms
+from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import LocalRunner, MeteringRunner, Runner
 from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table, plain_table, s3_tables
@@ -33,24 +35,30 @@ from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
+from jobs.table.salvaged_rows import Difference, compare_with_log, doubt_of, first_doubt, write_repair
 from storeformat import __version__
 from storeformat.errors import Refused, StoreFormatError, UsageError
 from storeformat.storage import locations, outputs
 from storeformat.store.delay_levels import shown_delays
 from udfs.table import schemas
+from udfs.table.parquet_files import WriteFiles
 from udfs.table.proven_ranges import ReadRanges
-from udfs.table.rows import RowRules
+from udfs.table.rows import NO_DOUBT, RowRules
 
 _ATTEMPTS = 5
 _PAUSE = 0.5
 _ROWS_COMPARED = 10_000
 
 
-def run(options: LoadOptions, reporter: Reporter) -> Report:
-    """Returns the report of one load; its rows are in the table when it returns. Raises Refused for a table inside the
-    store, else as ``open_store``, ``read_log``, ``plan_window`` and ``open_table``.
+def run(options: LoadOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+    """Returns the report of one load; its rows are in the table when it returns. Raises UsageError for a time zone that
+    nobody knows, Refused for a table inside the store, else as ``open_store``, ``read_log``, ``plan_window`` and
+    ``open_table``.
     """
-    _check_time_zone(options.time_zone)
+    try:  # later than the command line is read: what knows time zones may have to be installed first
+        option_values.time_zone(options.time_zone or "UTC")
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--time-zone {error}") from error
     store = open_store(options, needs_index_sizes=False, restores=True)
     shown = shown_delays(store.root, store.segments)
     store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, shown)))
@@ -58,20 +66,17 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     path = locations.absolute(options.table)
     if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
-    with session.spark_on_demand("load") as spark, filled(store, reporter) as whole:
-        load = Load(spark, whole, options, path, reporter, levels_shown=bool(shown))
+    outputs.place_for(path)  # refused before anything is read
+    with (
+        session.spark_on_demand(execution) as spark,
+        filled(store, reporter, one_machine=execution.on_one_machine) as whole,
+    ):
+        load = Load(spark, whole, options, path, reporter, execution, levels_shown=bool(shown))
         facts = load.run()
     if not options.dry_run:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
         reporter.note(*notes)
     return reporter.report("load", facts.pop("status"), **store.facts(), **facts)
-
-
-def _check_time_zone(zone: str | None) -> None:
-    try:
-        zoneinfo.ZoneInfo(zone or "UTC")
-    except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
-        raise UsageError(f"--time-zone {zone}: no such time zone") from error
 
 
 class Load:
@@ -84,6 +89,7 @@ class Load:
         options: LoadOptions,
         path: str,
         reporter: Reporter,
+        execution: Execution = BROUGHT,
         *,
         levels_shown: bool = True,
     ) -> None:
@@ -92,16 +98,21 @@ class Load:
         self._options = options
         self._path = path
         self._reporter = reporter
+        self._execution = execution
         self._run_id = uuid.uuid4().hex
         self._reading: LogReading | None = None
         self._drafts: Drafts | None = None
         self._commits_after: int | None = None
         self._levels_shown = levels_shown
+        self._was_salvaged = False
 
     def run(self) -> dict[str, Any]:
         """Returns the facts of the report."""
         try:
-            return self._with_attempts()
+            if self._options.repair_damaged:
+                return self._with_attempts(self._repair)
+            facts = self._with_attempts(self._attempt)
+            return facts | self._differences(facts)
         except BaseException:
             if not self._may_be_committed():
                 remove_files_of(self._run_id, self._path)
@@ -120,10 +131,10 @@ class Load:
             return True
         return table is None or table.version != self._commits_after
 
-    def _with_attempts(self) -> dict[str, Any]:
+    def _with_attempts(self, do: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         for attempt in range(_ATTEMPTS):
             try:
-                return self._attempt()
+                return do()
             except commits.Overtaken as overtaken:  # noqa: PERF203  (a retry)
                 self._commits_after = None
                 self._reporter.say(f"another load committed first, trying again ({overtaken})")
@@ -141,6 +152,7 @@ class Load:
             raise s3_tables.needs_delta(self._path, "--repair-from")
         zone = messages_table.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
+        self._was_salvaged = state is not None and state.salvaged_from is not None
         self._check_topics(state)
         self._check_not_restored(table, state)
         known_end = self._reading.end if self._reading else options.until_offset
@@ -152,14 +164,84 @@ class Load:
             table = messages_table.create_table(
                 lambda: self._spark.session, self._path, time_zone=zone, bodies=options.with_bodies
             )
+        elif table is not None and not options.dry_run and not nothing_follows(self._store.segments, window):
+            self._add_columns(table)
         reading = self._read(table, window, zone)
         self._check_continues(None if is_new else table, window, reading)
         if table is None or options.dry_run or (reading.end == window.rows_from and not window.repair and not is_new):
             return self._facts(None, None if is_new else table, window, reading.end)
-        wanted = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
+        return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
+
+    def _add_columns(self, table: messages_table.MessagesTable) -> None:
+        wanted = schemas.MESSAGES_WITH_BODY if self._options.with_bodies else schemas.MESSAGES
         for name in table.add_missing_columns(wanted.names):
             self._reporter.note(f"the table got the column {name}, which older rows do not have")
-        return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
+
+    def _repair(self) -> dict[str, Any]:
+        """Returns the facts of a repair: rows that are not as the log has them are replaced, if it is sound again."""
+        options = self._options
+        if options.repair_from is not None or options.topics:
+            raise UsageError("--repair-damaged goes neither with --repair-from nor with --topic")
+        table = messages_table.open_table(lambda: self._spark.session, self._path, writes=True)
+        state = table.state(options.cluster, options.broker) if table else None
+        if table is None or state is None:
+            raise UsageError("--repair-damaged: nothing of this broker was loaded yet")
+        zone = messages_table.refuse_time_zone(table, options.time_zone)
+        self._check_not_restored(table, state)
+        if not options.dry_run:
+            self._add_columns(table)
+        log_begin = self._store.segments[0].base
+        begin = log_begin if state.salvaged_from is None else max(state.salvaged_from, log_begin)
+        if table.plain is None or not (options.dry_run or table.takes_files()):
+            raise Refused(
+                "--repair-damaged needs a table as `load` makes it: no column mapping, constraints or the like",
+                path=self._path, advice=f"--repair-from {begin} replaces all rows from there on",
+            )  # fmt: skip
+        found, write = self._compare(table.plain, state, begin, zone)
+        if found is None or found.damaged:
+            why = "still damaged" if found else "shorter than what was loaded, or no longer holds any of it"
+            raise Refused(
+                f"the log is {why}: nothing shows what the rows should be", path=self._store.root, offset=begin,
+                advice="--store takes a restored store, or a replica's",
+            )  # fmt: skip
+        window, commit = Window(begin, begin, state.epoch + 1, repair=True), None
+        if (found.count or state.salvaged_from is not None) and not options.dry_run:
+            what = commits.BrokerRows(
+                options.cluster, options.broker, begin, state.end, state.end, window.epoch,
+                self._metadata(window, state.end, ()) | {"differing_rows": found.count},
+            )  # fmt: skip
+            self._commits_after = table.version()
+            commit = write_repair(table.plain, found, what, state, write)
+        facts = self._facts(commit, table, window, state.end)
+        return facts | {"rows": len(found.rows) if commit else 0, "differing_rows": found.count}
+
+    def _compare(
+        self, table: plain_table.PlainTable, state: commits.BrokerState, begin: int, zone: str
+    ) -> tuple[Difference | None, WriteFiles]:
+        """Returns how rows differ from the log, and what writes others."""
+        size = state.end - begin
+        with self._runner("compare", size) as runner:
+            found = compare_with_log(self._store, self._options, table, state, begin, zone, runner)
+            read = row_reader(self._store, self._options, None, begin, zone)
+            return found, transforms.file_writer(runner.setting, table.path, read, self._run_id)
+
+    def _differences(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Returns what the report says of rows that were read past damage, once the log is sound again."""
+        options = self._options
+        if not self._was_salvaged or options.dry_run or options.repair_from is not None or facts["status"] != "ok":
+            return {}
+        table = plain_table.open_plain(self._path)
+        state = table.state(options.cluster, options.broker) if table else None
+        if table is None or state is None or state.salvaged_from is None:
+            return {}
+        zone = table.metadata["configuration"].get(messages_table.TIME_ZONE, "UTC")
+        found, _ = self._compare(table, state, state.salvaged_from, zone)
+        if found is None or not found.count:
+            return {}
+        self._reporter.warn(
+            f"{found.count:,} committed rows differ from the log, which is sound again: --repair-damaged replaces them"
+        )
+        return {"status": "differences", "differing_rows": found.count}
 
     def _newest_row(self, table: messages_table.MessagesTable | None, state: commits.BrokerState | None) -> Row | None:
         """Returns the newest row before the place where rows are to begin."""
@@ -177,7 +259,8 @@ class Load:
         if table is None or state is None or not state.recorded:
             return
         transaction = f"{commits.application_prefix(options.cluster, options.broker)}{state.epoch}"
-        version = restored_before(commits_back_from(self._path, table.version()), transaction, state.end)
+        with commits.understanding(self._path):
+            version = restored_before(commits_back_from(self._path, table.version()), transaction, state.end)
         if version is None:
             return
         last = next(iter(table.last_rows(options.cluster, options.broker, state.end, 1)), None)
@@ -227,7 +310,7 @@ class Load:
                     self._reading = read_log(self._store, options, LocalRunner(), split_size=split_size, begin=begin)
                 return self._reading
             files = table is not None and not window.repair and table.takes_files()
-            with self._runner("scan", size, files=files or options.dry_run) as tasks:
+            with self._runner("scan", size) as tasks:
                 split_size = split_size_for(size, tasks.parallelism)
                 runner: Runner = tasks
                 if table is not None and files and not options.dry_run:
@@ -238,16 +321,8 @@ class Load:
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
 
-    @contextmanager
-    def _runner(self, what: str, size: int, *, files: bool) -> Iterator[MeteringRunner]:
-        """Yields a runner: without Spark only where tasks make ``files`` of a table, for nothing else will need it."""
-        places = (*self._store.places, self._path)
-        if files and session.does_without_spark(size, *places):
-            with session.local_runner(self._reporter, what, size, *places) as local:
-                yield local
-        else:
-            with session.watched(self._spark.context, self._reporter, what, size) as spark:
-                yield spark
+    def _runner(self, what: str, size: int) -> AbstractContextManager[MeteringRunner]:
+        return session.runner_for(self._execution, self._reporter, what, size, *self._store.places, self._path)
 
     def _check_topics(self, state: commits.BrokerState | None) -> None:
         """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
@@ -293,14 +368,19 @@ class Load:
             end=None if window.repair else reading.end,
             done=reading.end,
             epoch=window.epoch,
-            metadata=self._metadata(window, reading),
+            metadata=self._metadata(window, reading.end, reading.damaged),
+            salvaged_from=first_doubt(read.rules.doubt, window.rows_from),
         )
         files = not window.repair and table.takes_files()
         if not files and self._topics:
             raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
-        with self._runner("load", reading.end - window.rows_from, files=files) as runner:
+        with self._runner("load", reading.end - window.rows_from) as runner:
             if files:
-                held, missing = self._drafts.take(read.ranges, read.from_offset) if self._drafts else ([], read.ranges)
+                held, missing = (
+                    self._drafts.take(read.ranges, read.from_offset, read.rules.doubt)
+                    if self._drafts
+                    else ([], read.ranges)
+                )
                 write = transforms.file_writer(runner.setting, table.path, read, self._run_id)
                 written = held + runner.map("write rows", write, missing)
                 self._commits_after = table.version()
@@ -308,7 +388,7 @@ class Load:
             self._spark.context.setJobDescription("write rows")
             return table.replace(transforms.message_rows(self._spark.session, read), what, bodies=options.with_bodies)
 
-    def _metadata(self, window: Window, reading: LogReading) -> dict[str, Any]:
+    def _metadata(self, window: Window, end: int, damaged: Sequence[LogRange]) -> dict[str, Any]:
         """Returns what DESCRIBE HISTORY shows of this load."""
         options = self._options
         return {
@@ -319,13 +399,13 @@ class Load:
             "broker": options.broker,
             "store": locations.without_secrets(self._store.root),
             "from_offset": window.rows_from,
-            "to_offset": reading.end,
+            "to_offset": end,
             "broker_version": self._store.rules.version,
             "on_damage": options.on_damage,
             "gap": window.gap,
             "repair": window.repair,
             "topics": self._topics,
-            "damaged_ranges": [item.as_row() for item in reading.damaged[:100]],
+            "damaged_ranges": [item.as_row() for item in damaged[:100]],
         }
 
     def _facts(
@@ -380,8 +460,9 @@ def row_reader(
     """Returns what turns the proven ranges of a reading, if there is one, into rows."""
     columns = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
     rules = RowRules(
-        store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), zone, options.cluster, options.broker
-    )
+        store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), zone, options.cluster, options.broker,
+        doubt=doubt_of(reading) if reading else NO_DOUBT,
+    )  # fmt: skip
     return ReadRanges(
         transforms.proven_ranges(reading.scans, rows_from) if reading else (),
         rules,

@@ -23,7 +23,7 @@ from jobs.table import commits, plain_table, s3_tables
 from jobs.table.commits import BrokerRows, BrokerState, Commit
 from jobs.table.plain_table import PlainTable
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused
-from storeformat.storage import files, locations
+from storeformat.storage import files, locations, outputs
 from udfs.table import schemas
 from udfs.table.parquet_files import WrittenFile
 
@@ -66,6 +66,11 @@ class MessagesTable:
     def exists(self) -> bool:
         """Returns whether Delta's log has a version here; its directory alone is not a table yet."""
         return int(self._snapshot().version()) >= 0
+
+    @property
+    def plain(self) -> PlainTable | None:
+        """The table as delta-rs reads and commits to it, None where it is of another kind."""
+        return self._plain
 
     @property
     def properties(self) -> dict[str, str]:
@@ -121,15 +126,15 @@ class MessagesTable:
         """Adds the columns that an older version of this program did not have; returns their names."""
         present = {name.lower() for name in self.schema().names}
         missing = [name for name in wanted if name not in present]
-        if missing and s3_tables.on_s3(self.path):
-            raise s3_tables.needs_delta(self.path, f"it lacks the column {missing[0]}, which")
-        if missing:
+        if missing and self._plain:
+            self._plain.add_columns(schemas.select(missing))
+            self._plain = plain_table.open_plain(self.path)
+        elif missing:
             columns = ", ".join(
                 f"{field.name} {field.dataType.simpleString()} COMMENT {commits.literal(field.metadata['comment'])}"
                 for field in schemas.to_spark(schemas.select(missing))
             )
             self._spark.sql(f"ALTER TABLE delta.{_quoted(self.path)} ADD COLUMNS ({columns})")
-            self._plain = plain_table.open_plain(self.path) if self._plain else None
         return missing
 
     def takes_files(self) -> bool:
@@ -250,6 +255,7 @@ def create_table(spark: SparkSession | Session, path: str, *, time_zone: str, bo
     schema = schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES
     properties = {TIME_ZONE: time_zone, "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS)}
     if plain_table.may_be_plain(path):
+        outputs.make_directory(path)
         plain_table.create(path, schema, properties)
         return MessagesTable(spark, path, plain_table.open_plain(path))
     from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)

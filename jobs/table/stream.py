@@ -5,8 +5,8 @@ lie between two of them. So a query that starts again from its checkpoint reads 
 to, and gives each record once where its sink does. Each batch looks at the store again: segments that were begun since
 belong to it, and those that retention deleted are no longer needed, or missed by name.
 
-What is read is what the file system holds. A broker that crashes may cut records off that it had not flushed yet: a
-stream that has read them ends with an error when the log goes on below it.
+What is read is what the file system holds. A broker that crashes may cut records off that it had not flushed yet, and a
+store may be restored or salvaged: a stream ends with an error when the log's records no longer lead to where it is.
 """
 
 from __future__ import annotations
@@ -25,11 +25,18 @@ from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import LocalRunner
 from jobs.spark.transforms import proven_ranges
 from storeformat.errors import Refused
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import segment_at
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import files
 from udfs.table.datasource import LogPartition, LogReader
 
 OFFSET = "offset"
 SPLIT_SIZE = 128 << 20
 """Bytes scanned at a time where the query is planned, in one process."""
+_TAIL = 128
+"""Bytes before the end of what was read, by which another log is known."""
 
 Offset = dict[str, int]
 
@@ -50,6 +57,7 @@ class LogStreamReader(DataSourceStreamReader):
         self._reader = reader
         self._most_bytes = most_bytes
         self._planned: tuple[int, LogReading] | None = None
+        self._tail: tuple[int, bytes] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return replace, (self._reader,)
@@ -66,16 +74,20 @@ class LogStreamReader(DataSourceStreamReader):
         return ReadAllAvailable() if self._most_bytes is None else ReadMaxBytes(self._most_bytes)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Returns the offset after the last whole record that the next batch is to hold."""
+        """Returns the offset after the last whole record that the next batch is to hold. Raises Refused for a log that
+        ends before ``start``, or is another one than was read.
+        """
         begin = start[OFFSET]
         store = open_store(self._options, needs_index_sizes=False)
         log_end = store.segments[-1].end
+        self._require_leading_to(store, begin)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else log_end - begin
         while True:
             reading = self._read(store, begin, begin + most)
             if reading is None:
                 return start
             if reading.end > begin or begin + most >= log_end:
+                self._tail = _tail(store, reading.end)
                 return {OFFSET: max(reading.end, begin)}
             most *= 2  # not one record fits
 
@@ -91,16 +103,33 @@ class LogStreamReader(DataSourceStreamReader):
         else:
             reading = self._read(open_store(self._options, needs_index_sizes=False), begin, stop)
         if reading is None or reading.end != stop:
-            raise Refused(
-                "the log is not the one that was read: it was truncated, or is another store's",
-                path=self._options.store, found=begin if reading is None else reading.end, expected=stop,
-                advice="a stream with a new checkpoint starts over; the option from-offset sets where",
-            )  # fmt: skip
+            raise _another_log(self._options.store, begin if reading is None else reading.end, stop)
         return replace(self._reader, log_partitions=proven_partitions(reading, begin)).partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
         return self._reader.read(partition)
+
+    def _require_leading_to(self, store: OpenedStore, begin: int) -> None:
+        """Raises Refused unless the log's records lead to an offset that the stream has reached.
+
+        The sizes are followed once, after a start; then the bytes before the offset must stay what they are.
+        """
+        end = store.segments[-1].end if store.committed is None else min(store.committed, store.segments[-1].end)
+        if end < begin:
+            raise _another_log(store.root, end, begin)
+        segment = segment_at(store.segments, begin - 1)
+        if segment is None or any(one.base == begin for one in store.segments):  # nothing of it is there, or was read
+            return
+        tail = _tail(store, begin)
+        if tail == self._tail:
+            return
+        rules = DecodeRules(as_broker=store.as_broker, properties=(), check_crc=False)
+        with files.RangeReader(segment.path) as reader:
+            reached = chain_from(BlockWindow(reader, segment), segment.base, rules, stop=begin).finish().position
+        if reached != begin or (self._tail is not None and self._tail[0] == begin):
+            raise _another_log(store.root, reached, begin)
+        self._tail = tail
 
     def _read(self, store: OpenedStore, begin: int, until: int) -> LogReading | None:
         """Returns the reading of [begin, until), None if the log has nothing there."""
@@ -119,3 +148,21 @@ class LogStreamReader(DataSourceStreamReader):
         reading = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin, on_damage="fail")
         self._planned = begin, reading
         return reading
+
+
+def _tail(store: OpenedStore, end: int) -> tuple[int, bytes] | None:
+    """Returns an offset with the bytes before it, None where no file has them."""
+    segment = segment_at(store.segments, end - 1)
+    if segment is None:
+        return None
+    length = min(_TAIL, end - segment.base)
+    return end, files.read_range(segment.path, end - segment.base - length, length)
+
+
+def _another_log(path: str, found: int, expected: int) -> Refused:
+    """Returns the refusal of a log that leads to the offset ``found`` where the stream was at ``expected``."""
+    return Refused(
+        "the log is not the one that was read: it was truncated, or is another store's",
+        path=path, found=found, expected=expected,
+        advice="a stream with a new checkpoint starts over; the option from-offset sets where",
+    )  # fmt: skip

@@ -15,9 +15,10 @@ from jobs.consumer_offsets.ranges import queue_ranges
 from jobs.log.opening import OpenedStore
 from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.storage import files, locations
+from storeformat.storage.broker_lock import is_live
 from storeformat.store.config.config_files import CONFIG, ConfigFile, FileState, read_config, read_offsets
-from storeformat.store.config.consumer_offsets import highest_committed
-from storeformat.store.layout import ABORT
+from storeformat.store.config.consumer_offsets import highest_committed, known_groups
+from storeformat.store.layout import ABORT, LOCK
 from storeformat.store.queue_places import rocksdb_queues
 
 ARTEFACT = "consumer-offsets"
@@ -31,8 +32,10 @@ class StoredOffsets:
 
     file: ConfigFile
     topics: Mapping[str, Any] | None
-    expected: bool
-    """Whether a broker that writes its other files must have left it."""
+    groups: tuple[str, ...]
+    """Groups that the store knows, or that its ``.bak`` has."""
+    live: bool
+    """Whether a broker is at work: it first writes the file some ten seconds after its start."""
     unclean: bool
     """Whether the broker was killed, or is at work."""
 
@@ -46,10 +49,12 @@ def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
     if not locations.is_local(store.root) or rocksdb_queues(store.root, store.queue_store):
         return None
     others = [read_config(store.root, name) for name in _OTHERS]
+    file = read_offsets(store.root, enable_lmq=store.layout.enable_lmq)
     return StoredOffsets(
-        read_offsets(store.root, enable_lmq=store.layout.enable_lmq),
+        file,
         others[0].value,
-        expected=any(other.main.content is FileState.SOUND for other in others),
+        tuple(known_groups(others[0].value or {}, others[1].value or {}, file.backup.value)),
+        live=is_live(locations.join(store.root, LOCK)),
         unclean=files.exists(locations.join(store.root, ABORT)),
     )
 
@@ -87,15 +92,12 @@ def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
 
 def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     main, backup = stored.file.main, stored.file.backup
-    if main.content is FileState.SOUND:
-        return
-    if stored.file.is_absent:
-        if stored.expected:
-            verdicts.warn(
-                stored.subject,
-                "no_committed_offsets",
-                "the store has other configuration, and no committed offsets: every group starts over",
-                advice="rebuild --only consumer-offsets, with --replica if there is one, then publish",
+    sound = main.content is FileState.SOUND
+    if sound or stored.file.is_absent:
+        if not main.value and stored.groups and not stored.live:
+            found = {"offsets": 0} if sound else {"file": "absent"}
+            verdicts.differ(
+                stored.subject, "no_committed_offsets", expected={"groups": list(stored.groups)}, found=found
             )
         return
     if stored.unclean and stored.file.taken is backup:
@@ -108,7 +110,7 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
         )
         return
     cause = "missing_file" if main.content is FileState.ABSENT else "torn_file"
-    found = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}
+    said = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}
     if stored.file.taken is backup:
-        found[".bak entries"] = str(len(backup.value))
-    verdicts.differ(stored.subject, cause, expected="JSON", found={name: text for name, text in found.items() if text})
+        said[".bak entries"] = str(len(backup.value))
+    verdicts.differ(stored.subject, cause, expected="JSON", found={name: text for name, text in said.items() if text})

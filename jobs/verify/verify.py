@@ -31,6 +31,7 @@ from jobs.rebuild.build_store import scan_store
 from jobs.rebuild.staging import staging_beside
 from jobs.safety.answer import start_facts
 from jobs.spark import session
+from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import Runner
 from jobs.verify.compare_queues import QueuesCompared, TopicQueue, compare_batch_queues, compare_queues
 from jobs.verify.differences import Subject, Verdicts, Verification
@@ -44,8 +45,11 @@ from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.layout import ABORT, LOCK
 
+_OF_QUEUES = frozenset({"messages_not_served", "wrong_units", "queue_files"})
+"""What a start would make of the queues, as ``preflight`` says it: "ok" must not stand beside it in one report."""
 
-def run(options: VerifyOptions, reporter: Reporter) -> Report:
+
+def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns the report of one verification; differences are in it. Raises as ``open_store``, ``restored`` and
     ``read_log``.
     """
@@ -58,7 +62,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
     with (
         staging_beside(work) as staging,
-        session.spark_runner("verify", reporter, store.log_size, *store.places, *options.replicas) as runner,
+        session.runner_for(execution, reporter, "verify", store.log_size, *store.places, *options.replicas) as runner,
     ):
         whole = restored(store, options, runner, locations.join(staging, "log"), refuses=False)
         verified = compare_store(options, whole.store, staging, runner)
@@ -70,6 +74,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     if not live:
         facts |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
     differs = bool(verdicts.counts) or any(row["first_difference"] is not None for row in whole.replicas)
+    differs = differs or any(row["unsafe"] and row["rule"] in _OF_QUEUES for row in facts.get("reasons", ()))
     status = "differences" if differs else "damaged" if reading.is_damaged or whole.absent or whole.healed else "ok"
     return reporter.report(
         "verify",

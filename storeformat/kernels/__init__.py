@@ -36,7 +36,18 @@ __all__ = [
     "TopicTable",
     "UnitColumns",
     "active",
+    "prefer_numpy",
 ]
+
+
+_preferred = "auto"
+
+
+def prefer_numpy() -> None:
+    """Lets this process use numpy where the user named nothing: for little work, loading compiled code takes longer."""
+    global _preferred  # noqa: PLW0603  (a process has one implementation)
+    _preferred = "numpy"
+    active.cache_clear()
 
 
 @lru_cache(maxsize=1)
@@ -45,7 +56,7 @@ def active() -> Kernels:
 
     Raises ImportError where ``ROCKETMQ_STORE_SPARK_KERNELS`` asks for numba and there is none.
     """
-    choice = os.environ.get("ROCKETMQ_STORE_SPARK_KERNELS", "auto")
+    choice = os.environ.get("ROCKETMQ_STORE_SPARK_KERNELS", _preferred)
     if choice == "numpy":
         return numpy_kernels
     try:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
 
 from storeformat import javacompat
 from storeformat import message as m
@@ -175,9 +175,8 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
         return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
     properties = block.properties
     indexable = ~block.foreign & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
-    joined_topics = np.array(
-        [[joined_hash(topic, joint) for topic in block.topics] for joint in ("#", "#T#")], np.int32
-    )
+    topics = javacompat.java_hashes(pa.array(block.topics, pa.binary()))
+    joined_topics = np.stack([javacompat.concat_hashes(topics, *joint) for joint in _JOINTS])
     owners, key_hashes = active().index_keys(
         block.buffer,
         indexable,
@@ -202,10 +201,8 @@ def from_tags(block: RecordBlock, entries: IndexEntries) -> Bools:
     return last & np.isin(entries.offsets, tagged)
 
 
-@lru_cache(maxsize=1 << 12)
-def joined_hash(topic: bytes, joint: str) -> int:
-    """Returns Java's hash of a topic and what stands between it and a key."""
-    return javacompat.java_hash(javacompat.decode_java_utf8(topic) + joint)
+_JOINTS = tuple((javacompat.java_hash(joint), len(joint)) for joint in ("#", "#T#"))
+"""Hash and length of what stands between a topic and a key, and between a topic and its tags."""
 
 
 def topic_names(topics: Sequence[bytes]) -> list[str]:

@@ -12,11 +12,12 @@ import numpy as np
 
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
+from storeformat.javacompat import java_hash
 from storeformat.kernels import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns, active
 from storeformat.record.decode import DecodeRules, is_directory_name
-from storeformat.record.dispatch import DispatchRules, joined_hash
+from storeformat.record.dispatch import DispatchRules
 
-_MOST_TOPICS, _NAME_BYTES = 1 << 15, 1 << 20
+_MOST_TOPICS, _NAME_BYTES = 1 << 17, 1 << 22
 """Topics beyond these take the general way."""
 _ENTRY_ROOM = 1 << 15
 """Index entries that wait to be taken: more than one record can make, few enough to stay in the processor's cache."""
@@ -83,4 +84,4 @@ class PlainDispatch:
             return
         topics.kinds[row] = TopicKind.SCHEDULE if name == m.SCHEDULE_TOPIC.encode() else TopicKind.PLAIN
         topics.codes[row] = self._code_of(name)
-        topics.joined_topics[:, row] = [joined_hash(name, joint) for joint in ("#", "#T#")]
+        topics.joined_topics[:, row] = [java_hash(name.decode() + joint) for joint in ("#", "#T#")]

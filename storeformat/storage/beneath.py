@@ -2,24 +2,25 @@
 
 A store belongs to the user that its broker runs as, and ``publish`` and ``restore`` often run as root. Whatever they
 change there they change through handles that were opened one below the other, never through a path that its owner could
-turn into a link in the meantime. The base itself is named by whoever runs the job, and may be a link.
+turn into a link in the meantime. The base itself is named by whoever runs the job, and may be a link, but none that its
+owner made; it is opened once, and ``keeping`` it all that follows is done in that very directory.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from storeformat.errors import NotAStore, Refused
-from storeformat.storage import files, locations
+from storeformat.errors import NotAStore, Refused, WriteFailed
+from storeformat.storage import files, locations, trusted_paths
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK a pipe would wait
-_LINKS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
+_kept: dict[str, int] = {}
+"""Handles of the bases that are kept."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Ownership:
 
 def ownership_of(directory: str) -> Ownership:
     """Returns that of a directory; nobody but the owner may write."""
-    with files.reading(directory):
-        status = os.stat(locations.local_path(directory))
+    with files.reading(directory), opened(directory) as handle:
+        status = os.fstat(handle)
     mode = stat.S_IMODE(status.st_mode) & 0o755 | 0o700
     return Ownership(status.st_uid, status.st_gid, mode, mode & 0o644)
 
@@ -43,6 +44,53 @@ def ownership_of(directory: str) -> Ownership:
 def can_give_to_owner_of(directory: str) -> bool:
     """Returns whether new files can have the owner of a directory: it is this user, or this user is root."""
     return os.geteuid() in (0, ownership_of(directory).user)
+
+
+@contextmanager
+def keeping(*bases: str) -> Iterator[None]:
+    """Within it names below these directories are names in the directories that have these paths now. Raises as
+    ``trusted_paths.opened``, and WriteFailed if in the end another directory has one of the paths.
+    """
+    with ExitStack() as stack:
+        for base in map(locations.local_path, bases):
+            with files.reading(base):
+                _kept[base] = stack.enter_context(trusted_paths.opened(base))
+            stack.callback(_kept.pop, base)
+        yield
+        for base in map(locations.local_path, bases):
+            if not _is_still(base, _kept[base]):
+                raise WriteFailed(
+                    "somebody exchanged this directory underway: what was done was done in the one that was here",
+                    path=base, advice="stop whoever moves it, and run this again",
+                )  # fmt: skip
+
+
+def _is_still(path: str, handle: int) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    return False
+
+
+@contextmanager
+def opened(base: str) -> Iterator[int]:
+    """Yields a handle of a directory, of the one that is kept under this path, if one is."""
+    path = locations.local_path(base)
+    handle = os.open(
+        "." if path in _kept else path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=_kept.get(path)
+    )
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def name_of(path: str) -> str:
+    """Returns a name of a path that means the same as long as a directory above it is kept."""
+    path = locations.local_path(path)
+    for base, handle in _kept.items():
+        if locations.is_inside(path, base) and os.path.isdir(f"/proc/self/fd/{handle}"):
+            return os.path.join(f"/proc/self/fd/{handle}", os.path.relpath(path, base))
+    return path
 
 
 @contextmanager
@@ -54,7 +102,8 @@ def directory(path: str, bases: Sequence[str], *, make: bool = False) -> Iterato
     base = next((one for one in map(locations.local_path, bases) if locations.is_inside(path, one)), path)
     if make:
         os.makedirs(base, exist_ok=True)
-    handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with opened(base) as first:
+        handle = os.dup(first)
     try:
         for part in os.path.relpath(path, base).split(os.sep):
             if part != ".":
@@ -99,7 +148,7 @@ def _open(above: int, name: str, path: str, flags: int = _FILE) -> int:
     try:
         return os.open(name, flags, dir_fd=above)
     except OSError as error:
-        if error.errno in _LINKS:
+        if error.errno in trusted_paths.LINKS:
             what = "something that is not a directory, or a link, is in the way"
             raise Refused(what, path=path, advice="nothing was changed") from error
         raise

@@ -35,7 +35,7 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
     it.
     """
     local = locations.local_path(path)
-    if not create and not os.path.lexists(local):
+    if not create and not os.path.lexists(beneath.name_of(local)):
         yield
         return
     with files.writing(path):
@@ -58,12 +58,14 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
 def _opened(path: str) -> int:
     """Returns a handle of a lock file, made where none is; no link is followed, no pipe waited for."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    store = beneath.ownership_of(os.path.dirname(path))
+    root, name = os.path.split(path)
+    store = beneath.ownership_of(root)
     try:
-        try:
-            handle = os.open(path, flags)
-        except FileNotFoundError:
-            handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, store.file_mode)
+        with beneath.opened(root) as above:
+            try:
+                handle = os.open(name, flags, dir_fd=above)
+            except FileNotFoundError:
+                handle = os.open(name, flags | os.O_CREAT | os.O_EXCL, store.file_mode, dir_fd=above)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise Refused(

@@ -20,7 +20,7 @@ THREADS = 8
 
 def present(path: str) -> bool:
     """Returns whether a name is taken, by a dangling link too."""
-    return os.path.lexists(locations.local_path(path))
+    return os.path.lexists(beneath.name_of(path))
 
 
 def move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
@@ -48,7 +48,7 @@ def move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
 def sync(path: str) -> None:
     """Returns when a file's bytes, or a directory's names, are on disk."""
     with files.writing(path):
-        handle = os.open(locations.local_path(path), os.O_RDONLY | os.O_NONBLOCK)
+        handle = os.open(beneath.name_of(path), os.O_RDONLY | os.O_NONBLOCK)
         try:
             os.fsync(handle)
         finally:

@@ -322,13 +322,11 @@ def tree_sizes(path: str) -> dict[str, int]:
     return {item.path[begin:]: int(item.size) for item in found if item.type == pafs.FileType.File}
 
 
-def make_directory(path: str, *, private: bool = False) -> None:
-    """Makes a directory and its parents; object stores have none and need none. Nobody else may enter a ``private`` one
-    that is made here.
-    """
+def make_directory(path: str) -> None:
+    """Makes a directory and its parents; object stores have none and need none."""
     if locations.is_local(path):
         with writing(path):
-            os.makedirs(locations.local_path(path), 0o700 if private else 0o777, exist_ok=True)
+            os.makedirs(locations.local_path(path), exist_ok=True)
 
 
 def rename(source: str, target: str) -> None:

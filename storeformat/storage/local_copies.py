@@ -60,6 +60,16 @@ def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance, bases: Sequen
 
 def _copy_file(source: str, target: str, add: Advance, bases: Sequence[str]) -> None:
     """Copies a file with its time of last change; the target is on disk when this returns."""
+    status = copy_file(source, target, add, bases)
+    with files.writing(target):
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    sync(target)
+
+
+def copy_file(source: str, target: str, add: Advance, bases: Sequence[str]) -> os.stat_result:
+    """Returns the status of a regular file that was copied, its holes as holes; as ``copy_trees``. Raises MissingInput
+    where it is cut meanwhile.
+    """
     with files.reading(source), open(beneath.open_file(source, bases), "rb", buffering=0) as old:
         status = os.fstat(old.fileno())
         with files.FileWriter(target) as writer:
@@ -72,6 +82,4 @@ def _copy_file(source: str, target: str, add: Advance, bases: Sequence[str]) -> 
                         writer.write_at(position, part)
                     add(len(part))
             writer.finish(status.st_size)
-    with files.writing(target):
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    sync(target)
+    return status

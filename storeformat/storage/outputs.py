@@ -11,12 +11,36 @@ from pathlib import Path
 from pyarrow.fs import FileType
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import files, local_files, locations
+from storeformat.storage import files, local_files, locations, trusted_paths
 
 
 def resolved(path: str) -> str:
     """Returns where a local path leads when all links are followed, also if nothing is there yet; URIs as they are."""
     return os.path.realpath(locations.local_path(path)) if locations.is_local(path) else path
+
+
+def place_for(path: str, *, alone: bool = True) -> str:
+    """Returns where an output goes, links followed; URIs as they are. Raises Refused for root where another user could
+    make the way there lead elsewhere: tasks and clean-up go by paths. What goes by handles need not be ``alone``.
+    """
+    if not locations.is_local(path):
+        return path
+    with files.writing(path):
+        return trusted_paths.place_of(locations.local_path(path), alone=alone)
+
+
+def make_directory(path: str, *, private: bool = False) -> None:
+    """Makes a local directory of our own, and those above it, nowhere that ``place_for`` refuses. A ``private`` one,
+    which nobody else may enter, must not be there yet.
+    """
+    if locations.is_local(path):
+        local = locations.local_path(path)
+        with files.writing(path):
+            if not private:
+                with trusted_paths.opened(local, make=True, alone=True):
+                    return
+            with trusted_paths.opened(os.path.dirname(local), make=True, alone=True) as above:
+                os.mkdir(os.path.basename(local), 0o700, dir_fd=above)
 
 
 def lies_inside(path: str, directory: str) -> bool:
@@ -59,9 +83,10 @@ def missing_parents(path: str) -> list[str]:
 
 def remove_empty(directories: Sequence[str]) -> None:
     """Removes local directories, in this order, up to the first that is not empty."""
-    with suppress(OSError):
+    with suppress(OSError, Refused):
         for directory in directories:
-            os.rmdir(directory)
+            with trusted_paths.opened(os.path.dirname(directory), alone=True) as above:
+                os.rmdir(os.path.basename(directory), dir_fd=above)
 
 
 def draft_of(path: str, drafts: str) -> str:

@@ -20,7 +20,7 @@ time may remove tables; what it has flushed is what a view shows.
 from __future__ import annotations
 
 import os
-import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,13 +28,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, WriteFailed
-from storeformat.storage import locations
+from storeformat.storage import local_copies, locations
 
 CURRENT = "CURRENT"
 _OWN_FILES = ("rocksdict-config.json", "LOG", "LOCK")
 """What rocksdict leaves in a database and no broker needs."""
-_LINKED = (".sst", ".log")
+_TABLE = ".sst"
+_LINKED = (_TABLE, ".log")
 _NAMING = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY")
+_MOST_READ = 4 << 30
+"""Brokers begin a new MANIFEST at 1 GiB, and a log of writes long before."""
 _MOST_OPEN_FILES = 256
 _BLOCK_SIZE, _BLOOM_BITS, _FORMAT_VERSION = 32 << 10, 16, 5
 
@@ -182,11 +185,30 @@ def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
 
 
 def _link(directory: str, view: str) -> None:
-    """Fills the view: first copies of what names the tables, then links to all tables there are."""
-    names = os.listdir(directory)
-    for name in names:
-        if name.startswith(_NAMING):
-            shutil.copyfile(os.path.join(directory, name), os.path.join(view, name), follow_symlinks=False)
-    for name in os.listdir(directory):
-        if name.endswith(_LINKED):
-            os.symlink(os.path.join(directory, name), os.path.join(view, name))
+    """Fills the view: first copies the files that name the tables, then links to all tables.
+
+    Raises NotAStore for a pipe, on which RocksDB would block for ever, and where the files that RocksDB reads whole
+    when it opens a database exceed ``_MOST_READ``, holes included.
+    """
+    left = _MOST_READ
+    for begins, ends in ((_NAMING, ()), ((), _LINKED)):
+        for name in os.listdir(directory):
+            if not (name.startswith(begins) or name.endswith(ends)):
+                continue
+            path, new = os.path.join(directory, name), os.path.join(view, name)
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:  # a broker has removed it just now
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                raise NotAStore("this is not a regular file", path=path)
+            if not name.endswith(_TABLE):
+                left -= status.st_size
+            if left < 0:
+                raise NotAStore(
+                    "this RocksDB database has too much to read", path=path, expected=f"at most {_MOST_READ} bytes"
+                )
+            if name.startswith(begins):
+                local_copies.copy_file(path, new, lambda count: None, (directory,))
+            else:
+                os.symlink(path, new)

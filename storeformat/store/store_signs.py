@@ -111,7 +111,10 @@ def _shown_file_size(root: str, kind: str) -> int | None:
 
 
 def release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
-    """Returns what a store root shows of the release that wrote it."""
+    """Returns what a store root shows of the release that wrote it; index files of other sizes than the layout's are
+    read with those that they show.
+    """
+    layout, _ = _fit_index_sizes(root, layout, (), required=False)
     path = locations.join(root, CHECKPOINT)
     size = files.size_of(path)
     tail: tuple[int, ...] = ()

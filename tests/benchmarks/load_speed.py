@@ -151,10 +151,10 @@ def write_by_spark(table: Path, target: Path, master: str) -> tuple[float, int]:
 
 def write_here(table: str, target: str, master: str) -> None:
     """Prints the seconds of the second of two writes."""
-    from jobs.spark import launch, session
+    from jobs.spark import session
+    from jobs.spark.execution import Execution
 
-    launch.prepare(["--master", master], job="load")
-    with session.spark_session("benchmark") as spark:
+    with session.spark_session(Execution("load", options=("--master", master))) as spark:
         rows = spark.read.parquet(table)
 
         def write() -> None:

@@ -26,10 +26,11 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("spark", [["--master", "local[2]"], []], ids=["spark", "processes"])
-def test_every_second_has_a_name(spark: list[str], store: Path, tmp_path: Path) -> None:
-    options = ["--set", f"mappedFileSizeCommitLog={SEGMENT}", "--split-size", str(8 << 20)]
-    found = where_the_time_goes.profile(store, tmp_path / "work", spark=spark, job=options)
+@pytest.mark.parametrize("engine", ["spark", "processes"])
+def test_every_second_has_a_name(engine: str, store: Path, tmp_path: Path) -> None:
+    options = ["--set", f"mappedFileSizeCommitLog={SEGMENT}", "--split-size", str(8 << 20), "--engine", engine]
+    found = where_the_time_goes.profile(store, tmp_path / "work", job=options)
+    assert ("start of the JVM" in found.process) == (engine == "spark")
     print("\n" + "\n".join(found.lines()))
     assert found.report["messages"] == LOG.messages
     assert found.cores == 2

@@ -35,7 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.against_broker import prepared_log  # noqa: E402
 
-from jobs.spark.launch import CONF, read_properties  # noqa: E402
+from jobs.spark.spark_options import CONF, read_properties  # noqa: E402
 from storeformat.kernels import active  # noqa: E402
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow  # noqa: E402
 from storeformat.log.segments import Segment, Split, plan_splits  # noqa: E402

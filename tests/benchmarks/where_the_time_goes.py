@@ -90,12 +90,8 @@ def _table(title: str, parts: dict[str, float], *, sort: bool) -> list[str]:
     return ["", title, *lines, f"  {'all':42} {total:8.2f}"]
 
 
-def profile(
-    store: Path, scratch: Path, kernels: str = "numba", *, spark: Sequence[str] = (), job: Sequence[str] = ()
-) -> Profile:
-    """Runs one rebuild of ``store`` into ``scratch``, with more options for Spark and for the job, and says where its
-    time went.
-    """
+def profile(store: Path, scratch: Path, kernels: str = "numba", *, job: Sequence[str] = ()) -> Profile:
+    """Runs one rebuild of ``store`` into ``scratch``, with more options for the job, and says where its time went."""
     traces, output = scratch / "traces", scratch / "built"
     traces.mkdir(parents=True)
     environment = {
@@ -104,7 +100,7 @@ def profile(
         "PYTHONPATH": os.pathsep.join(filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))),
         "ROCKETMQ_STORE_SPARK_KERNELS": kernels,
     }
-    command = [str(ROOT / "spark-submit.sh"), *spark, "rebuild", "--store", str(store), "--output", str(output), *job]
+    command = [str(ROOT / "spark-submit.sh"), "rebuild", "--store", str(store), "--output", str(output), *job]
     begun = time.monotonic()
     ran = subprocess.run([*command, "--quiet", "--json"], env=environment, check=True, stdout=subprocess.PIPE)
     ended = time.monotonic()
@@ -141,11 +137,11 @@ def _process(begun: float, ended: float, spans: dict[str, tuple[float, float]]) 
         (SCAN, spans[SCAN][1]),
         ("driver: chain, losses, plans", spans[BUILD][0]),
         (BUILD, spans[BUILD][1]),
+        ("driver: counts, manifest, rename, report", spans["run"][1]),
     ]
     if "end of the JVM" in spans:
-        ends.append(("driver: counts, manifest, clean-up, rename", spans["end of the JVM"][0]))
         ends.append(("end of the JVM", spans["end of the JVM"][1]))
-    ends += [("driver: the rest, report", spans["run"][1]), ("end of Python", ended)]
+    ends.append(("end of Python", ended))
     edges = [begun, *(edge for _, edge in ends)]
     return {name: edge - before for (name, edge), before in zip(ends, edges[:-1], strict=True)}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.spark import launch
+from jobs.spark import launch, spark_options
 
 pytestmark = pytest.mark.thorough
 
@@ -23,7 +23,7 @@ def settings() -> dict[str, str]:
     """All settings that the file names, those after a # included."""
     lines = [line.removeprefix("#") for line in PROPERTIES.read_text().splitlines()]
     found = dict(line.split(maxsplit=1) for line in lines if line.startswith("spark."))
-    assert found.items() > launch.read_properties(PROPERTIES).items(), "some are commented out"
+    assert found.items() > spark_options.read_properties(PROPERTIES).items(), "some are commented out"
     return found
 
 

@@ -162,8 +162,9 @@ def cured(site: BrokerSite, store: Path) -> None:
             text = Path(path).read_text()
             assert before in text
             Path(path).write_text(text.replace(before, after))
-        if f"mv {store / 'config' / 'timercheck'}" in reason.cure:
-            (store / "config" / "timercheck").rename(store / "timercheck.away")
+        for command in re.findall(r"mv --backup=numbered [^:;]+", reason.cure):
+            subprocess.run(command, shell=True, check=True)
+    assert not (store / "config" / "timercheck").exists()
 
 
 def forgotten(site: BrokerSite, store: Path) -> None:

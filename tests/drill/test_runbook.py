@@ -26,7 +26,8 @@ from typing import Any
 
 import pytest
 from support import golden
-from support.drilling import jobs_without_spark, overwrite, wipe
+from support.drilling import overwrite, wipe
+from support.here import tasks_here
 from support.reading import read
 from support.rebuilding import rebuild_here
 from support.store_builder import Message, encode_record
@@ -269,7 +270,7 @@ def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, 
     assert not re.search(r"/data/|/etc/|TopicTest|order-4711|\$", command), f"an example without its place: {line}"
     expected = re.search(r"exit (\d+)", comment)
     if command.startswith(ENTRY) and not with_spark:
-        with jobs_without_spark():
+        with tasks_here():
             code = command_line.main(shlex.split(command[len(ENTRY) :]))
     else:
         if command.startswith(ENTRY):

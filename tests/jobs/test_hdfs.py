@@ -67,7 +67,7 @@ def test_a_rebuild_is_that_of_a_local_disk(snapshot: Snapshot, tmp_path: Path) -
 
 def test_the_brokers_of_a_directory(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them has no store; the other is judged."""
-    monkeypatch.setattr(session, "spark_runner", lambda *unused: nullcontext(LocalRunner()))
+    monkeypatch.setattr(session, "runner_for", lambda *_: nullcontext(LocalRunner()))
     files.write_bytes(f"{snapshot.files}/snap/broker-b/readme", b"no store")
     store = f"{snapshot.files}/snap/{{broker}}/store"
     messages = snapshot.store.entry["counts"]["messages"]

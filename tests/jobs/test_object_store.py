@@ -179,7 +179,7 @@ def test_no_output_holds_a_secret_of_a_uri(
     line: str,
     place: str,
 ) -> None:
-    monkeypatch.setattr(launch, "prepare", lambda *words, **settings: None)
+    monkeypatch.setattr(launch, "check", lambda *_: None)
     bucket.upload(golden.unpack(store), "store")
     uri, file = bucket.uri(place), tmp_path / "report.json"
     command_line.main(

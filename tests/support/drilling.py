@@ -17,17 +17,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.here import tasks_here
 from support.real_broker import BrokerSite
 
 from jobs.cli import command_line
-from jobs.spark import launch, session
-from jobs.spark.runner import LocalRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("consumequeue", "index", "checkpoint")
@@ -109,7 +107,7 @@ def crash(site: BrokerSite) -> Crashed:
 def run_job(*arguments: object) -> Done:
     """Runs a command line in this process, with all tasks in it, too."""
     said, shown = io.StringIO(), io.StringIO()
-    with jobs_without_spark(), contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
+    with tasks_here(), contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
         code = command_line.main([*map(str, arguments), "--json"])
     return Done(code, json.loads(shown.getvalue()), said.getvalue())
 
@@ -120,16 +118,6 @@ def run_job_with_spark(*arguments: object) -> Done:
     ran = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
     assert ran.stdout.strip(), f"{line} said nothing on stdout: {ran.stderr[-3000:]}"
     return Done(ran.returncode, json.loads(ran.stdout), ran.stderr)
-
-
-@contextlib.contextmanager
-def jobs_without_spark() -> Iterator[None]:
-    """Within it every job runs as it does, but no JVM starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "prepare", lambda *_, **__: None)
-        patch.setenv(launch.ONE_MACHINE, "1")
-        patch.setattr(session, "spark_runner", lambda *_: contextlib.nullcontext(LocalRunner()))
-        yield
 
 
 def wipe(store: Path) -> None:

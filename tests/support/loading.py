@@ -8,22 +8,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT)]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from support.here import tasks_here  # noqa: E402
 
 from jobs.contract.options import LoadOptions  # noqa: E402
 from jobs.contract.report import Report  # noqa: E402
 from jobs.contract.reporter import Reporter  # noqa: E402
-from jobs.spark import session  # noqa: E402
-from jobs.spark.runner import LocalRunner  # noqa: E402
 from jobs.table import load  # noqa: E402
 from jobs.table.drafts import Drafts  # noqa: E402
 from jobs.table.plain_table import PlainTable  # noqa: E402
@@ -33,26 +29,10 @@ STEPS = ("drafting", "drafted", "judged", "committed")
 """Where a load dies: with the first split drafted, with all of them, before its commit, and right after it."""
 
 
-@contextmanager
-def without_spark() -> Iterator[None]:
-    """Within it tasks run here, one after the other."""
-    settings = SimpleNamespace(get=lambda name, default=None: default)
-
-    @contextmanager
-    def here(*unused: Any) -> Iterator[LocalRunner]:
-        yield LocalRunner()
-
-    with pytest.MonkeyPatch.context() as patch:
-        context = SimpleNamespace(defaultParallelism=2, getConf=lambda: settings)
-        patch.setattr(session.SparkOnDemand, "context", context)
-        patch.setattr(session, "watched", here)
-        yield
-
-
 def load_here(store: Path, table: Path | str, **more: Any) -> Report:
     """Returns the report of a load that runs in this process alone."""
     options = LoadOptions(**{"store": str(store), "table": str(table), "cluster": "c", "broker": "b", **more})
-    with without_spark():
+    with tasks_here():
         return load.run(options, Reporter(quiet=True))
 
 

@@ -42,6 +42,7 @@ def rows(
             "properties": properties,
             "transaction_type": TRANSACTIONS[request.transaction_type],
             "dispatched": request.transaction_type in (0, 8),
+            "salvaged": False,
         }
 
 

@@ -43,6 +43,40 @@ def messages(seed: int, count: int) -> list[Row]:
     return rows
 
 
+_PLAIN_TOPICS = {
+    "rmq_sys_wheel_timer": "rmq_sys_other",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC": "orders",
+}
+
+
+def usual_messages(seed: int, count: int) -> list[Row]:
+    """Random messages as a slow count can tell them: no NULL where brokers store none, whole milliseconds, no timers,
+    properties that can be parsed.
+    """
+    rows = messages(seed, count)
+    for row in rows:
+        row["cluster"], row["broker"] = row["cluster"] or "d", row["broker"] or "a"
+        row["born_host"] = row["born_host"].replace("none", "none:1")
+        row["topic"] = _PLAIN_TOPICS.get(row["topic"], row["topic"])
+        row["uniq_key"], row["queue_offset"] = row["uniq_key"] or None, row["queue_offset"] % (1 << 20)
+        at = BEGIN + timedelta(seconds=row["commit_log_offset"] % 7919, hours=row["size"] % 3)
+        row["store_timestamp"] = stored = (row["store_timestamp"] or at).replace(microsecond=0)
+        row["born_timestamp"] = (row["born_timestamp"] or stored).replace(microsecond=5000 * (row["size"] % 2))
+        row["store_date"] = stored.date()
+        row["tags_code"] = int(stored.timestamp() * 1000) + row["tags_code"] % 7000
+        row["body"] = row["body"] if row["body"] in (b"0", b"1,2,x") else b"%d" % (row["queue_offset"] % 5)
+        dropped = ("TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_ROLL_TIMES", "TRANS_OFFSET")
+        properties = {name: value for name, value in row["properties"] if name not in dropped}
+        if properties.get("INNER_BASE") not in (None, "7") or properties.get("INNER_NUM") not in (None, "3"):
+            properties.pop("INNER_BASE", None)
+        if row["topic"] == "SCHEDULE_TOPIC_XXXX" and properties.get("REAL_TOPIC") == row["topic"]:
+            properties["REAL_TOPIC"] = "pay"
+        row["properties"] = list(properties.items())
+    return rows
+
+
 def _rest(chance: random.Random, at: int, row: Row, half: Row) -> Row:
     """Returns the columns that are not yet there; some name ``half``, a half message of the same broker."""
     stored = BEGIN + timedelta(seconds=at, microseconds=chance.choice([0, 0, 7000, 7]))

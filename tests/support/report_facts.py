@@ -59,5 +59,5 @@ ABOUT = ("/data/messages", 7)
 
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the report do without Spark, and not with it."""
-    monkeypatch.setattr(session, "does_without_spark", lambda *_: True)
+    monkeypatch.setattr(session, "asks_for_spark", lambda *_: False)
     monkeypatch.setattr(session, "spark_session", None)

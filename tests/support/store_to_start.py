@@ -64,7 +64,9 @@ class StoreToStart:
         return path
 
     def commit(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Writes consumerOffset.json; keys are ``topic@group``."""
+        """Writes consumerOffset.json; keys are ``topic@group``. Without any there are no groups, either."""
+        if not offsets:
+            self.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {}})
         self.write_config("consumerOffset.json", {"offsetTable": offsets})
 
     def queue_directory(self, topic: str, queue_id: int) -> Path:
@@ -92,15 +94,17 @@ def as_fastjson(document: Any) -> str:
 
 
 def configure(root: Path) -> None:
-    """Writes what each broker has within seconds into a store that no broker was around: its topics, and no groups."""
+    """Writes what each broker has within seconds into a store that no broker was around: its topics, and groups
+    of which it has retry topics."""
     config = root / "config"
     config.mkdir(exist_ok=True)
     names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (root / kind).glob("*")}
     topics = {name: {"readQueueNums": 0, "writeQueueNums": 0} for name in sorted(names)}
+    retried = {f"Any@{name.removeprefix('%RETRY%')}": {0: 0} for name in sorted(names) if name.startswith("%RETRY%")}
     for name, document in (
         ("topics.json", {"topicConfigTable": topics}),
-        ("consumerOffset.json", {"offsetTable": {}}),
-        ("lmqConsumerOffset.json", {"offsetTable": {}, "lmqOffsetTable": {}}),  # of one with light queues
+        ("consumerOffset.json", {"offsetTable": retried}),
+        ("lmqConsumerOffset.json", {"offsetTable": retried, "lmqOffsetTable": {}}),  # of one with light queues
         ("subscriptionGroup.json", {"subscriptionGroupTable": {}}),
     ):
         (config / name).write_text(as_fastjson(document), encoding="utf-8")

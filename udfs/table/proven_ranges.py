@@ -95,6 +95,7 @@ class ReadRanges:
 
     def selected(self, block: RecordBlock) -> RecordBlock:
         """Returns the records of a block that become rows."""
+        block = self.rules.doubt.without_wrong(block)
         keep = ~block.foreign & (block.offsets >= self.from_offset)
         if self.topics:
             keep &= selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)

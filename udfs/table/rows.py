@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from storeformat import javacompat
 from storeformat import message as m
-from storeformat.arrays import Int32s, Int64s
+from storeformat.arrays import Bools, Int32s, Int64s
 from storeformat.kernels import Spans, active
 from storeformat.record import message_ids
 from storeformat.record.decode import RecordBlock
@@ -56,6 +56,39 @@ _ENCODED_TYPES = {**dict.fromkeys(ENCODED, _CODED), "properties": pa.map_(_CODED
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """What a salvage knows of rows: records in ``ranges`` (ascending, half-open) were read past damage, and those at
+    the ascending offsets ``wrong`` say what is not so: they give no row.
+    """
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    wrong: tuple[int, ...] = ()
+
+    def meets(self, begin: int, end: int) -> bool:
+        """Returns whether any record in [begin, end) may be doubtful."""
+        return any(low < end and high > begin for low, high in self.ranges) or any(
+            begin <= offset < end for offset in self.wrong
+        )
+
+    def salvaged(self, offsets: Int64s) -> Bools:
+        """Returns which of some offsets were read past damage."""
+        if not self.ranges:
+            return np.zeros(len(offsets), bool)
+        begins, ends = np.array(self.ranges, np.int64).T
+        at = np.searchsorted(begins, offsets, "right") - 1
+        inside: Bools = (at >= 0) & (offsets < ends[np.maximum(at, 0)])
+        return inside
+
+    def without_wrong(self, block: RecordBlock) -> RecordBlock:
+        """Returns the records of a block that do not say what is not so."""
+        wrong = np.isin(block.offsets, self.wrong) if self.wrong else None
+        return block if wrong is None or not wrong.any() else block.take(np.flatnonzero(~wrong))
+
+
+NO_DOUBT = Doubt()
+
+
+@dataclass(frozen=True)
 class RowRules:
     """Which columns to make, and by whose rules. ``cluster`` and ``broker`` are the same in every row.
 
@@ -70,6 +103,7 @@ class RowRules:
     cluster: str | None = None
     broker: str | None = None
     encoded: bool = False
+    doubt: Doubt = NO_DOUBT
 
     @property
     def properties(self) -> tuple[bytes, ...]:
@@ -289,6 +323,7 @@ def _bodies(block: RecordBlock, rules: RowRules) -> pa.Array:
 
 
 _MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {
+    "salvaged": lambda block, rules: pa.array(rules.doubt.salvaged(block.heads.physical_offset)),
     "cluster": lambda block, rules: _constant(rules.cluster, len(block), rules),
     "broker": lambda block, rules: _constant(rules.broker, len(block), rules),
     "store_date": lambda block, rules: store_dates(block.heads.store_timestamp, rules.time_zone),

@@ -43,6 +43,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("properties", PROPERTIES, "All properties; of a name that occurs twice the last value, as the broker reads it"),
     ("magic_code", pa.int32(), "Record version: -626843481 (V1) or -626843477 (V2)"),
     ("dispatched", pa.bool_(), "Whether the message goes to a consume queue (not so: prepared and rolled back)"),
+    ("salvaged", pa.bool_(), "Whether it was read past damage of the log, and may be wrong; NULL in older rows"),
 )  # fmt: skip
 
 MESSAGES = pa.schema([pa.field(name, kind, metadata={"comment": text}) for name, kind, text in _COLUMNS])

@@ -17,7 +17,7 @@ from storeformat.record.decode import DecodeRules
 from storeformat.storage import broker_lock, files, local_status, locations, rocksdb
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import checkpoint
-from storeformat.store.broker_rules import BrokerRules, ReleaseSigns, guess_version, rules_of
+from storeformat.store.broker_rules import NOTHING_SHOWN, BrokerRules, guess_version, rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.config.config_files import (
     CONFIG,
@@ -28,10 +28,19 @@ from storeformat.store.config.config_files import (
     read_config,
 )
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
-from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, LOCK, ROCKSDB_QUEUES, ROCKSDB_STORE
+from storeformat.store.layout import (
+    ABORT,
+    CHECKPOINT,
+    CONSUME_QUEUE,
+    LOCK,
+    ROCKSDB_QUEUES,
+    StoreLayout,
+    apply_settings,
+)
 from storeformat.store.queue_ends import QueueEnd, queue_ends
 from storeformat.store.queue_places import holds_pairs
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
+from storeformat.store.store_signs import release_signs
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,12 @@ class Evidence:
     after_crash: bool = False
     live: bool = False
     now_ms: int = 0
+    release_reason: str = NOTHING_SHOWN
+
+    @property
+    def release_assumed(self) -> bool:
+        """Whether neither the command line nor the store says whose rules apply."""
+        return self.release_reason == NOTHING_SHOWN
 
     @property
     def rocksdb_queues(self) -> bool:
@@ -114,7 +129,8 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
             "there is no commit log", path=log.directories[0], advice="--store must be the broker's storePathRootDir"
         )
     page = _checkpoint(root)
-    rules = rules_of(version or guess_version(_signs(root, page))[0])
+    shown, why = guess_version(release_signs(root, _index_sizes(settings)))
+    rules, why = rules_of(version or shown), "as given by --broker-version" if version else why
     queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends(root)}
     furthest = max((queue.end_offset for queue in queues.values() if not queue.ends_in_pre_blank), default=-1)
     after_crash = files.exists(locations.join(root, ABORT))
@@ -138,6 +154,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
         after_crash=after_crash,
         live=broker_lock.is_live(locations.join(root, LOCK)),
         now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
+        release_reason=why,
     )
 
 
@@ -175,9 +192,9 @@ def _checkpoint(root: str) -> StoreCheckpoint | None:
     return checkpoint.parse_checkpoint(files.read_bytes(path))
 
 
-def _signs(root: str, page: StoreCheckpoint | None) -> ReleaseSigns:
-    """Returns what a store shows of the release that wrote it, without a look into index files."""
-    tail: tuple[int, ...] = ()
-    if page is not None and checkpoint.is_plausible(page.to_bytes()):
-        tail = (page.master_flushed_offset, page.confirm_phy_offset, page.logics_physical_offset)
-    return ReleaseSigns(files.exists(locations.join(root, ROCKSDB_STORE)), tail)
+def _index_sizes(settings: StartSettings) -> StoreLayout:
+    """Returns the layout with the sizes of index files, all that the signs of a release need of a broker.conf."""
+    names = ("maxHashSlotNum", "maxIndexNum")
+    return apply_settings(
+        StoreLayout(), {name: settings.given[name] for name in names if name in settings.given}, strict=False
+    )

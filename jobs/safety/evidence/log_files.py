@@ -67,17 +67,19 @@ def read_log_files(root: str, settings: StartSettings) -> LogFiles:
     )
 
 
+def paths_of(settings: StartSettings, name: str) -> list[str]:
+    """Returns the paths that a setting names, separated by commas, each once."""
+    return list(dict.fromkeys(path.strip() for path in settings.text(name, "").split(",") if path.strip()))
+
+
 def _directories(root: str, settings: StartSettings) -> list[str]:
+    """Returns the directories of the log; the store's own where none that is named is there."""
     if settings.flag("enableDLegerCommitLog", default=False):
         group = settings.text("storePathDLedgerCommitLog", "")
-        found = [locations.join(path, DATA) for path in group_directories(root, settings.text("dLegerSelfId", ""))]
-        return [group] if group else found
-    named = [
-        path.strip()
-        for name in ("storePathCommitLog", "readOnlyCommitLogStorePaths")
-        for path in settings.text(name, "").split(",")
-        if path.strip()
-    ]
+        groups = group_directories(root, settings.text("dLegerSelfId", ""))
+        found = [group] if group else [locations.join(path, DATA) for path in groups]
+        return found or [locations.join(root, COMMIT_LOG)]
+    named = paths_of(settings, "storePathCommitLog") + paths_of(settings, "readOnlyCommitLogStorePaths")
     there = [path for path in dict.fromkeys(named) if local_status.status_of(path) is not None]
     return there or [locations.join(root, COMMIT_LOG)]
 

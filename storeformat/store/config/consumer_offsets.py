@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.record.pending import RETRY_PREFIX
 from storeformat.store.config import fastjson
 from storeformat.store.config.config_files import (
     CONFIG,
@@ -40,6 +41,11 @@ OFFSETS = f"{CONFIG}/{CONSUMER_OFFSETS}"
 OFFSETS_WITH_LIGHT_GROUPS = f"{CONFIG}/{LMQ_OFFSETS}"
 SYSTEM_GROUPS = "CID_RMQ_SYS_"
 """Groups of the broker itself (MixAll#isSysConsumerGroup). Without an offset they begin where their queue begins."""
+GROUPS_OF_EVERY_BROKER = frozenset(
+    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_RMQ_SYS_TRANS"}
+)  # fmt: skip
+"""Groups that every broker has (SubscriptionGroupManager#init)."""
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
 _ENTRY = re.compile(r'"((?:[^"\\]|\\.)+@(?:[^"\\]|\\.)+)"\s*:\s*(\{[^{}]*\})')
@@ -102,6 +108,24 @@ def consumer_offsets_json(offsets: Offsets, version: DataVersion, *, light_group
             tables["offsetTable"][f"{topic}@{group}"] = by_id
     stamp = {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
     return (json.dumps({"dataVersion": stamp, **tables}, ensure_ascii=False, indent="\t") + "\n").encode()
+
+
+def known_groups(topics: Iterable[str], subscriptions: Iterable[str], *copies: Offsets | None) -> list[str]:
+    """Returns the groups of users that retry topics, ``subscriptionGroup.json`` or copies of the offsets name.
+
+    >>> known_groups(["Orders", "%RETRY%readers"], ["TOOLS_CONSUMER"], {("Orders", "others"): {0: 7}})
+    ['others', 'readers']
+    """
+    there = frozenset(topics)
+    names = {_group_of(topic.removeprefix(RETRY_PREFIX), there) for topic in there if topic.startswith(RETRY_PREFIX)}
+    names |= {*subscriptions, *(group for copy in copies for _, group in copy or ())}
+    return sorted(name for name in names - GROUPS_OF_EVERY_BROKER if not name.startswith(SYSTEM_GROUPS))
+
+
+def _group_of(retried: str, topics: Collection[str]) -> str:
+    """Returns the group of a retry topic, without the topic that those of POP have at their end (KeyBuilder)."""
+    ends = (at for at, letter in enumerate(retried) if letter in "_+" and retried[at + 1 :] in topics)
+    return retried[: next(ends, len(retried))]
 
 
 def highest_committed(group: str, end: int) -> int:

@@ -196,14 +196,14 @@ def into_driver(probe: Probe) -> None:
 
     probe.span(rebuild, "run", "run")
     probe.span(rebuild, "open_store", "open the store")
-    probe.span(jvm, "start_jvm", "start of the JVM")
-    probe.span(jvm, "end_jvm", "end of the JVM")
+    probe.span(jvm, "connect", "start of the JVM")
+    probe.span(jvm, "end", "end of the JVM")
     probe.span(runner.SparkRunner, "__init__", "SparkContext is there")
     probe.span(runner.MeteringRunner, "map", "{1}")
     before_fork = runner.import_tasks
 
-    def import_tasks() -> None:
-        before_fork()
+    def import_tasks(**options: Any) -> None:
+        before_fork(**options)
         runner.import_tasks = before_fork
         into_worker(probe)
 

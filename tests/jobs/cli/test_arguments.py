@@ -15,7 +15,7 @@ from jobs.contract.options import JobOptions, TopicFilter
 from storeformat import errors
 
 LOG = (
-    "--store --commitlog --broker-conf --set --broker-version --batch-topic --on-damage --keep-crc-failures"
+    "--store --commitlog --broker-conf --set --broker-version --batch-topic --engine --on-damage --keep-crc-failures"
     " --until-offset --split-size"
 )
 OUTPUT = "--json --report --metrics --quiet --debug"
@@ -37,7 +37,7 @@ TAKES = {
     "query lag": f"{LOG} {OUTPUT} --group",
     "inspect": f"{LOG} {OUTPUT} --stores --replica --topic --from --limit --bodies",
     "load": f"{LOG} {OUTPUT} --stores --topic --table --cluster --broker --time-zone --with-bodies --allow-gap"
-    " --repair-from --dry-run",
+    " --repair-from --repair-damaged --dry-run",
     "report": f"{OUTPUT} --table --by --checks --html --csv",
 }
 """The options of each job, and of each question."""
@@ -64,6 +64,7 @@ NEEDS = {
 SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--after-crash": (None, "", "after_crash", True),
     "--allow-gap": (None, "", "allow_gap", True),
+    "--repair-damaged": (None, "", "repair_damaged", True),
     "--backup": ("NAME", "20240101T000000Z", "backup", "20240101T000000Z"),
     "--batch-topic": ("TOPIC", "A", "batch_topics", ("A",)),
     "--begin": ("MS", "1970-01-01T00:00:01Z", "begin", 1000),
@@ -96,6 +97,7 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--metrics": ("FILE", "f.prom", "metrics", "f.prom"),
     "--not-consumed": (None, "", "not_consumed", True),
     "--offset": ("N", "7", "offset", 7),
+    "--engine": (None, "processes", "engine", "processes"),
     "--on-damage": (None, "salvage", "on_damage", "salvage"),
     "--only": ("LIST", "index", "only", ("index",)),
     "--output": ("DIR", "out", "output", "out"),
@@ -240,8 +242,8 @@ NAMES = frozenset({
     "offsetMsgId", "queryMsgById", "queryMsgByKey", "queryMsgByOffset", "searchOffset", "storePathRootDir", "storeType",
 })  # fmt: skip
 """What help names, as its owner writes it."""
-IN_SMALL_LETTERS = frozenset(name.lower() for name in NAMES if name not in ("CSV", "JSON", "RocksDB"))
-"""How it is written nowhere; the others are endings of files and an extra of this program, too."""
+IN_SMALL_LETTERS = frozenset(name.lower() for name in NAMES if name not in ("CSV", "JSON", "RocksDB", "Spark"))
+"""How it is written nowhere; the others are endings of files, an extra and an engine of this program, too."""
 
 
 @pytest.mark.parametrize("job", ["", "query", *TAKES])

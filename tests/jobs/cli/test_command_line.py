@@ -20,7 +20,8 @@ from jobs.cli.command_line import JOBS, deliver, main, parse, refuse_unwritable
 from jobs.contract import option_values
 from jobs.contract import options as job_options
 from jobs.contract.report import Interrupted, Report
-from jobs.spark import launch
+from jobs.spark import session
+from jobs.spark.execution import Execution
 from storeformat import errors
 
 LEAST = {
@@ -148,14 +149,14 @@ class TestParsing:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Returns a stand-in for a job's module; its ``run`` may be replaced."""
-    module = SimpleNamespace(run=lambda options, reporter: Report("inspect", messages=3))
+    module = SimpleNamespace(run=lambda *_: Report("inspect", messages=3))
     monkeypatch.setitem(sys.modules, "jobs.query.inspection", module)
-    monkeypatch.setattr(launch, "prepare", lambda *words, **settings: None)
+    monkeypatch.setattr(session.SparkOnDemand, "begin", lambda *_: None)
     return module
 
 
 def raising(error: BaseException) -> Any:
-    def run(options: Any, reporter: Any) -> Report:
+    def run(options: Any, reporter: Any, execution: Any) -> Report:
         raise error
 
     return run
@@ -249,25 +250,32 @@ class TestRunning:
         assert "--from N" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
-        ("words", "prepared"),
+        ("words", "begins", "settings"),
         [
-            (["inspect", "--store", "S"], ([], "inspect", {"delta": False, "debug": False})),
-            (["--master", "local[2]", "inspect", "--store", "S", "--debug"],
-             (["--master", "local[2]"], "inspect", {"delta": False, "debug": True})),
-            (["report", "--table", "T"], ([], "report", {"delta": True, "debug": False})),
-            (["load", *LEAST["load"]], ([], "load", {"delta": True, "debug": False})),
+            (["inspect", "--store", "S"], True, {"job": "inspect"}),
+            (["inspect", "--store", "S", "--limit", "1"], False, {"job": "inspect"}),
+            (["inspect", "--store", "S", "--engine", "processes"], False, {"job": "inspect", "engine": "processes"}),
+            (["--master", "local[2]", "inspect", "--store", "S", "--debug"], True,
+             {"job": "inspect", "options": ("--master", "local[2]"), "debug": True}),
+            (["report", "--table", "T"], False, {"job": "report", "delta": True}),
+            (["load", *LEAST["load"]], False, {"job": "load", "delta": True}),
+            (["query", "--store", "S", "key", "--topic", "T", "--key", "k"], False, {"job": "query"}),
+            (["query", "--store", "S", "key", "--topic", "T", "--key", "k", "--scan"], True, {"job": "query"}),
         ],
     )  # fmt: skip
-    def test_spark_is_prepared_for_the_job(
-        self, words: list[str], prepared: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+    def test_one_value_says_how_the_job_executes(
+        self, words: list[str], begins: bool, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        options, name, settings = prepared
-        seen: list[tuple[Any, ...]] = []
-        monkeypatch.setattr(launch, "prepare", lambda *given, **named: seen.append((*given, named)))
-        module = SimpleNamespace(run=lambda options, reporter: Report(name))
-        monkeypatch.setitem(sys.modules, JOBS[name].module, module)
+        """Where Spark is sure to be needed, its JVM begins before anything else."""
+        seen: list[Execution] = []
+        begun: list[Execution] = []
+        module = SimpleNamespace(run=lambda options, reporter, execution: seen.append(execution) or Report("x"))
+        monkeypatch.setattr(session.SparkOnDemand, "begin", lambda spark: begun.append(spark._execution))
+        monkeypatch.setitem(sys.modules, JOBS[settings["job"]].module, module)
         assert main(words, JOBS) == 0
-        assert seen == [(options, words[len(options) :], name, settings)]
+        options = settings.get("options", ())
+        assert seen == [Execution(**{**settings, "arguments": tuple(words[len(options) :])})]
+        assert begun == (seen if begins else [])
 
     @pytest.mark.parametrize(("option", "heard"), [([], ""), (["--debug"], "ERROR:root:the gateway is gone\n")])
     def test_what_py4j_logs_is_heard_with_debug_alone(
@@ -278,7 +286,7 @@ class TestRunning:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        def run(options: Any, reporter: Any) -> Report:
+        def run(options: Any, reporter: Any, execution: Any) -> Report:
             logging.error("the gateway is gone")  # noqa: LOG015  (as py4j does)
             return Report("inspect")
 
@@ -322,7 +330,7 @@ class TestRunning:
     def test_stdout_has_a_report_that_its_file_cannot_take_any_more(
         self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
-        def run(options: Any, reporter: Any) -> Report:
+        def run(options: Any, reporter: Any, execution: Any) -> Report:
             (tmp_path / "reports").rmdir()
             (tmp_path / "reports").touch()
             return Report("inspect", "damaged")
@@ -342,7 +350,7 @@ class TestRunning:
 
     def test_signals_are_as_before_afterwards(self, job: Any) -> None:
         before = signal.getsignal(signal.SIGTERM)
-        job.run = lambda options, reporter: signal.raise_signal(signal.SIGTERM)
+        job.run = lambda *_: signal.raise_signal(signal.SIGTERM)
         assert main(LINE, JOBS) == 128 + signal.SIGTERM
         assert signal.getsignal(signal.SIGTERM) == before
 

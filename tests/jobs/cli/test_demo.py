@@ -11,23 +11,19 @@ from typing import Any
 
 import deltalake
 import pytest
-from support.loading import without_spark
+from support.here import tasks_here
 from support.report_facts import facts
 
 from jobs.cli import demo
 from jobs.contract.options import DemoOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.spark.runner import LocalRunner
 from storeformat.errors import Refused
 
 
-def test_a_demo_makes_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "SparkRunner", lambda context: LocalRunner())
-    started, on_demand = [], demo.session.spark_on_demand
-    monkeypatch.setattr(demo.session, "spark_on_demand", lambda job: started.append(job) or on_demand(job))
+def test_a_demo_makes_what_it_says(tmp_path: Path) -> None:
     out, said = tmp_path / "kept", io.StringIO()
-    with without_spark():
+    with tasks_here():
         report = demo.run(DemoOptions(output=str(out)), Reporter(stream=said))
         with pytest.raises(Refused, match="not empty"):
             demo.run(DemoOptions(output=str(out)), Reporter(quiet=True))
@@ -48,7 +44,6 @@ def test_a_demo_makes_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
     assert "4,273 messages, 10 segments, 2.6 MB of commit log" in report.to_text()
     assert "\n  A  " in report.to_text()
-    assert started == ["demo"]
 
 
 def test_a_demo_whose_files_nobody_keeps_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

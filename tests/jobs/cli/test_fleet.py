@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,8 +17,8 @@ from typing import Any
 import deltalake
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.here import tasks_here
 from support.loading import load_here
-from support.processes import processes_of
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line, fleet
@@ -31,11 +28,11 @@ from jobs.contract.options import InspectOptions, LoadOptions, VerifyOptions
 from jobs.contract.report import Interrupted, Report
 from jobs.contract.reporter import Reporter
 from jobs.query import inspection
-from jobs.spark import launch, session
-from jobs.spark.runner import usable_cores
+from jobs.spark import session
+from jobs.spark.execution import BROUGHT, Execution
 from jobs.table import load
 from jobs.verify import verify
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, WriteFailed
 
 BROKERS = ("a", "b", "damaged", "missing")
 TOPICS = 3
@@ -64,16 +61,13 @@ def snapshots(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_option_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(launch.OPTIONAL, "1")
-    monkeypatch.setattr(session, "_has_context", lambda: False)
+def _in_this_process() -> Iterator[None]:
+    """Tasks run here, in the thread of their broker."""
+    with tasks_here():
+        yield
 
 
-@pytest.fixture
-def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where tasks run in Spark, but in this process; delta-rs, which tests use here, does not survive a fork."""
-    monkeypatch.setattr(fleet._Fleet, "_is_local", lambda self: False)
-    monkeypatch.setattr(session, "does_without_spark", lambda *unused: True)
+PROCESSES = Execution("verify", "processes")
 
 
 def of_each(report: Report, *names: str) -> dict[str, tuple[Any, ...]]:
@@ -89,7 +83,6 @@ def same(entry: dict[str, Any], alone: Report) -> bool:
     }
 
 
-@pytest.mark.usefixtures("in_threads")
 class TestLoad:
     def options(self, snapshots: Path, **more: Any) -> LoadOptions:
         given = {"store": f"{snapshots}/{{broker}}/store", "table": str(snapshots.parent / "t"), "cluster": "c"}
@@ -142,8 +135,7 @@ def test_an_entry_is_the_report_of_a_job_alone(snapshots: Path, job: Callable[..
 
 class TestWhatIsSaid:
     @pytest.fixture
-    def line(self, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        monkeypatch.setattr(launch, "prepare", lambda *words, **settings: None)
+    def line(self, snapshots: Path) -> list[str]:
         return ["verify", "--store", f"{snapshots}/{{broker}}/store", "--broker-version", "5.3"]
 
     def test_a_line_each(self, line: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -185,11 +177,10 @@ class TestWhatIsSaid:
         assert [entry["broker"] for entry in json.loads(report.read_text())["brokers"]] == ["one", "two"]
 
 
-@pytest.mark.usefixtures("in_threads")
 def test_jobs_run_side_by_side(snapshots: Path) -> None:
     together = threading.Barrier(len(BROKERS), timeout=20)
 
-    def job(options: VerifyOptions, reporter: Reporter) -> Report:
+    def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
         together.wait()
         if "missing" in options.store:
             raise MissingInput("gone")
@@ -202,11 +193,10 @@ def test_jobs_run_side_by_side(snapshots: Path) -> None:
     assert "missing: error: gone\n" in said.getvalue()
 
 
-@pytest.mark.usefixtures("in_threads")
 def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Barrier(2, timeout=20), []
 
-    def job(options: VerifyOptions, reporter: Reporter) -> Report:
+    def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
         begun.wait()
         while session._shared is not None:  # as if tasks of Spark ran
             threading.Event().wait(0.01)
@@ -228,47 +218,14 @@ def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPa
 
 def fleet_of(job: Any, *options: Any, reporter: Reporter | None = None) -> fleet._Fleet:
     members = [Member(one, None, f"b{number}") for number, one in enumerate(options)]
-    return fleet._Fleet("verify", job, members, reporter or Reporter(quiet=True))
-
-
-@pytest.mark.parametrize(
-    ("first", "asked"),
-    [
-        (LoadOptions(store="/s/0", table="/t", cluster="c", broker="b"), ["/s/0", "/s/1", "/t"]),
-        (VerifyOptions(store="/s/0", commitlog=("/l", "/m"), replicas=("/r",)), ["/l", "/m", "/r", "/s/0", "/s/1"]),
-        (VerifyOptions(store="s3://b/0"), None),
-        (VerifyOptions(store="/s/0", commitlog=("/l", "s3://b/m")), None),
-        (VerifyOptions(store="/s/0", replicas=("hdfs://n/r",)), None),
-        (LoadOptions(store="/s/0", table="s3://b/t", cluster="c", broker="b"), None),
-    ],
-)
-@pytest.mark.parametrize("answer", [True, False])
-def test_processes_do_where_all_is_local_and_no_spark_is_asked_for(
-    first: Any, asked: list[str] | None, answer: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    questions: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(fleet, "_log_size", lambda member: 7)
-    monkeypatch.setattr(session, "does_without_spark", lambda *given: questions.append(given) or answer)
-    assert fleet_of(None, first, VerifyOptions(store="/s/1"))._is_local() == (answer and asked is not None)
-    assert [(size, sorted(places)) for size, *places in questions] == ([(14, asked)] if asked else [])
-
-
-def test_the_size_of_a_log_is_that_of_its_directories(tmp_path: Path) -> None:
-    for name, size in (("store/commitlog/0", 10), ("store/commitlog/1", 20), ("store/index/0", 40), ("other/0", 80)):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes(size))
-    store, other, absent = (str(tmp_path / name) for name in ("store", "other", "absent"))
-    sizes = {(): 30, (other,): 80, (other, f"{store}/commitlog"): 110, (absent,): 0}
-    found = {named: fleet._log_size(Member(VerifyOptions(store=store, commitlog=named), None, None)) for named in sizes}
-    assert found == sizes
+    return fleet._Fleet("verify", job, members, reporter or Reporter(quiet=True), BROUGHT)
 
 
 class TestOneBroker:
     """What ends the job of one broker is its own."""
 
     def one(self, error: BaseException, *, debug: bool = False, ended: bool = False) -> tuple[Report, list[str]]:
-        def job(options: VerifyOptions, reporter: Reporter) -> Report:
+        def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
             raise error
 
         said = io.StringIO()
@@ -287,16 +244,16 @@ class TestOneBroker:
         assert said[0] == "b0: Traceback (most recent call last):"
         assert said[-2:] == ["b0: storeformat.errors.MissingInput: gone", "b0: error: gone"]
 
-    def test_an_interruption_is_for_the_driver_to_say(self) -> None:
-        report, said = self.one(Interrupted(signal.SIGTERM))
-        assert (report["job"], report.exit_code, said) == ("verify", 143, [])
+    def test_an_interruption_ends_the_run(self) -> None:
+        with pytest.raises(Interrupted):
+            self.one(Interrupted(signal.SIGTERM))
 
     def test_a_run_that_has_ended_begins_no_job(self) -> None:
         report, said = self.one(AssertionError("must not run"), ended=True)
         assert (report["job"], report.exit_code, said) == ("verify", 130, [])
 
     def test_what_a_run_breaks_off_is_not_said(self) -> None:
-        def job(options: VerifyOptions, reporter: Reporter) -> Report:
+        def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
             run._ended.set()
             raise ConnectionError("Spark has gone")
 
@@ -310,7 +267,7 @@ def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, at_once, most = [], [0], [0]
     lock, room = threading.Lock(), threading.Semaphore(0)
 
-    def job(options: VerifyOptions, reporter: Reporter) -> Report:
+    def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
         with lock:
             at_once[0] += 1
             most[0] = max(most[0], at_once[0])
@@ -322,46 +279,51 @@ def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         return Report("verify", messages=int(options.store))
 
     monkeypatch.setattr(fleet, "THREADS", 3)
-    monkeypatch.setattr(session, "shared_spark", lambda name: shared.append(name) or nullcontext())
+    monkeypatch.setattr(session, "shared_spark", lambda execution: shared.append(execution) or nullcontext())
     run = fleet_of(job, *(VerifyOptions(store=str(number)) for number in range(6)))
-    monkeypatch.setattr(run, "_is_local", lambda: False)
     report = run.run()
     assert [entry["messages"] for entry in report["brokers"]] == list(range(6))
-    assert (report["job"], shared, most) == ("verify", ["verify"], [3])
+    assert (report["job"], shared, most) == ("verify", [BROUGHT], [3])
 
 
-def _dies(options: VerifyOptions, reporter: Reporter) -> Report:
-    if "/b/" in options.store:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return reporter.report("verify", pid=os.getpid())
+def test_with_processes_the_brokers_come_one_after_the_other(snapshots: Path) -> None:
+    """Each has all cores; what ends one stops no other."""
+    at_work: list[str] = []
 
+    def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
+        assert (execution, at_work) == (PROCESSES, [])
+        at_work.append(options.store)
+        if "/b/" in options.store:
+            at_work.clear()
+            raise WriteFailed("a process that worked on the log was killed")
+        return reporter.report("verify", stores=at_work.pop())
 
-def test_a_process_that_is_killed_takes_no_other_broker_with_it(snapshots: Path) -> None:
-    report = fleet.run("verify", _dies, VerifyOptions(store=f"{snapshots}/{{broker}}/store"), Reporter(quiet=True))
+    options = VerifyOptions(store=f"{snapshots}/{{broker}}/store")
+    report = fleet.run("verify", job, options, Reporter(quiet=True), PROCESSES)
     assert of_each(report, "exit_code") == {"a": (0,), "b": (74,), "damaged": (0,), "missing": (0,)}
-    assert os.getpid() not in {entry.get("pid") for entry in report["brokers"]}
+
+    def interrupted(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
+        at_work.append(options.store)
+        raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        fleet.run("verify", interrupted, options, Reporter(quiet=True), PROCESSES)
+    assert at_work == [f"{snapshots}/a/store"]
 
 
-def test_a_signal_ends_all_processes(snapshots: Path) -> None:
-    """They end as a job alone does: what it began is removed."""
-    program = Path(__file__).with_name("waiting_fleet.py")
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(snapshots)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    begun = [process.stdout.readline() for _ in range(min(usable_cores(), len(BROKERS)))]
-    assert all(line.startswith("begun") for line in begun)
-    process.send_signal(signal.SIGTERM)
-    said, complaint = process.communicate(timeout=30)
-    assert sorted(said.splitlines()) == sorted(line.strip().replace("begun", "undone") for line in begun)
-    assert (process.returncode, complaint) == (143, "interrupted\n")
-    assert processes_of(process.pid) == {}
+def test_in_processes_as_in_threads(snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = VerifyOptions(store=f"{snapshots}/{{broker}}/store", on_damage="salvage", split_size=1 << 12)
+    in_threads = fleet.run("verify", verify.run, options, Reporter(quiet=True))
+    monkeypatch.undo()
+    monkeypatch.setattr(session, "TINY", 0)
+    in_processes = fleet.run("verify", verify.run, options, Reporter(quiet=True), PROCESSES)
+    for one, other in zip(in_threads["brokers"], in_processes["brokers"], strict=True):
+        assert same(one, Report("verify", **{name: other[name] for name in other}))
 
 
 @pytest.mark.spark
 def test_in_spark(spark: Any, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_has_context", lambda: True)
+    monkeypatch.undo()
     table = str(snapshots.parent / "t")
     options = LoadOptions(store=f"{snapshots}/{{broker}}/store", table=table, cluster="c", broker="{broker}")
     shutil.rmtree(snapshots / "missing")
@@ -379,7 +341,7 @@ def test_who_waits_hears_each_half_minute_that_a_run_goes_on(monkeypatch: pytest
     clock, said = [0.0], []
     reporter: Any = type("Listener", (), {"say": staticmethod(said.append)})
     members = [Member(InspectOptions(store=name), None, name) for name in ("a", "b")]
-    run = fleet._Fleet("inspect", inspection.run, members, reporter)
+    run = fleet._Fleet("inspect", inspection.run, members, reporter, BROUGHT)
     futures: list[Future[Report]] = [Future(), Future()]
     for future in futures:
         future.set_result(Report("inspect", "ok"))

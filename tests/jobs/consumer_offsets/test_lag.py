@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from support.store_builder import LogBuilder
 from jobs.consumer_offsets import lag as lag_module
 from jobs.consumer_offsets.lag import committed_offsets, lag_rows, offsets_in_database, totals_of, version_of_database
 from jobs.contract.options import QueryOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
@@ -63,9 +65,28 @@ def test_lag(root: Path) -> None:
     }
     assert answer["groups"][0] == {"group": "behind", "topic": "T", "queues": 2, "lag": 13 - begin}
     assert answer["queues"][0]["lag"] == max(row["lag"] or 0 for row in rows.values())
-    assert [note.split(" ")[0] for note in answer["lag_notes"]] == ["1", str(begin)]
+    assert answer["groups"][-1] == {"group": "behind", "topic": "Gone", "queues": 1, "lag": None}
+    assert [note.split(" ")[0] for note in answer["lag_notes"]] == ["the", "1", str(begin)]
     assert {row["group"] for row in lag(root, group="ahead")["queues"]} == {"ahead"}
     assert lag(root, group="nobody")["found"] == 0
+
+
+def test_without_queues_no_lag_is_known(root: Path) -> None:
+    """Nobody may take it for 0."""
+    commit(root, {"T@g": {"0": 7, "1": 0}})
+    shutil.rmtree(root / "consumequeue")
+    report = query.run(QueryOptions(store=str(root), kind="lag"), Reporter(quiet=True))
+    assert (report.exit_code, report["groups"]) == (1, [{"group": "g", "topic": "T", "queues": 2, "lag": None}])
+    (note,) = report["notes"]
+    assert note == (
+        "the lag of 2 committed offsets is not known: their queues are not there, or cannot be read; "
+        "rebuild makes them from the log"
+    )
+
+
+def test_a_queue_without_a_message_has_no_lag(root: Path) -> None:
+    commit(root, {"T@g": {"0": 10}, "%RETRY%g@g": {"0": 0}})
+    assert [(row["topic"], row["lag"]) for row in lag(root)["queues"]] == [("%RETRY%g", 0), ("T", 0)]
 
 
 def test_offsets_that_cannot_be_read(root: Path) -> None:
@@ -135,7 +156,8 @@ def test_queues_in_rocksdb_have_their_ranges_from_there(root: Path, monkeypatch:
     assert [(row["topic"], row["queue_id"], row["begin"], row["end"], row["lag"]) for row in rows] == [
         ("T", 0, 3, 9, 5), ("T\ufffd", 1, 0, 5, 3), ("T", 1, None, None, None),
     ]  # fmt: skip
-    assert (opened_at, notes) == ([locations.join(str(root), "rocks")], [])
+    assert opened_at == [locations.join(str(root), "rocks")]
+    assert [note.partition(" committed")[0] for note in notes] == ["the lag of 1"]
 
 
 def test_offsets_are_read_from_a_local_disk_alone(root: Path) -> None:
@@ -170,8 +192,8 @@ def test_totals_of_groups_and_topics() -> None:
             [("a", "T", 1), ("b", "T", 5), ("a", "T", None), ("a", "U", 2), ("a", "T", 3)]]  # fmt: skip
     assert totals_of(rows) == [
         {"group": "b", "topic": "T", "queues": 1, "lag": 5},
-        {"group": "a", "topic": "T", "queues": 3, "lag": 4},
         {"group": "a", "topic": "U", "queues": 1, "lag": 2},
+        {"group": "a", "topic": "T", "queues": 3, "lag": None},
     ]
 
 

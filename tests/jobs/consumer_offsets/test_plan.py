@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -156,19 +157,37 @@ def test_its_data_version_is_above_that_of_every_copy(store: StoreToStart) -> No
 
 
 def test_a_sound_file_without_groups_is_an_answer(store: StoreToStart) -> None:
-    store.commit({})
+    """Where no group is known; else its offsets are lost, and the exit code says so."""
+    store.write_config("consumerOffset.json", {"offsetTable": {}})
     done = rebuild(store)
-    assert (done.code, done.report["consumer_offsets"]) == (0, []), done.said
+    assert (done.code, done.report["consumer_offsets"]) == (1, []), done.said
+    assert (done.report["status"], done.report["groups_without_offsets"]) == ("damaged", ["readers"])
     assert committed(store.root.parent / "new") == {}
+    shutil.rmtree(store.root.parent / "new")
+    store.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {}})
+    assert rebuild(store).code == 0
+
+
+def test_a_replica_fills_an_empty_table(store: StoreToStart, tmp_path: Path) -> None:
+    """5.3.3 writes groupTopicMap beside it."""
+    shutil.copytree(store.root, tmp_path / "slave")
+    store.write_config("consumerOffset.json", {"groupTopicMap": {}, "offsetTable": {}})
+    done = rebuild(store, "--replica", tmp_path / "slave")
+    assert (done.code, len(done.report["consumer_offsets"])) == (0, 4), done.said
 
 
 def test_groups_of_which_nothing_is_known_are_named(store: StoreToStart) -> None:
+    """A group without an offset in a whole file has none; in what is left of a torn one it may be lost."""
     store.write_config(
         "subscriptionGroup.json", {"subscriptionGroupTable": {"readers": {}, "new": {}, "TOOLS_CONSUMER": {}}}
     )
     done = rebuild(store)
-    assert done.report["groups_without_offsets"] == ["new"]
+    assert (done.code, done.report["groups_without_offsets"]) == (0, ["new"])
     assert "how far new had read" in " ".join(done.report["notes"])
+    shutil.rmtree(store.root.parent / "new")
+    offsets = store.config("consumerOffset.json")
+    offsets.write_text(offsets.read_text()[:-3])
+    assert rebuild(store).code == 1
 
 
 def test_the_log_is_evidence(tmp_path: Path) -> None:

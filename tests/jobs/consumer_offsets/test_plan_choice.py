@@ -64,9 +64,16 @@ def check(history: History, one: ChosenOffset) -> None:
 
 
 class TestCopies:
-    def test_a_sound_file_counts_alone(self) -> None:
-        one = only(choose([copy("file", {0: 4}), copy(".bak", {0: 3, 1: 5})], ranges(), handed_out((0, 9))))
-        assert (one.offset, one.source, one.read_again_at_most) == (4, "file", 6)
+    def test_a_sound_file_counts_first_and_the_log_does_not(self) -> None:
+        chosen = choose([copy("file", {0: 4}), copy(".bak", {0: 3, 1: 5})], ranges(), handed_out((0, 9)))
+        assert [(one.queue_id, one.found, one.source) for one in chosen] == [(0, 4, "file"), (1, 5, ".bak")]
+        assert chosen[0].read_again_at_most == 6
+
+    def test_an_empty_table_proves_nothing(self) -> None:
+        """A broker that was started without offsets leaves one: copies and the log count beside it."""
+        empty = OffsetsCopy("file", "file", FileState.SOUND)
+        assert only(choose([empty, copy("replica", {0: 5})], ranges(), Consumption())).source == "replica"
+        assert only(choose([empty], ranges(), RETRIED)).source == BEGIN
 
     def test_the_first_copy_with_the_queue_counts(self) -> None:
         copies = [copy("file", {1: 3}, FileState.TORN), copy("replica", {0: 5, 1: 1}), copy(".bak", {0: 6, 2: 2})]

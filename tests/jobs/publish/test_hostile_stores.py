@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ from support.publishing import QUIET, Case, Snapshot, snapshot
 from jobs.contract.reporter import Reporter
 from jobs.publish import publish
 from jobs.rebuild.manifest import Manifest, read_manifest
-from storeformat.errors import NotAStore, Refused
+from storeformat.errors import NotAStore, Refused, StoreFormatError, WriteFailed
+from storeformat.store import swap
 
 LOG = {"begin": 0, "end": 1, "directories": ["/nowhere"], "broker_version": "5.3"}
 BROKER = 777
@@ -238,3 +242,85 @@ def test_a_link_that_comes_while_a_rebuild_is_fetched_leads_nowhere(
     fetch(case)
     assert [path.name for path in victim.iterdir()] == ["paper"]
     assert snapshot(moved) == snapshot(case.out)
+
+
+@pytest.mark.parametrize("job", ["publish", "restore"])
+@pytest.mark.parametrize("which", ["root", "out"])
+def test_a_directory_that_is_exchanged_underway_takes_nothing(
+    which: str, job: str, case: Case, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was opened first is changed, whole; the directory that has its name now is not, and nobody is told "ok"."""
+    if job == "restore":
+        case.publish()
+    (victim / "consumequeue").mkdir()
+    before, begin, place = snapshot(victim), swap.begin, getattr(case, which)
+
+    def exchanged(*given: Any) -> Any:
+        place.rename(place.with_name("away"))
+        place.symlink_to(victim)
+        return begin(*given)
+
+    monkeypatch.setattr(swap, "begin", exchanged)
+    if (which, job) == ("out", "restore"):
+        assert getattr(case, job)()["status"] == "ok"  # a restore has nothing to do with it
+    else:
+        with pytest.raises(WriteFailed, match="exchanged this directory underway"):
+            getattr(case, job)()
+    assert snapshot(victim) == before
+    store = case.root.with_name("away") if which == "root" else case.root
+    assert json.loads(next((store / "backup").glob("*/journal.json")).read_text())["state"] == "finished"
+
+
+EXCHANGES = """
+import os, random, sys, time
+user, places = int(sys.argv[1]), sys.argv[2:]
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+while os.getppid() != 1:
+    for place, victim in zip(places[::2], places[1::2]):
+        if random.random() < 0.5:
+            os.rename(place, place + ".away")
+            os.symlink(victim, place)
+            time.sleep(random.random() / 100)
+            os.unlink(place)
+            os.rename(place + ".away", place)
+    time.sleep(random.random() / 20)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no names of open directories here")
+def test_a_user_who_exchanges_directories_all_the_time_gains_nothing(
+    case: Case, original: Case, tmp_path: Path, old: Snapshot, new: Snapshot
+) -> None:
+    """Files elsewhere do not change, and the answer is "ok" only if the store has what was meant."""
+    victim = original.copy(tmp_path / "victim")
+    before = [snapshot(victim.root), snapshot(victim.out)]
+    for path in [case.root.parent, *case.root.parent.rglob("*")]:
+        os.chown(path, BROKER, BROKER)
+    for path in list(tmp_path.parents)[:-1]:
+        path.chmod(path.stat().st_mode | 0o055)
+    tmp_path.chmod(0o755)
+    handle = os.open(case.root, os.O_RDONLY)
+
+    def state() -> Snapshot:
+        return {name: value for name, value in snapshot(Path(f"/proc/self/fd/{handle}/.")).items() if name != "lock"}
+
+    said, states = set[str](), [{name: value for name, value in one.items() if name != "lock"} for one in (old, new)]
+    words = [str(BROKER), *map(str, (case.root, victim.root, case.out, victim.out))]
+    attacker = subprocess.Popen([sys.executable, "-c", EXCHANGES, *words])
+    try:
+        for act in (case.publish, case.restore) * 40:
+            was = states.index(state())
+            with suppress(StoreFormatError, OSError):
+                act()
+                said.add(act.__name__)
+                assert states.index(state()) == (1 if act == case.publish else 1 - was)
+    finally:
+        attacker.kill()
+        attacker.wait()
+        os.close(handle)
+    assert said
+    assert [snapshot(victim.root), snapshot(victim.out)] == before
+    assert not (victim.root / "backup").exists()

@@ -18,6 +18,7 @@ from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.query import inspection
+from jobs.spark.execution import BROUGHT
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog
 
@@ -80,7 +81,7 @@ def test_records_from_an_offset(store: GoldenStore) -> None:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ``inspect`` read the whole log in this process."""
-    monkeypatch.setattr(inspection.session, "spark_runner", lambda *_: nullcontext(LocalRunner()))
+    monkeypatch.setattr(inspection.session, "runner_for", lambda *_: nullcontext(LocalRunner()))
 
 
 def test_records_kept_in_spite_of_their_bodies(tmp_path: Path, here: None) -> None:
@@ -190,7 +191,7 @@ class TestRecords:
         self, placed: tuple[Path, list[int]], given: dict[str, Any], expected: slice, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         root, offsets = placed
-        monkeypatch.setattr(inspection.session, "spark_runner", lambda *_: pytest.fail("the whole log is not read"))
+        monkeypatch.setattr(inspection.session, "runner_for", lambda *_: pytest.fail("the whole log is not read"))
         places = {name: offsets[value] for name, value in given.items() if name in ("from_offset", "until_offset")}
         report = inspection.run(InspectOptions(store=str(root), **{**given, **places}), Reporter(quiet=True))
         assert [row["commit_log_offset"] for row in report["records"]] == offsets[expected]
@@ -202,7 +203,7 @@ class TestRecords:
         root, offsets = placed
         asked: list[tuple[Any, ...]] = []
         monkeypatch.setattr(
-            inspection.session, "spark_runner", lambda *given: asked.append(given) or nullcontext(LocalRunner())
+            inspection.session, "runner_for", lambda *given: asked.append(given) or nullcontext(LocalRunner())
         )
         with (root / "commitlog" / f"{0:020d}").open("r+b") as log:
             log.seek(offsets[2])
@@ -213,7 +214,7 @@ class TestRecords:
         assert [row["commit_log_offset"] for row in report["records"]] == [offsets[1], *offsets[3:5]]
         assert (report["messages"], report["status"]) == (3, "damaged")
         assert all("body" in row for row in report["records"])
-        assert asked == [("inspect", reporter, 8192, *open_store(options).places)]
+        assert asked == [(BROUGHT, reporter, "inspect", 8192, *open_store(options).places)]
 
 
 def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +225,7 @@ def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
     log.message(topic="C", queue_id=5, store_timestamp=3000)
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
-        inspection.session, "spark_runner", lambda *given: asked.append(given) or nullcontext(LocalRunner())
+        inspection.session, "runner_for", lambda *given: asked.append(given) or nullcontext(LocalRunner())
     )
     options = InspectOptions(
         store=str(log.write(tmp_path)), topics=(TopicFilter("B", 1), TopicFilter("A"), TopicFilter("C"))
@@ -245,7 +246,7 @@ def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
         ],
     }  # fmt: skip
     assert {name: report[name] for name in expected} == expected
-    assert asked == [("inspect", reporter, 4096, *open_store(options).places)]
+    assert asked == [(BROUGHT, reporter, "inspect", 4096, *open_store(options).places)]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.here import tasks_here
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder, Message, Placed
 
@@ -16,7 +18,6 @@ from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
-from jobs.spark import launch, session
 from storeformat.errors import MissingInput, NotAStore, UsageError
 
 SIZES = {"maxHashSlotNum": 10, "maxIndexNum": 20, "mappedFileSizeConsumeQueue": 200}
@@ -45,9 +46,9 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Placed]
 
 
 @pytest.fixture(autouse=True)
-def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(launch.OPTIONAL, "1")
-    monkeypatch.setattr(session, "_has_context", lambda: False)
+def _no_spark() -> Iterator[None]:
+    with tasks_here():
+        yield
 
 
 def ask(root: Path, kind: Any, **question: Any) -> dict[str, Any]:

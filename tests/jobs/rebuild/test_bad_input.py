@@ -6,19 +6,18 @@ import json
 import os
 import shutil
 import struct
-from contextlib import nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import golden
+from support.here import tasks_here
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
 from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.log.opening import open_store
-from jobs.spark import session
-from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog, MissingInput
 from storeformat.storage import files
 
@@ -326,9 +325,10 @@ def test_repaired_segments_in_the_output(store: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
+def here() -> Iterator[None]:
     """Lets ``rebuild`` run in this process, without Spark."""
-    monkeypatch.setattr(session, "spark_runner", lambda *_: nullcontext(LocalRunner()))
+    with tasks_here():
+        yield
 
 
 def test_somebody_else_fills_the_output_meanwhile(
@@ -458,21 +458,11 @@ def test_topic_that_is_no_directory(tmp_path: Path, topic: str) -> None:
     ],
 )
 def test_index_sizes_matter_to_those_who_use_them(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, code: int
 ) -> None:
-    def started(name: str) -> None:
-        raise SystemExit(99)
-
-    monkeypatch.setattr(session, "spark_context", started)
-    monkeypatch.setattr(session, "spark_session", started)
-    monkeypatch.setattr(session, "_has_context", lambda: False)  # that of an earlier test
     words = [str(tmp_path / "out") if word == "OUT" else word for word in line.split()]
-    words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json"]
-    try:
-        found = command_line.main(words)
-    except SystemExit as ended:
-        found = int(str(ended.code))
-    assert found == code, capsys.readouterr().err
+    words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json", "--engine", "processes"]
+    assert command_line.main(words) == code, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

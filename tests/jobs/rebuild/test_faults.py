@@ -28,7 +28,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def words(store: Path, place: Path) -> Sequence[str]:
     sizes = ("mappedFileSizeConsumeQueue=400", "maxHashSlotNum=10", "maxIndexNum=40")
     settings = [word for size in sizes for word in ("--set", size)]
-    return ["rebuild", "--store", str(store), "--output", str(place / "new" / "out"), "--quiet", *settings]
+    output = str(place / "new" / "out")
+    return ["rebuild", "--store", str(store), "--output", output, "--quiet", "--engine", "processes", *settings]
 
 
 @pytest.fixture(scope="module")

@@ -125,9 +125,9 @@ def test_the_whole_text() -> None:
     assert to_text(found, 2, " (elsewhere)").splitlines() == [
         head,
         "",
-        "topic   tags        messages   bytes  share  messages/s  bytes/s",
-        "orders  a long tag     1,500  1.5 MB  75.0%       1,500      7 B",
-        "orders  (none)             5   500 B   0.2%      0.0123  12.3 kB",
+        "topic   tags        messages   bytes  share  messages/s       rate",
+        "orders  a long tag     1,500  1.5 MB  75.0%       1,500      7 B/s",
+        "orders  (none)             5   500 B   0.2%      0.0123  12.3 kB/s",
         "... and 1,234 more (elsewhere)",
         "",
         "retries       none",

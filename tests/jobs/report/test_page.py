@@ -142,7 +142,7 @@ def test_the_page_holds_no_secret_of_the_tables_location() -> None:
 
 def test_topics_that_are_not_drawn_are_all_others() -> None:
     by_time = [{"at": BEGIN, "topic": f"topic-{at:02}", "bytes": 6000 * (at + 1)} for at in range(30)]
-    words = "".join(Page(page._over_time(page.Pictures(timedelta(minutes=1), by_time, []))).words)
+    words = "".join(Page(page._over_time(facts(), page.Pictures(timedelta(minutes=1), by_time, []))).words)
     assert "all others" in words
     assert "topic-29" in words
     assert "topic-00" not in words
@@ -221,9 +221,10 @@ def test_the_plot_over_time(drawn: list[Drawn], step: timedelta, title: str, wha
         {"at": BEGIN, "topic": "b", "bytes": 1 * seconds},
         {"at": BEGIN + 2 * step, "topic": "a", "bytes": 6 * seconds},
     ]
-    text = page._over_time(page.Pictures(step, rows, []))
+    broker = facts().brokers[0] | {"bytes": 7200 * 2}  # in two hours
+    text = page._over_time(facts(brokers=[broker]), page.Pictures(step, rows, []))
     times = [BEGIN, BEGIN + step, BEGIN + 2 * step]
-    said = f"The busiest {what} began at {times[2]:%Y-%m-%d %H:%M} with 9 B/s, 2.2 times the mean of 4 B/s."
+    said = f"The busiest {what} began at {times[2]:%Y-%m-%d %H:%M} with 9 B/s, 4.5 times the mean of 2 B/s."
     assert drawn == [
         (
             "layers",
@@ -237,11 +238,19 @@ def test_the_plot_over_time(drawn: list[Drawn], step: timedelta, title: str, wha
     assert text == figure(f"Bytes written per second, by {title} and topic", "layers", said)
 
 
+def test_less_than_an_interval_has_no_peak(drawn: list[Drawn]) -> None:
+    """60 bytes in two seconds are 30 a second, and 1 a second in the mean of their minute."""
+    broker = facts().brokers[0] | {"bytes": 60, "last_stored": BEGIN + timedelta(seconds=2)}
+    rows = [{"at": BEGIN, "topic": "a", "bytes": 60}]
+    text = page._over_time(facts(brokers=[broker]), page.Pictures(timedelta(minutes=1), rows, []))
+    assert f"The busiest minute began at {BEGIN:%Y-%m-%d %H:%M} with 1 B/s." in text
+
+
 @pytest.mark.parametrize("count", [6, 7])
 def test_topics_over_time_that_have_no_colour_are_all_others(drawn: list[Drawn], count: int) -> None:
     rows = [{"at": BEGIN, "topic": f"t{number}", "bytes": 60 * (9 - number)} for number in range(count)]
     rows += [{"at": BEGIN, "topic": None, "bytes": 600}] if count == 7 else []
-    page._over_time(page.Pictures(timedelta(minutes=1), rows, []))
+    page._over_time(facts(), page.Pictures(timedelta(minutes=1), rows, []))
     ((_, given, _),) = drawn
     named = [(f"t{number}", [9.0 - number]) for number in range(count if count == 6 else 5)]
     assert given[2] == (named if count == 6 else [*named, ("all others", [4.0 + 3.0 + 10.0])])
@@ -289,7 +298,7 @@ def test_the_table_of_groups() -> None:
     head, caption, rest = text.partition("<caption>By tag, largest first. The 50 largest of 1,051.</caption>")
     assert caption
     assert head.startswith("<section><h2>All by tag</h2>")
-    titles = ["topic", "tags", "messages", "bytes", "share", "messages/s", "bytes/s", "first stored", "last stored"]
+    titles = ["topic", "tags", "messages", "bytes", "share", "messages/s", "rate", "first stored", "last stored"]
     assert re.findall(r'<th scope="col"( class="n")?>(.*?)</th>', rest) == [
         (' class="n"' if 2 <= number <= 6 else "", title) for number, title in enumerate(titles)
     ]
@@ -300,7 +309,7 @@ def test_the_table_of_groups() -> None:
         "5.7 kB",
         "12.3%",
         "1,234",
-        "1.5 kB",
+        "1.5 kB/s",
         "2024-05-30 07:00:00",
         "2024-05-30 09:00:00",
     ]

@@ -49,43 +49,9 @@ def test_the_views_find_the_same(seed: int, count: int, bodies: bool, spark: Spa
     assert plain_pictures(table, measure_plain(table, "topic")) == page.read_pictures(other)
 
 
-PLAIN_TOPICS = {
-    "rmq_sys_wheel_timer": "rmq_sys_other",
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC": "orders",
-}
-
-
-def usual_messages(seed: int, count: int) -> list[dict[str, Any]]:
-    """Random messages as a slow count can tell them: no NULL where brokers store none, whole milliseconds, no timers,
-    properties that can be parsed.
-    """
-    rows = random_messages.messages(seed, count)
-    for row in rows:
-        row["cluster"], row["broker"] = row["cluster"] or "d", row["broker"] or "a"
-        row["born_host"] = row["born_host"].replace("none", "none:1")
-        row["topic"] = PLAIN_TOPICS.get(row["topic"], row["topic"])
-        row["uniq_key"], row["queue_offset"] = row["uniq_key"] or None, row["queue_offset"] % (1 << 20)
-        at = random_messages.BEGIN + timedelta(seconds=row["commit_log_offset"] % 7919, hours=row["size"] % 3)
-        row["store_timestamp"] = stored = (row["store_timestamp"] or at).replace(microsecond=0)
-        row["born_timestamp"] = (row["born_timestamp"] or stored).replace(microsecond=5000 * (row["size"] % 2))
-        row["store_date"] = stored.date()
-        row["tags_code"] = int(stored.timestamp() * 1000) + row["tags_code"] % 7000
-        row["body"] = row["body"] if row["body"] in (b"0", b"1,2,x") else b"%d" % (row["queue_offset"] % 5)
-        dropped = ("TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_ROLL_TIMES", "TRANS_OFFSET")
-        properties = {name: value for name, value in row["properties"] if name not in dropped}
-        if properties.get("INNER_BASE") not in (None, "7") or properties.get("INNER_NUM") not in (None, "3"):
-            properties.pop("INNER_BASE", None)
-        if row["topic"] == "SCHEDULE_TOPIC_XXXX" and properties.get("REAL_TOPIC") == row["topic"]:
-            properties["REAL_TOPIC"] = "pay"
-        row["properties"] = list(properties.items())
-    return rows
-
-
 @pytest.mark.parametrize(("seed", "files"), [(1, 1), (2, 3)])
 def test_a_slow_count_finds_the_same(seed: int, files: int, tmp_path: Path) -> None:
-    rows = usual_messages(seed, 700)
+    rows = random_messages.usual_messages(seed, 700)
     table = written(tmp_path / "t", pa.Table.from_pylist(rows, schema=schemas.MESSAGES_WITH_BODY), files)
     counted = [{**row, "properties": dict(row["properties"])} for row in rows]
     expected, found = views_model.checks(counted), plain_checks.check_plain(table)
@@ -293,7 +259,7 @@ def test_a_batch_under_one_key_is_no_duplicate(tmp_path: Path) -> None:
 def test_what_is_plotted(named: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes by interval and topic, the smaller topics together, and messages by size."""
     monkeypatch.setattr(page, "MOST_NAMED", named)
-    rows = usual_messages(3, 300)
+    rows = random_messages.usual_messages(3, 300)
     table = written(tmp_path / "t", pa.Table.from_pylist(rows, schema=schemas.MESSAGES_WITH_BODY), 2)
     found = plain_pictures(table, measure_plain(table, "topic"))
     hours = [row["store_timestamp"].replace(minute=0, second=0, microsecond=0) for row in rows]

@@ -17,6 +17,7 @@ from support.report_facts import without_spark
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import plain_rows, report
+from jobs.spark.execution import BROUGHT
 from udfs.table import schemas
 
 
@@ -25,8 +26,8 @@ def asked(path: Path, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatc
     table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES)
     deltalake.write_deltalake(str(path), table, partition_by=["store_date"])
     without_spark(monkeypatch)
-    assert report.without_spark(ReportOptions(table=str(path)), Reporter(quiet=True)) is not None
-    return report.without_spark(ReportOptions(table=str(path), checks=True), Reporter(quiet=True)) is None
+    assert report.without_spark(ReportOptions(table=str(path)), Reporter(quiet=True), BROUGHT) is not None
+    return report.without_spark(ReportOptions(table=str(path), checks=True), Reporter(quiet=True), BROUGHT) is None
 
 
 @pytest.mark.parametrize("name", ["topic", "queue_offset", "properties"])
@@ -53,6 +54,6 @@ def test_times_of_96_bits_are_read_to_the_end_of_time(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES).drop_columns(["store_date"])
     pq.write_table(table, tmp_path / "part.parquet", use_deprecated_int96_timestamps=True)
     (fragment,) = pads.dataset(tmp_path / "part.parquet").get_fragments()
-    read = plain_rows.RowGroup(fragment, 0).read(["store_timestamp", "topic"])
+    read = plain_rows.RowGroup(fragment, 0, {}).read(["store_timestamp", "topic"])
     assert plain_rows._micros(read["store_timestamp"]).tolist() == [int(late.timestamp()) * 10**6 + 6] * 3
     assert pa.types.is_dictionary(read["topic"].type)

@@ -25,6 +25,7 @@ from jobs.contract.reporter import Reporter
 from jobs.report import page, plain_facts, plain_rows, report
 from jobs.report.facts import CHECKS, KEYS
 from jobs.spark import session
+from jobs.spark.execution import BROUGHT
 from jobs.table import messages_table, plain_table
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
@@ -199,16 +200,14 @@ def test_a_terminal_shows_the_largest_groups(tmp_path: Path, monkeypatch: pytest
 def test_what_spark_has_to_tell_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three_messages(tmp_path / "t")
     options = ReportOptions(table=str(tmp_path / "t"), checks=True)
-    assert report.without_spark(replace(options, table=str(tmp_path / "none")), Reporter(quiet=True)) is None
+    assert report.without_spark(replace(options, table=str(tmp_path / "none")), Reporter(quiet=True), BROUGHT) is None
     without_spark(monkeypatch)
     monkeypatch.setattr(plain_rows, "MOST_ROWS", 2)
     said = io.StringIO()
-    assert report.without_spark(options, Reporter(stream=said)) is None
+    assert report.without_spark(options, Reporter(stream=said), BROUGHT) is None
     assert said.getvalue() == "by Spark: there are more than 2 rows\n"
-    asked: list[int] = []
-    monkeypatch.setattr(session, "does_without_spark", asked.append)
-    assert report.without_spark(options, Reporter(quiet=True)) is None
-    assert asked == [0]
+    monkeypatch.setattr(session, "asks_for_spark", lambda *_: True)
+    assert report.without_spark(options, Reporter(quiet=True), BROUGHT) is None
 
 
 def test_a_table_that_lacks_columns_is_sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +223,7 @@ def test_a_table_that_lacks_columns_is_sparks(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(plain_table.PlainTable, "has", recorded)
     for checks in (False, True):
-        report.without_spark(ReportOptions(table=str(tmp_path / "t"), checks=checks), Reporter(quiet=True))
+        report.without_spark(ReportOptions(table=str(tmp_path / "t"), checks=checks), Reporter(quiet=True), BROUGHT)
     assert (asked[0], asked[1]) == (set(plain_facts.READ), {*plain_facts.READ, *plain_rows.READ})
 
 

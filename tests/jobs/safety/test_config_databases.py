@@ -103,7 +103,7 @@ def test_a_torn_file_beside_its_database_ends_the_start(tmp_path: Path, backup: 
         f"{path} is torn: the broker reads its data version beside that of the database, and does not start",
         "torn",
         "JSON, or no file",
-        f"mv {path} elsewhere",
+        f"mv --backup=numbered -t {store.root}/.. -- {path}",
     )
 
 

@@ -29,7 +29,7 @@ def test_all_stray_files_at_once(store: StoreToStart) -> None:
             f"{log}/{name} is not a segment: the broker does not start",
             name,
             "20 digits",
-            f"mv {log}/{name} {store.root}/..",
+            f"mv --backup=numbered -t {store.root}/.. -- {log}/{name}",
         )
         for name in names
     )
@@ -46,7 +46,7 @@ def test_a_directory_ends_the_start_before_5_1_0(store: StoreToStart) -> None:
                 f"{folder} is a directory in the log: a broker before 5.1.0 does not start",
                 "old",
                 "segments",
-                f"mv {folder} {store.root}/..",
+                f"mv --backup=numbered -t {store.root}/.. -- {folder}",
             ),
         )
 
@@ -77,7 +77,7 @@ def test_an_empty_last_segment(store: StoreToStart, version: str, then: str) -> 
     path.touch()
     what = f"{path} has no bytes: the broker {then}"
     assert store.answer().reasons == (
-        Reason("segment_size", what, 0, 4096, f"rm {path}", unsafe=then == "does not start"),
+        Reason("segment_size", what, 0, 4096, f"rm -- {path}", unsafe=then == "does not start"),
     )
 
 
@@ -152,7 +152,7 @@ def test_a_lock_of_root(store: StoreToStart) -> None:
     (store.root / "lock").chmod(0o644)
     reason = store.only_reason("files_not_writable")
     assert reason.found == [str(store.root / "lock")]
-    assert reason.cure == f"chown -R 12345:12345 {store.root}"
+    assert reason.cure == f"chown -R 12345:12345 -- {store.root}"
 
 
 OPENED = (
@@ -194,7 +194,7 @@ def test_files_of_another_user(store: StoreToStart, monkeypatch: pytest.MonkeyPa
             "not start, or fails at its first write",
             shut,
             "owner 12345:12346",
-            f"chown -R 12345:12346 {store.root}",
+            f"chown -R 12345:12346 -- {store.root}",
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from support.rebuilding import rules_of_release
 from support.store_to_start import configure
 
 from jobs.safety.answer import safe_to_start
+from jobs.safety.evidence.evidence import gather
 from jobs.safety.evidence.start_settings import StartSettings
+from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN
 
 pytestmark = pytest.mark.golden
 
@@ -32,3 +35,44 @@ def test_safe(store: GoldenStore, told: bool, tmp_path: Path) -> None:
     assert answer.safe, answer.lines()
     notes = {reason.rule for reason in answer.reasons}
     assert notes - EXPECTED_NOTES <= NOTES_OF_SCENARIO.get(store.scenario, set())
+
+
+@pytest.mark.parametrize("store", golden.stores(), ids=str)
+@pytest.mark.parametrize("conf", [True, False], ids=["with settings", "without"])
+def test_the_release_that_is_shown(store: GoldenStore, conf: bool) -> None:
+    settings = StartSettings(
+        {name: str(value).lower() for name, value in store.settings.items()} if conf else {}, from_broker_conf=conf
+    )
+    found = gather(str(golden.unpack(store)), settings)
+    shows = rules_of_release(store.version) in ("4.6", "5.3", "5.5")  # else 5.3 is taken
+    assert found.rules.version == (rules_of_release(store.version) if shows else DEFAULT)
+
+
+def test_a_store_of_4_6_1_is_none_of_5_3(tmp_path: Path) -> None:
+    """Empty configuration, young segments, an empty last one: 5.3 would delete that, 4.6.1 does not start."""
+    (store,) = golden.stores("base-clean-4.6.1")
+    root = golden.unpack(store, tmp_path)
+    (root / "config").mkdir(exist_ok=True)
+    for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
+        (root / "config" / name).write_text("{}", encoding="utf-8")
+    segments = sorted((root / "commitlog").iterdir())
+    for path in segments:
+        os.utime(path)
+    size = segments[0].stat().st_size
+    (root / "commitlog" / f"{int(segments[-1].name) + size:020d}").touch()
+    settings = StartSettings({name: str(value).lower() for name, value in store.settings.items()})
+    answer = safe_to_start(str(root), settings)
+    assert not answer.safe
+    assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["segment_size"]
+
+
+def test_an_empty_segment_of_a_release_that_nothing_shows(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-4.9.8")
+    root = golden.unpack(store, tmp_path)
+    configure(root)
+    segments = sorted((root / "commitlog").iterdir())
+    (root / "commitlog" / f"{int(segments[-1].name) + segments[0].stat().st_size:020d}").touch()
+    settings = StartSettings({name: str(value).lower() for name, value in store.settings.items()})
+    assert gather(str(root), settings).release_reason == NOTHING_SHOWN
+    assert not safe_to_start(str(root), settings).safe
+    assert safe_to_start(str(root), settings, "5.3").safe

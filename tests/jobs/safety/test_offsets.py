@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.store_to_start import StoreToStart, finished, healthy_store
+from support.store_builder import LogBuilder
+from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
 
 from jobs.safety import offsets
+from jobs.safety.answer import judge
 from jobs.safety.reason import Reason
+from jobs.safety.replicas import read_replica
 
 BEYOND = "committed_beyond_queue"
 
@@ -43,49 +44,68 @@ def test_a_group_beyond_the_end_would_skip_what_comes(store: StoreToStart) -> No
     assert store.answer().safe
 
 
-def test_offsets_of_a_slave_of_5_5(store: StoreToStart) -> None:
-    """Groups have subscribed, and nobody has pulled or committed: its master's offsets never came."""
+NONE = {"offsetTable": {}}
+
+
+def test_no_offsets_where_groups_are_known(store: StoreToStart) -> None:
+    """A start without the file leaves an empty table; a slave of 5.5.0 has one, too."""
     entry = {"readQueueNums": 1, "writeQueueNums": 1}
-    names = ("Orders", "Stock", "%RETRY%readers", "%RETRY%CID_RMQ_SYS_x")
-    topics = {"topicConfigTable": dict.fromkeys(names, entry)}
-    store.write_config("topics.json", topics)
-    store.write_config("consumerOffset.json", {"offsetTable": {}, "pullOffsetTable": {}})
-    assert store.answer().reasons == (
-        Reason(
-            "no_offsets",
-            "1 groups have subscribed (readers), and consumerOffset.json has no offset: they start over, read messages "
-            "again or skip those they have not read; a slave of 5.5 gets no offsets from its master",
-            0,
-            None,
-            f"put another copy of {store.root}/config/consumerOffset.json in place, or rebuild --only consumer-offsets",
-        ),
-    )
+    store.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {}})
+    names = ("Orders", "Stock", "%RETRY%readers", "%RETRY%poppers_Orders", "%RETRY%CID_RMQ_SYS_x")
+    store.write_config("topics.json", {"topicConfigTable": dict.fromkeys(names, entry)})
+    for document in (NONE, {**NONE, "pullOffsetTable": {}}, {**NONE, "groupTopicMap": {}}):
+        store.write_config("consumerOffset.json", document)
+        assert store.answer().reasons == (
+            Reason(
+                "no_offsets",
+                "consumerOffset.json has no offset, and 2 groups are known (poppers, readers): they start over, read "
+                "messages again or skip those they have not read; a slave of 5.5.0 gets none from its master",
+                0,
+                None,
+                f"put another copy of {store.root}/config/consumerOffset.json in place, or rebuild --only "
+                "consumer-offsets and publish",
+            ),
+        )
     store.conf["configManagerVersion"] = "v2"
     assert store.reasons("no_offsets") == []
     del store.conf["configManagerVersion"]
+    shutil.rmtree(store.root / "consumequeue")
     for path in (store.root / "commitlog").iterdir():
         path.unlink()
     assert store.reasons("no_offsets") == []
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"offsetTable": {}},  # before 5.5: groups may all be broadcasting
-        {"offsetTable": {}, "pullOffsetTable": {"Orders@readers": {0: 3}}},  # the same, and somebody has pulled
-        {"offsetTable": {"Orders@readers": {0: 3}}, "pullOffsetTable": {}},
-    ],
-)
-def test_offsets_that_may_be_the_brokers_own(store: StoreToStart, document: Mapping[str, Any]) -> None:
-    entry = {"readQueueNums": 1, "writeQueueNums": 1}
-    store.write_config("topics.json", {"topicConfigTable": dict.fromkeys(("Orders", "Stock", "%RETRY%readers"), entry)})
-    store.write_config("consumerOffset.json", document)
-    assert store.reasons("no_offsets") == []
+def test_groups_that_the_configuration_or_the_log_know(tmp_path: Path) -> None:
+    log = LogBuilder(SEGMENT)
+    log.message(topic="Orders")
+    log.message(topic="%RETRY%tried", properties={"RETRY_TOPIC": "Orders"})
+    store = finished(tmp_path / "store", log)
+    store.write_config("consumerOffset.json", NONE)
+    assert "2 groups are known (readers, tried)" in store.only_reason("no_offsets").what
+    store.write_config("consumerOffset.json", {**NONE, "pullOffsetTable": {"Orders@readers": {0: 3}}})  # it broadcasts
+    assert "1 groups are known (tried)" in store.only_reason("no_offsets").what
 
 
-def test_groups_that_never_subscribed_need_no_offset(store: StoreToStart) -> None:
-    store.write_config("consumerOffset.json", {"offsetTable": {}, "pullOffsetTable": {}})
-    assert store.reasons("no_offsets") == []
+def test_offsets_that_a_copy_has(store: StoreToStart) -> None:
+    """Of an empty table they are a loss; groups that a table lacks may have been deleted."""
+    store.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {}})
+    store.write_config("consumerOffset.json.bak", {"offsetTable": {"Orders@readers": {0: 3}, "Orders@others": {0: 3}}})
+    note = store.only_reason("no_offsets")
+    assert (note.unsafe, note.found) == (False, ["others"])
+    store.write_config("consumerOffset.json", NONE)
+    reason = store.only_reason("no_offsets")
+    assert (reason.unsafe, "2 groups are known (others, readers)" in reason.what) == (True, True)
+    assert reason.what.endswith("its .bak has offsets")
+
+
+def test_offsets_that_a_replica_has(store: StoreToStart, tmp_path: Path) -> None:
+    other = healthy_store(tmp_path / "replica")
+    store.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {}})
+    store.write_config("consumerOffset.json", NONE)
+    evidence = store.evidence()
+    (reason,) = judge(evidence, [read_replica(evidence, str(other.root))]).reasons
+    assert (reason.rule, reason.unsafe) == ("no_offsets", True)
+    assert judge(evidence).safe
 
 
 def test_a_queue_that_is_not_there_ends_at_zero(store: StoreToStart) -> None:

@@ -59,7 +59,7 @@ def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> N
         {
             "job": "preflight", "status": "ok", "answer": "safe to start", "reasons": [], "store": str(store.root),
             "log_begin": 0, "log_end": 6744, "log_read_from": 0, "queues": 4, "after_crash": False,
-            "broker_version": "5.5", "notes": [],
+            "broker_version": "5.5", "broker_version_reason": "as given by --broker-version", "notes": [],
             "replicas": [{"replica": str(store.root), "begin": 0, "end": 6744, "differs_at": None}],
         },
     )  # fmt: skip

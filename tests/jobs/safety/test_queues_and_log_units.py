@@ -107,7 +107,7 @@ def not_loaded(path: Path, why: str, found: int) -> Reason:
         f"{path} {why}",
         found,
         "400 bytes, 20 digits as name",
-        f"mv {path} elsewhere; rebuild makes the queue again",
+        f"mv --backup=numbered -t {path.parents[3]}/.. -- {path}; rebuild makes the queue again",
     )
 
 
@@ -169,7 +169,7 @@ def test_an_empty_file_after_a_full_one_or_alone(tmp_path: Path, is_first: bool)
             "next message gets a queue offset that is one too high",
             str(path),
             None,
-            f"rm {path}",
+            f"rm -- {path}",
         ),
     )
 

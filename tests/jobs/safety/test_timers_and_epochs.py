@@ -51,7 +51,8 @@ def lost(store: StoreToStart, what: str, *, queued: int = 5, healed: bool = Fals
         f"no {what}",
         "wheel, log and timercheck of one time",
         "rebuild --only timers, then publish: what still waits is delivered once; or "
-        f"mv {store.root}/config/timercheck elsewhere: all are queued again, those delivered before a second time",
+        f"mv --backup=numbered -t {store.root}/.. -- {store.root}/config/timercheck: all are queued again, those "
+        "delivered before a second time",
         unsafe=not healed,
     )
 
@@ -119,8 +120,8 @@ def test_a_wheel_of_another_length(waiting: StoreToStart, size: int) -> None:
             f"timerwheel has {size} bytes: the broker does not start",
             size,
             WHEEL_SIZE,
-            f"mv {waiting.root}/timerwheel {waiting.root}/config/timercheck elsewhere: all waiting messages are queued "
-            "again",
+            f"mv --backup=numbered -t {waiting.root}/.. -- {waiting.root}/timerwheel {waiting.root}/config/timercheck: "
+            "all waiting messages are queued again",
         ),
     )
 
@@ -223,7 +224,8 @@ def test_what_a_start_makes_of_epochs(
             f"{wrong} does not hold numbers where it should: the broker does not start",
             "not numbers",
             "epochs with the right CRC32",
-            f"mv {wrong} elsewhere" + ("" if sound else ", and put a sound copy in place"),
+            f"mv --backup=numbered -t {store.root}/.. -- {wrong}"
+            + ("" if sound else ", and put a sound copy in place"),
         )
     elif backup == "sound":
         what = f"epochFileCheckpoint is {state}: the broker takes its .bak, which may lack the last epoch"

@@ -14,10 +14,10 @@ import pytest
 from support.fake_java import executable
 
 from jobs.setup import bundle
-from jobs.setup.setup_steps import SetupError
+from jobs.setup.setup_steps import SetupError, say
 
 
-def archive(path: Path, files: dict[str, bytes], link: str | None = None, **changes: Any) -> Path:
+def archive(path: Path, files: dict[str, bytes], /, link: str | None = None, **changes: Any) -> Path:
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()} | ({link: "0"} if link else {})
     about = {**bundle.target(), "files": sums, **changes}
     with tarfile.open(path, "w") as packed:
@@ -55,7 +55,7 @@ def test_no_file_lies_elsewhere(tmp_path: Path, name: str) -> None:
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     file = archive(tmp_path / "x.tar", {"jars/b.jar": b"the bytes"})
     file.write_bytes(file.read_bytes().replace(b"the bytes", b"THE BYTES"))
-    with pytest.raises(SetupError, match=r"jars/b\.jar is damaged"):
+    with pytest.raises(SetupError, match=r"'jars/b\.jar' is damaged"):
         unpack(tmp_path, file)
 
 
@@ -88,6 +88,57 @@ def test_another_kind_of_machine_is_told_so(
 def test_no_bundle_is_no_directory(tmp_path: Path) -> None:
     with bundle.unpacked(None, tmp_path) as directory:
         assert directory is None
+
+
+def test_what_would_grow_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole of terabytes takes a kilobyte in an archive, and an archive may be one itself."""
+    file = tmp_path / "x.tar"
+    with tarfile.open(archive(file, {"jars/a.jar": b"a"}), "a", format=tarfile.PAX_FORMAT) as packed:
+        entry = tarfile.TarInfo("jars/b.jar")
+        entry.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.name": "jars/b.jar",
+                             "GNU.sparse.size": str(8 << 40), "GNU.sparse.map": f"0,0,{8 << 40},0"}  # fmt: skip
+        packed.addfile(entry)
+    with pytest.raises(SetupError, match=r"'jars/b\.jar' is not a file of its own"):
+        unpack(tmp_path, file)
+    with archive(file, {}).open("r+b") as whole:
+        whole.truncate(8 << 40)
+    with pytest.raises(SetupError, match="more than 2 GiB"):
+        unpack(tmp_path, file)
+    monkeypatch.setattr(bundle, "_MOST_FILES", 3)
+    with pytest.raises(SetupError, match="more than 3"):
+        unpack(tmp_path, archive(file, {f"jars/{number}": b"" for number in range(4)}))
+    monkeypatch.setattr(bundle, "_MOST_ABOUT", 10)
+    with pytest.raises(SetupError, match=r"bundle\.json is too large"):
+        unpack(tmp_path, archive(file, {}))
+    assert list((tmp_path / "venv").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": []}, {"files": {"jars/a.jar": None}}, {"files": None}, {"files": {"jars/\0": "0"}}, {"machine": 5},
+        {"machine": "\x1b[2J"}, {"system": None}, {"files": {"jars/a.jar": {}}}, {"files": {"jars/a\n\x1b[2J": "0"}},
+    ],
+)  # fmt: skip
+def test_whatever_it_says_of_itself_is_told_in_a_line(
+    changes: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SetupError) as caught:
+        unpack(tmp_path, archive(tmp_path / "x.tar", {"jars/a.jar": b"a"}, **changes))
+    say(str(caught.value))
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("about", [b"[]", b"1", b"{" * 100_000, b"[" * 100_000, b"\xff", b""])
+def test_what_describes_no_bundle(about: bytes, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as packed:
+        entry = tarfile.TarInfo(bundle.ABOUT)
+        entry.size = len(about)
+        packed.addfile(entry, io.BytesIO(about))
+    with pytest.raises(SetupError, match="is not what --bundle writes"):
+        unpack(tmp_path, tmp_path / "x.tar")
 
 
 class TestWheels:

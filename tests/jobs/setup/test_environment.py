@@ -20,15 +20,6 @@ JAVA = shutil.which("java")
 
 
 class TestEnvironment:
-    @pytest.mark.parametrize(
-        ("said", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("25-ea", 25), ("x", 0)]
-    )
-    def test_java_versions(self, tmp_path: Path, said: str, version: int) -> None:
-        assert environment.java_version(str(java_that_says(tmp_path / "java", said))) == version
-
-    def test_no_java_has_no_version(self, tmp_path: Path) -> None:
-        assert environment.java_version(str(tmp_path / "absent")) == 0
-
     def test_only_what_is_installed_makes_an_environment_old(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -188,11 +188,35 @@ class TestSteps:
         assert (venv / "spark.jsa").stat().st_size == 2_600_000
         assert not (venv / "spark.jsa.draft").exists()
 
+    @pytest.mark.parametrize(
+        ("said", "found"), [("16.0.2", "{} is 16"), ("x", "{} is no Java"), (None, "there is none")]
+    )
+    def test_without_a_java_for_spark_the_rest_is_set_up(
+        self, venv: Path, tmp_path: Path, said: str | None, found: str
+    ) -> None:
+        java = "" if said is None else str(java_that_says(tmp_path / "java", said))
+        with pytest.raises(LeftOut) as left:
+            environment.archive_classes(venv, java, python_that(venv, ""))
+        assert str(left.value) == (
+            f"Spark needs Java 17 or later, and {found.format(java)}: only --engine processes will do"
+        )
+
+    def test_bytecode(self, venv: Path) -> None:
+        packages = venv / "lib" / "python3.12" / "site-packages"
+        packages.mkdir(parents=True)
+        assert environment.compile_bytecode(venv, python_that(venv, "")) == "compiled"
+        ours = [str(environment.ROOT / name) for name in ("jobs", "udfs", "storeformat")]
+        assert told(venv) == ["-m", "compileall", "-q", "-j", "0", str(packages), *ours]
+        progress = python_that(venv, "exit 1")
+        with pytest.raises(LeftOut) as left:
+            environment.compile_bytecode(venv, progress)
+        assert str(left.value) == f"not all compiled ({progress.log}): starts may take a second longer"
+
     @pytest.mark.parametrize("does", ["exit 0", "touch '{}/spark.jsa.draft'; exit 1"])
     def test_a_class_archive_that_is_not_made_costs_time_alone(self, venv: Path, does: str) -> None:
         progress = python_that(venv, does.format(venv))
         with pytest.raises(LeftOut) as left:
-            environment.archive_classes(venv, "java", progress)
+            environment.archive_classes(venv, str(java_that_says(venv.parent / "java", "21")), progress)
         assert str(left.value) == f"not made ({progress.log}): starts take 1.5 s longer"
         assert not (venv / "spark.jsa").exists()
 
@@ -203,26 +227,29 @@ class TestSteps:
         calls: list[tuple[Any, ...]] = []
         for place, name in (
             (environment, "create_venv"), (environment.delta_jars, "fetch"), (environment, "install_with_numba"),
-            (environment, "compile_kernels"), (environment, "install_spark"), (environment, "archive_classes"),
+            (environment, "compile_kernels"), (environment, "install_spark"), (environment, "compile_bytecode"),
+            (environment, "archive_classes"),
         ):  # fmt: skip
             monkeypatch.setattr(place, name, lambda *given, name=name: calls.append((name, *given)) or name)
         monkeypatch.setattr(environment.delta_jars, "need_spark", lambda: by_spark)
         steps = environment.steps_of(venv, "/j")
         assert {step.name: step.after for step in steps} == {
             "environment": (), "jars": ("Spark",) if by_spark else (), "libraries": ("environment",),
-            "kernels": ("libraries",), "Spark": ("libraries",), "class archive": ("Spark",),
+            "kernels": ("libraries",), "Spark": ("libraries",), "bytecode": ("Spark",),
+            "class archive": ("Spark",),
         }  # fmt: skip
         progress = StepProgress(venv / "log")
         assert [step.work(progress) for step in steps] == [call[0] for call in calls]
         assert [call[1:] for call in calls] == [
             (venv, progress), (venv, environment.pinned_versions(), progress), (venv, environment.SPARK, progress),
-            (venv, progress), (venv, progress), (venv, "/j", progress),
+            (venv, progress), (venv, progress), (venv, progress), (venv, "/j", progress),
         ]  # fmt: skip
         keys = {step.name: step.key for step in steps}
         assert keys["libraries"] == keys["kernels"] == keys["Spark"]
         assert all(re.fullmatch(r"[0-9a-f]{64}", keys[name]) for name in ("libraries", "jars"))
         assert keys["libraries"] != keys["jars"]
         assert keys["environment"] == f"{sys.version}\n{sys.prefix}"
+        assert keys["bytecode"] == f"{keys['libraries']}\n{environment.ROOT}"
         assert keys["class archive"] == f"/j\n/j\n{keys['libraries']}"
 
     def test_versions_of_spark_and_delta_are_pinned(self) -> None:
@@ -274,17 +301,6 @@ class TestRefusals:
             environment.check_python()
         assert str(error.value) == f"{sys.executable} cannot make a virtual environment: it has no venv and ensurepip"
         assert error.value.advice == "on Debian and Ubuntu: apt install python3-venv"
-
-    @pytest.mark.parametrize(("said", "found"), [("16.0.2", "16"), ("x", "no Java"), ("17.0.1", None)])
-    def test_an_old_java(self, tmp_path: Path, said: str, found: str | None) -> None:
-        java = str(java_that_says(tmp_path / "java", said))
-        if found is None:
-            environment.check_java(java)
-            return
-        with pytest.raises(SetupError) as error:
-            environment.check_java(java)
-        assert str(error.value) == f"Java 17 or later is needed; {java} is {found}"
-        assert error.value.advice == "install it, or set JAVA_HOME"
 
     @pytest.mark.parametrize(
         ("there", "ours"),

@@ -17,6 +17,7 @@ from support.store_builder import LogBuilder
 from jobs.setup import delta_jars, s3_jars
 from jobs.setup.setup_steps import SetupError, StepProgress
 from jobs.spark import launch
+from jobs.spark.execution import Execution
 from storeformat.errors import DependencyMissing, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -122,16 +123,21 @@ class TestLaunch:
         assert jars.endswith("delta-spark.jar")
 
     def test_it_is_needed_where_spark_reads_a_table(self) -> None:
-        assert launch._reads_s3("report", [], ["report", "--table", "s3://b/t", "--checks"])
-        assert launch._reads_s3("report", ["--master", "yarn"], ["report", "--table=s3a://b/t"])
-        assert not launch._reads_s3("report", [], ["report", "--table", "s3://b/t?region=eu"])
-        assert not launch._reads_s3("report", [], ["report", "--table", "/t", "--checks", "--csv", "s3://b/x"])
-        assert not launch._reads_s3("load", ["--master", "yarn"], ["load", "--table", "s3://b/t"])
+        assert launch._reads_s3(Execution("report", arguments=("report", "--table", "s3://b/t", "--checks")))
+        assert launch._reads_s3(
+            Execution("report", options=("--master", "yarn"), arguments=("report", "--table=s3a://b/t"))
+        )
+        assert not launch._reads_s3(
+            Execution("report", arguments=("report", "--table", "/t", "--checks", "--csv", "s3://b/x"))
+        )
+        assert not launch._reads_s3(
+            Execution("load", options=("--master", "yarn"), arguments=("load", "--table", "s3://b/t"))
+        )
 
     def test_what_only_we_understand_is_refused(self) -> None:
         for uri in ("s3://key:secret@b/t", "s3://b/t?region=eu"):
             with pytest.raises(UsageError, match="from the environment alone"):
-                launch._reads_s3("report", [], ["report", f"--table={uri}", "--html", "x"])
+                launch._reads_s3(Execution("report", arguments=("report", f"--table={uri}", "--html", "x")))
 
 
 @pytest.mark.spark

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.spark import data_size, launch
+from jobs.spark import data_size, spark_options
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_what_a_user_set_stays(given: str | None, size: int, found: int | None) 
 
 
 def test_the_default_is_that_of_the_configuration() -> None:
-    settings = launch.read_properties(launch.CONF / "spark-defaults.conf")
+    settings = spark_options.read_properties(spark_options.CONF / "spark-defaults.conf")
     assert settings[data_size.SHUFFLE_PARTITIONS] == data_size.OUR_DEFAULT
     assert int(settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"]) <= 32  # tasks of every VACUUM

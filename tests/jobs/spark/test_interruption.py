@@ -23,13 +23,14 @@ sys.path.insert(0, {root!r})
 from jobs.contract import options as job_options
 from jobs.cli import command_line
 from jobs.contract.report import Report
-from jobs.spark.session import spark_context
+from jobs.spark import session
 
 class slow_job:
     @staticmethod
-    def run(options, reporter):
+    def run(options, reporter, execution):
         reporter.note("begun")
-        with spark_context("slow") as context:
+        with session.spark_on_demand(execution) as spark:
+            context = spark.context
             reporter.note("started")
             def work(items):
                 import time
@@ -96,7 +97,7 @@ def started(place: Path, wait_for: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "TMPDIR": str(place), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={place}"},
+        env={**os.environ, "TMPDIR": str(place)},
     )
     assert process.stderr is not None
     for line in process.stderr:

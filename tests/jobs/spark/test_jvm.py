@@ -17,10 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import SparkContext, java_gateway
-from pyspark.errors import PySparkRuntimeError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession, SQLContext
 
-from jobs.spark import jvm, launch
+from jobs.spark import jvm, jvm_command
+from jobs.spark.launch import Launch
 from storeformat.errors import DependencyMissing
 
 
@@ -56,29 +57,39 @@ four
             "",
         ]
 
-    @pytest.mark.parametrize("debug", ["0", "1"])
+    @pytest.mark.parametrize("debug", [False, True])
     def test_no_line_of_it_holds_a_secret_or_what_a_terminal_obeys(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], debug: str
+        self, capsys: pytest.CaptureFixture[str], debug: bool
     ) -> None:
-        monkeypatch.setenv(launch.DEBUG, debug)
         said = b"lost s3://KEY:SECRET@bucket/x?token=SECRET \x1b[2J\r\n\xff two\n"
-        jvm.forward(io.BytesIO(said), threading.Event())
+        jvm.forward(io.BytesIO(said), threading.Event(), debug)
         assert capsys.readouterr().err == "lost s3://***@bucket/x?token=*** \\x1b[2J\n\ufffd two\n"
 
 
-class TestEarlyDaemon:
-    def test_its_directory_is_removed_when_spark_never_took_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        directory = tempfile.mkdtemp(dir=tmp_path)
-        monkeypatch.setenv(jvm.EARLY_DAEMON, str(Path(directory, "early")))
-        killed = subprocess.Popen([sys.executable, "-c", "raise SystemExit"], stdin=subprocess.PIPE)
-        jvm.end_early_daemon(killed)
-        assert list(tmp_path.iterdir()) == []
-        assert killed.returncode == 0
-        assert jvm.EARLY_DAEMON not in os.environ
+def planned(**more: Any) -> Launch:
+    """What a local Spark is started with, less what a test says otherwise."""
+    given = {
+        "arguments": (), "own": (), "environment": dict(os.environ), "worker_environment": None, "directory": None,
+        "python": sys.executable, "nothing_to_write": False, "debug": True,
+    }  # fmt: skip
+    return Launch(**{**given, **more})
 
-    def test_one_that_does_not_end_is_killed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+
+def a_jvm(process: Any, early: Any = None, place: Path | None = None, **more: Any) -> jvm.Jvm:
+    pump = threading.Thread(target=lambda: None)
+    pump.start()
+    return jvm.Jvm(planned(**more), process, Path("/nonexistent/connect"), early, place, pump, threading.Event())
+
+
+class TestEarlyDaemon:
+    def test_its_directory_is_removed_when_spark_never_took_it(self, tmp_path: Path) -> None:
+        directory = tempfile.mkdtemp(dir=tmp_path)
+        ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit"], stdin=subprocess.PIPE)
+        jvm._end_early_daemon(a_jvm(None, ended, Path(directory)))
+        assert list(tmp_path.iterdir()) == []
+        assert ended.returncode == 0
+
+    def test_one_that_does_not_end_is_killed(self) -> None:
         waited: list[float | None] = []
 
         class Deaf:
@@ -92,56 +103,31 @@ class TestEarlyDaemon:
             def kill(self) -> None:
                 waited.append(0)
 
-        monkeypatch.delenv(jvm.EARLY_DAEMON, raising=False)
-        daemon: Any = Deaf()
-        jvm.end_early_daemon(daemon)
-        jvm.end_early_daemon(None)
+        daemon = Deaf()
+        jvm._end_early_daemon(a_jvm(None, daemon))
+        jvm._end_early_daemon(a_jvm(None))
         assert (waited, daemon.stdin.closed) == ([5, 0, None], True)
 
-    @pytest.fixture
-    def begun(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        monkeypatch.setattr(launch, "LONGEST_SOCKET_PATH", len(os.fsencode(tmp_path)) + 50)
-        monkeypatch.setattr(jvm.subprocess, "Popen", lambda *given, **named: found.append((*given, named)) or "begun")
-        monkeypatch.setenv(jvm.EARLY_DAEMON, "of an earlier one")
-        monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-        monkeypatch.setenv(launch.WORKER_ENVIRONMENT, '{"PYTHONHASHSEED": "0", "HOME": "/elsewhere"}')
-        return found
-
-    def test_what_it_is_started_with(self, begun: list[tuple[Any, ...]], tmp_path: Path) -> None:
-        started: Any = jvm.start_early_daemon(7)
-        assert started == "begun"
-        ((command, settings),) = begun
-        path = Path(os.environ[jvm.EARLY_DAEMON])
-        assert (path.parent.parent, path.name) == (tmp_path, "early")
-        assert path.parent.name.startswith("rocketmq-store-spark-")
-        assert command == [sys.executable, "-m", launch.WORKER_DAEMON, "--early"]
-        environment = settings.pop("env")
-        assert environment == {**os.environ, "PYTHONHASHSEED": "0", "HOME": "/elsewhere"}
-        assert settings == {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": 7}
-
-    def test_it_is_not_there_where_workers_come_from_elsewhere(
-        self, begun: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_it_is_not_there_where_its_socket_would_not_fit(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("PYSPARK_PYTHON", "/another/python")
-        assert jvm.start_early_daemon(7) is None
-        monkeypatch.setenv("PYSPARK_PYTHON", "/tmp/rocketmq-store-spark-x/python")
-        assert jvm.start_early_daemon(7) is not None
-        monkeypatch.setattr(launch, "LONGEST_SOCKET_PATH", len(os.environ[jvm.EARLY_DAEMON]))
-        assert jvm.start_early_daemon(7) is not None
-        monkeypatch.setattr(launch, "LONGEST_SOCKET_PATH", len(os.environ[jvm.EARLY_DAEMON]) - 1)
-        assert jvm.start_early_daemon(7) is None
-        monkeypatch.delenv(launch.WORKER_ENVIRONMENT)
-        assert jvm.start_early_daemon(7) is None
-        assert jvm.EARLY_DAEMON not in os.environ
-        assert len(begun) == len(list(tmp_path.iterdir())) == 2
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(jvm, "LONGEST_SOCKET_PATH", 10_000)
+        place = jvm._early_place(planned(worker_environment={}))
+        assert place is not None
+        assert place.parent == tmp_path
+        longest = len(os.fsencode(place / "early"))
+        for length, there in ((longest, True), (longest - 1, False)):
+            monkeypatch.setattr(jvm, "LONGEST_SOCKET_PATH", length)
+            assert (jvm._early_place(planned(worker_environment={})) is not None) is there
+        assert jvm._early_place(planned()) is None, "workers come from elsewhere"
+        assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_what_comes_after_the_end_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ending = threading.Event()
     ending.set()
-    jvm.forward(io.BytesIO(b"a worker complains\n"), ending)
+    jvm.forward(io.BytesIO(b"a worker complains\n"), ending, True)
     assert capsys.readouterr().err == ""
 
 
@@ -170,7 +156,8 @@ def spark_context(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("_active_spark_context", SimpleNamespace(_accumulatorServer=server)), ("_gateway", "one"), ("_jvm", "one"),
     ):  # fmt: skip
         monkeypatch.setattr(SparkContext, name, value)
-    monkeypatch.delenv(jvm.EARLY_DAEMON, raising=False)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)  # that of other tests comes back
+    monkeypatch.setattr(SQLContext, "_instantiatedContext", None)
     return server
 
 
@@ -184,49 +171,95 @@ def test_workers_that_are_at_work_end_with_the_jvm(at_work: bool, spark_context:
     worker = int(process.stdout.readline())
     process.stdout.close()
     said: list[str] = []
-    pump = threading.Thread(target=said.append, args=("pumped",))
-    pump.start()
-    gateway = SimpleNamespace(
-        proc=process, early=early, ending=threading.Event(), pump=pump, shutdown=lambda: said.append("shutdown")
-    )
-    jvm.end_jvm(gateway, at_work=at_work)
-    assert (process.returncode, gateway.ending.is_set(), said) == (0, True, ["pumped", "shutdown"])
+    started = a_jvm(process, early)
+    jvm.end(started, SimpleNamespace(shutdown=lambda: said.append("shutdown")), at_work=at_work)
+    assert (process.returncode, started.ending.is_set(), said) == (0, True, ["shutdown"])
     assert early.returncode == (-signal.SIGKILL if at_work else 0)
-    assert (spark_context.ended, spark_context.handle_error(1, 2)) == (["accumulators"], None)
+    assert spark_context.handle_error(1, 2) is None
     assert (SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm) == (None, None, None)
     if not at_work:
         os.kill(worker, signal.SIGKILL)  # it is there
-    deadline, state = time.monotonic() + 20, Path(f"/proc/{worker}/stat")
-    with suppress(FileNotFoundError):  # it may be a zombie that nobody waits for
+    assert_gone(worker)
+
+
+def assert_gone(process: int) -> None:
+    """Waits until a process has gone; it may be a zombie that nobody waits for."""
+    deadline, state = time.monotonic() + 20, Path(f"/proc/{process}/stat")
+    with suppress(FileNotFoundError):
         while state.read_text().rpartition(")")[2].split()[0] != "Z":
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
-def test_what_a_jvm_is_started_with(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its output and that of the early daemon come to stderr; where it does not start, the daemon ends."""
-    begun: list[Any] = []
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-    monkeypatch.setenv(launch.DEBUG, "1")
-    monkeypatch.setattr(jvm, "start_early_daemon", lambda output: begun.append(output) or "early")
-    monkeypatch.setattr(jvm, "end_early_daemon", begun.append)
+def test_a_jvm_with_nothing_to_write_is_not_waited_for(spark_context: Any) -> None:
+    process = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
+    early = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
+    begun = time.monotonic()
+    jvm.end(a_jvm(process, early, nothing_to_write=True), SimpleNamespace(shutdown=lambda: None), at_work=False)
+    assert (process.returncode, early.returncode) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert time.monotonic() - begun < 20
 
-    def launch_gateway(popen_kwargs: dict[str, int]) -> Any:
-        assert popen_kwargs == {"stdout": begun[0], "stderr": begun[0]}
-        os.write(begun[0], b"of the JVM\n")
-        return SimpleNamespace()
 
-    monkeypatch.setattr(java_gateway, "launch_gateway", launch_gateway)
-    gateway = jvm.start_jvm()
-    gateway.pump.join(timeout=20)
-    assert (gateway.early, gateway.ending.is_set(), len(begun)) == ("early", False, 1)
-    assert capsys.readouterr().err == "of the JVM\n"
+class TestBegin:
+    """What is begun, with a shell in Java's place."""
 
-    def failing(popen_kwargs: dict[str, int]) -> Any:
-        raise PySparkRuntimeError("no Java")
+    @pytest.fixture(autouse=True)
+    def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(jvm, "LONGEST_SOCKET_PATH", 10_000)
 
-    monkeypatch.setattr(java_gateway, "launch_gateway", failing)
-    with pytest.raises(DependencyMissing) as error:
-        jvm.start_jvm()
-    assert (str(error.value), error.value.advice) == ("Spark's JVM did not start", "--debug shows what it said")
-    assert begun[2:] == ["early"]
+    @staticmethod
+    def begin(program: str, monkeypatch: pytest.MonkeyPatch, **more: Any) -> jvm.Jvm:
+        monkeypatch.setattr(jvm_command, "command_of", lambda launch: ["sh", "-c", program])
+        return jvm.begin(planned(**more))
+
+    def test_its_output_comes_to_stderr(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        begun = self.begin("echo of the JVM; echo $PYTHONHASHSEED $SPARK_CONNECT_MODE", monkeypatch)
+        begun.process.wait(timeout=20)
+        begun.pump.join(timeout=20)
+        assert capsys.readouterr().err == "of the JVM\n0 0\n"
+        assert begun.early is None
+        with pytest.raises(DependencyMissing) as error:
+            jvm.connect(begun)
+        assert str(error.value) == "Spark's JVM did not start"
+        assert error.value.advice == "is Java older than 17? --debug shows what it said"
+        jvm.end(begun, at_work=True)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_the_port_and_the_secret_are_what_it_wrote(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        client = SimpleNamespace(jvm="the JVM")
+        given: list[Any] = []
+        monkeypatch.setattr("py4j.clientserver.ClientServer", lambda **named: given.append(named) or client)
+        monkeypatch.setattr("py4j.java_gateway.java_import", lambda *words: given.append(words))
+        begun = self.begin(
+            'printf "\\000\\000\\236\\100\\000\\000\\000\\003abc" >$_PYSPARK_DRIVER_CONN_INFO_PATH.x;'
+            "mv $_PYSPARK_DRIVER_CONN_INFO_PATH.x $_PYSPARK_DRIVER_CONN_INFO_PATH; read line",
+            monkeypatch,
+        )
+        gateway = jvm.connect(begun)
+        parameters = given[0]["java_parameters"]
+        assert (parameters.port, parameters.auth_token, parameters.auto_convert) == (40512, "abc", True)
+        assert ("the JVM", "org.apache.spark.api.python.*") in given
+        assert gateway.proc is begun.process
+        jvm.end(begun, at_work=False)
+        assert not begun.told_in.parent.exists()
+
+    def test_an_early_daemon_has_the_environment_of_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun: list[Any] = []
+        popen = subprocess.Popen
+
+        def start(command: list[str], **settings: Any) -> Any:
+            begun.append((command, settings["env"]))
+            return popen(["cat"], **{**settings, "preexec_fn": None})
+
+        monkeypatch.setattr(jvm.subprocess, "Popen", start)
+        started = self.begin("", monkeypatch, worker_environment={"HOME": "/elsewhere"})
+        (_, of_java), (command, of_early) = begun
+        assert command == [sys.executable, "-m", "udfs.worker_daemon", "--early"]
+        assert of_early == {**of_java, "HOME": "/elsewhere"}
+        assert of_java[jvm.EARLY_DAEMON] == str(started.early_directory) + "/early"
+        jvm.end(started, at_work=False)
+        assert started.early_directory is not None
+        assert not started.early_directory.exists()

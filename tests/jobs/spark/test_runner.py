@@ -20,7 +20,6 @@ from support.rebuilding import rebuild_here
 
 from jobs.rebuild import build_store
 from jobs.spark import runner as runners
-from jobs.spark import session
 from jobs.spark.runner import LocalRunner, ProcessRunner, SparkRunner, usable_cores
 from storeformat.errors import Refused, WriteFailed
 
@@ -153,12 +152,7 @@ def test_a_containers_share_of_the_cores(
 
 
 @linux
-def test_cores_are_shared_with_workers_beside_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)) if process == 0 else set())
-    for beside, cores in ((1, 9), (2, 4), (9, 1), (20, 1)):
-        monkeypatch.setattr(runners, "_side_by_side", beside)
-        assert usable_cores("/absent") == cores
-    monkeypatch.setattr(runners, "_side_by_side", 1)
+def test_cores_where_no_affinity_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     for count, cores in ((6, 6), (None, 1)):
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
@@ -167,14 +161,14 @@ def test_cores_are_shared_with_workers_beside_this_one(monkeypatch: pytest.Monke
 
 def test_signals_are_for_the_driver_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     ignored, threads = [], []
-    monkeypatch.setattr(runners, "_side_by_side", 1)
+    monkeypatch.setattr(runners, "_task", None)
     monkeypatch.setattr(signal, "signal", lambda *given: ignored.append(given))
     monkeypatch.setattr(runners.threading, "Thread", lambda **given: threads.append(given) or runners.threading)
     monkeypatch.setattr(runners.threading, "start", lambda: threads.append("started"), raising=False)
-    runners.become_worker(17, 3)
+    runners._start_worker("a task", 17)
     assert sorted(ignored) == [(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)]
     assert threads == [{"target": runners._end_with, "args": (17,), "daemon": True}, "started"]
-    assert runners._side_by_side == 3
+    assert runners._task == "a task"
 
 
 def test_stages_of_one_name_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,22 +245,3 @@ def test_rows_that_spark_did_not_hand_over(lost: int, tasks_left: int) -> None:
         SparkRunner(context).map("squares", squares, range(5))
     assert ended.value.exit_code == 74
     assert (ended.value.found, ended.value.expected) == (tasks_left, 5)
-
-
-@pytest.mark.parametrize(
-    ("total", "places", "said", "without"),
-    [
-        (session.ONE_MACHINE, ["/store", "file:///out"], "1", sys.platform == "linux"),
-        (session.ONE_MACHINE + 1, ["/store"], "1", False),
-        (session.SMALL, ["s3://bucket/store", "/out"], "1", True),
-        (session.SMALL + 1, ["/store", "s3://bucket/out"], "1", False),
-        (1, ["/store"], "0", False),
-    ],
-    ids=["local", "too large", "a small remote one", "a large remote one", "an option of Spark"],
-)
-def test_what_does_without_spark(
-    total: int, places: list[str], said: str, without: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROCKETMQ_STORE_SPARK_OPTIONAL", said)
-    monkeypatch.setattr(session, "_has_context", lambda: False)
-    assert session.does_without_spark(total, *places) is without

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
 
+from jobs.contract.reporter import Reporter
 from jobs.spark import session
-from storeformat.errors import DependencyMissing
+from jobs.spark.execution import BROUGHT, Execution
+from jobs.spark.runner import LocalRunner, ProcessRunner
+from storeformat.errors import DependencyMissing, UsageError
+
+LOAD, PROCESSES = Execution("load"), Execution("verify", "processes")
 
 SAID = """\
 An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
@@ -32,69 +37,137 @@ def test_the_reason_is_sparks_own() -> None:
     assert ended.value.advice == "look at --master and the settings of Spark; --debug shows all that it said"
 
 
-def test_a_context_of_another_program_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pyspark, has in (
+def test_a_context_that_a_program_brought_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by jobs that could do without."""
+    for pyspark, brought in (
         (None, False),
         (SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=None)), False),
         (SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context="one")), True),
     ):
         monkeypatch.setitem(sys.modules, "pyspark", pyspark)
-        assert session._has_context() == has
-        monkeypatch.setattr(session.launch, "spark_is_optional", lambda: True)
-        assert session.does_without_spark(0) == (not has)
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.setattr(session, "_shared", "one of a fleet")
-    assert not session.does_without_spark(0)
+        assert session.asks_for_spark(BROUGHT) == brought
+    assert session.asks_for_spark(Execution(options=("-v",)))
+    with session.shared_spark(BROUGHT) as shared:
+        assert session.asks_for_spark(BROUGHT)
+        monkeypatch.setattr(shared, "_begun", "a JVM of ours")
+        assert not session.asks_for_spark(BROUGHT), "that of a broker beside this one"
 
 
 class TestSharedSpark:
-    def test_threads_share_one_that_ends_with_the_block(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        said: list[str] = []
+    @pytest.fixture
+    def said(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """What is done, in place of a start."""
+        done: list[str] = []
 
-        @contextmanager
-        def own(job: str) -> Iterator[str]:
-            said.append(f"start {job}")
-            yield "a context"
-            said.append("end")
+        def start(spark: session.SparkOnDemand) -> Any:
+            done.append(f"start {spark._execution.job}")
+            spark._stack.callback(done.append, "end")
+            return "a context"
 
+        monkeypatch.setattr(session.SparkOnDemand, "_start", start)
+        return done
+
+    def test_threads_share_one_that_ends_with_the_block(self, said: list[str]) -> None:
         def work() -> None:
             together.wait()
-            with session.spark_context("verify") as context:
-                said.append(str(context))
-            with session.spark_on_demand("load") as spark:
+            with session.spark_on_demand(LOAD) as spark:
                 said.append(str(spark.context))
 
-        monkeypatch.setattr(session, "_own_context", own)
         together = threading.Barrier(4, timeout=20)
         threads = [threading.Thread(target=work) for _ in range(4)]
-        with session.shared_spark("verify"):
+        with session.shared_spark(Execution("verify")):
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
             assert "end" not in said
-        assert said == ["start verify", *["a context"] * 8, "end"]
+        assert said == ["start verify", *["a context"] * 4, "end"]
+
+    def test_alone_it_ends_with_its_own_block(self, said: list[str]) -> None:
+        for _ in range(2):
+            with session.spark_on_demand(LOAD) as spark:
+                assert spark.context is spark.context
+        assert said == ["start load", "end"] * 2
 
     def test_one_that_fails_is_not_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tries: list[str] = []
 
-        @contextmanager
-        def own(job: str) -> Iterator[Any]:
-            tries.append(job)
+        def start(spark: session.SparkOnDemand) -> Any:
+            tries.append(spark._execution.job)
             raise DependencyMissing("no cluster")
-            yield
 
-        monkeypatch.setattr(session, "_own_context", own)
-        with session.shared_spark("load"):
+        monkeypatch.setattr(session.SparkOnDemand, "_start", start)
+        with session.shared_spark(LOAD):
             for _ in range(2):
-                with pytest.raises(DependencyMissing, match="no cluster"), session.spark_context("load"):
-                    pass
+                with pytest.raises(DependencyMissing, match="no cluster"), session.spark_on_demand(LOAD) as spark:
+                    spark.context  # noqa: B018
         assert tries == ["load"]
 
     def test_one_that_has_ended_does_not_start(self) -> None:
-        with session.shared_spark("load"):
-            shared = session._shared
+        with session.shared_spark(LOAD) as shared:
+            assert session._shared is shared
         assert session._shared is None
-        assert shared is not None
         with pytest.raises(RuntimeError, match=r"^Spark has ended$"):
             shared.context  # noqa: B018
+
+
+class TestRunner:
+    def test_processes_are_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(session.SparkOnDemand, "_start", lambda spark: pytest.fail("a JVM would start"))
+        monkeypatch.setattr(session.sys, "platform", "linux")
+        kinds = []
+        for total in (session.TINY, session.TINY + 1):
+            with session.runner_for(
+                PROCESSES, Reporter(quiet=True), "verify", total, "/store", "file:///out"
+            ) as runner:
+                kinds.append(type(runner))
+        assert kinds == [LocalRunner, ProcessRunner]
+
+    @pytest.mark.parametrize(
+        ("platform", "places", "reason"),
+        [
+            (
+                "linux",
+                ["/store", "s3://K:S@bucket/out"],
+                "reads and writes local files only, and this is s3://***@bucket/out",
+            ),
+            ("darwin", ["/store"], "needs Linux, this is darwin"),
+        ],
+    )
+    def test_what_processes_cannot_do(
+        self, platform: str, places: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(session.sys, "platform", platform)
+        with pytest.raises(UsageError) as error, session.runner_for(PROCESSES, Reporter(quiet=True), "v", 1, *places):
+            pass
+        assert str(error.value) == f"--engine processes {reason}"
+        assert error.value.exit_code == 64
+
+    def test_sql_needs_spark(self) -> None:
+        with (
+            pytest.raises(UsageError, match="--engine processes has no SQL"),
+            session.spark_on_demand(PROCESSES) as spark,
+        ):
+            spark.context  # noqa: B018
+
+
+TWO_SESSIONS = """
+import sys
+sys.path.insert(0, {root!r})
+from jobs.spark import session
+from jobs.spark.execution import Execution
+
+for number in range(2):
+    with session.spark_session(Execution("load")) as spark:
+        strings = spark.sparkContext.parallelize(range(4), 2).map(str).collect()
+        print(spark.range(number + 3).count(), strings, flush=True)
+"""
+
+
+@pytest.mark.spark
+def test_two_sessions_one_after_the_other() -> None:
+    """PySpark keeps the last session in a class: that of a JVM that has gone would be taken again."""
+    program = TWO_SESSIONS.format(root=str(Path(__file__).resolve().parents[3]))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    strings = "['0', '1', '2', '3']"
+    assert (done.returncode, done.stdout) == (0, f"3 {strings}\n4 {strings}\n"), done.stderr

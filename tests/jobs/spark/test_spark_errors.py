@@ -56,6 +56,24 @@ def test_a_cluster_that_ends_spark_is_no_defect_of_ours() -> None:
     assert failure_report("rebuild", raised.value).exit_code == 74
 
 
+@pytest.mark.parametrize(
+    ("said", "helps"),
+    [
+        (
+            "Total size of serialized results of 209 tasks (1028.0 MiB) is bigger than spark.driver.maxResultSize",
+            "spark.driver.maxResultSize=0",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "--driver-memory"),
+    ],
+)
+def test_too_little_memory_is_no_defect_of_ours(said: str, helps: str) -> None:
+    with pytest.raises(errors.WriteFailed, match="Spark has not enough memory") as raised, spark_errors.plain_errors():
+        raise PySparkException(f"org.apache.spark.SparkException: Job aborted due to stage failure: {said}")
+    report = failure_report("rebuild", raised.value)
+    assert report.exit_code == 74
+    assert helps in "".join(report.error_lines)
+
+
 def test_an_executor_without_a_python_is_no_defect_of_ours() -> None:
     said = (
         "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.3 in stage 0.0 (TID 9) (node-2 "

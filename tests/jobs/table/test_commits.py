@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from pyspark.errors import PySparkException
 
 from jobs.table.commits import (
     Actions,
@@ -18,11 +19,14 @@ from jobs.table.commits import (
     _added,
     append,
     commits_back_from,
+    plain_trouble,
     recorded_state,
     restored_before,
     takes_files,
     transaction_names,
+    understanding,
 )
+from storeformat.errors import MissingInput, NotAStore
 from udfs.table import schemas
 from udfs.table.parquet_files import WrittenFile
 
@@ -205,3 +209,24 @@ def test_commits_are_read_as_far_back_as_delta_kept_them(tmp_path: Path) -> None
         text = "".join(f"{json.dumps(action)}\n" for action in (load(version), DELETE))
         (tmp_path / "_delta_log" / f"{version:020d}.json").write_text(text, encoding="utf-8")
     assert list(commits_back_from(str(tmp_path), 4)) == [(4, [load(4), DELETE]), (3, [load(3), DELETE])]
+
+
+@pytest.mark.parametrize("sign", ["DELTA_REPLACE_WHERE_MISMATCH", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"])
+def test_rows_that_a_constraint_forbids_are_no_defect(sign: str) -> None:
+    with pytest.raises(NotAStore, match="a constraint of the table forbids rows of this log"), plain_trouble("/t"):
+        raise PySparkException(f"[{sign}] CHECK constraint positive (size > 100) violated by row")
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [{"txn": {"appId": LOAD}}],
+        [{"commitInfo": 1}],
+        [{"commitInfo": {"operation": "RESTORE", "operationParameters": 1}}],
+        [{"commitInfo": {"operation": "RESTORE", "operationParameters": {"version": "x"}}}],
+        [{"commitInfo": {"operation": "RESTORE", "operationParameters": {"version": 7}}}],
+    ],
+)  # fmt: skip
+def test_a_history_that_delta_did_not_write(actions: list[dict[str, Any]]) -> None:
+    with pytest.raises(MissingInput, match="not as Delta writes one"), understanding("/table"):
+        restored_before([(7, actions)], LOAD, 2000)

@@ -64,6 +64,7 @@ def test_each_option_of_a_log(spelled: Any) -> None:
         ({"fromTime": "x"}, "option fromtime: "),
         ({"untilTime": "x"}, "option untiltime: "),
         ({"columns": "topic, nothing"}, "rocketmq-commitlog has no column nothing"),
+        ({"topic": "A, T:x"}, "option topic: 'T:x' is not a topic; one queue is TOPIC:QUEUE"),
         ({"path": None}, 'no store is named: .load("/path/to/store")'),
     ],
 )
@@ -79,6 +80,11 @@ def test_values_that_mean_nothing(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         ask()
     assert str(caught.value) == said or (said.endswith(": ") and str(caught.value).startswith(said))
+
+
+def test_a_time_zone_that_there_is_not_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UsageError, match="option timezone: Mars/Phobos: no such time zone"):
+        CommitLogSource({"path": "/s", "time-zone": "Mars/Phobos"})
 
 
 def test_what_filters_ask_for() -> None:

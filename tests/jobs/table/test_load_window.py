@@ -81,7 +81,7 @@ def test_the_history_holds_no_secret_of_the_stores_location(tmp_path: Path) -> N
     reading = read_log(store, options, LocalRunner())
     elsewhere = replace(store, root="s3://KEY:SECRET@bucket/store?secret_key=SECRET&region=eu")
     one = Load(SparkOnDemand("load", ExitStack()), elsewhere, options, "", Reporter(quiet=True))
-    said = json.dumps(one._metadata(Window(0, 0), reading))
+    said = json.dumps(one._metadata(Window(0, 0), reading.end, reading.damaged))
     assert "s3://***@bucket/store" in said
     assert "SECRET" not in said
 

@@ -148,15 +148,10 @@ def test_a_setting_that_holds_for_a_while() -> None:
 
 
 def test_on_s3_what_needs_deltas_writer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns cannot be added, and no table of another kind can be loaded into."""
+    """No table of another kind can be loaded into."""
     advice = "let Spark do it while nobody loads (./spark-submit.sh --setup --with s3), or keep the table elsewhere"
     why = "needs Delta's own writer, and on S3 that one may lose what others commit at the same time"
     path = "s3://b/t"
-    table = messages_table.MessagesTable(no_session, path)
-    monkeypatch.setattr(table, "schema", lambda: schemas.to_spark(schemas.MESSAGES))
-    assert error_of(lambda: table.add_missing_columns(["topic", "body"])) == (
-        Refused, f"it lacks the column body, which {why} ({path})", advice,
-    )  # fmt: skip
     monkeypatch.setattr(plain_table, "open_plain", lambda _: None)
     monkeypatch.setattr(messages_table, "_is_free", lambda _: False)
     assert error_of(lambda: messages_table.open_table(no_session, path, writes=True)) == (

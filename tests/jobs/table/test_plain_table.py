@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from jobs.table import plain_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from jobs.table.messages_table import IDENTITY
 from jobs.table.plain_table import NotPlain, PlainTable, open_plain
-from storeformat.errors import WriteFailed
+from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
 from udfs.table.parquet_files import WrittenFile
 
@@ -88,6 +89,30 @@ def test_a_checkpoint_of_parts_keeps_it_too(path: str) -> None:
         (log / f"{version:020d}.json").unlink()
     table = PlainTable(path)
     assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(20, 0))
+
+
+@pytest.mark.parametrize(("interval", "versions"), [(None, [10, 20]), ("7", [6, 13, 20])])
+def test_loads_write_checkpoints(tmp_path: Path, interval: str | None, versions: list[int]) -> None:
+    """Every tenth version as Delta does, or as the table says; delta-rs counts from the first version."""
+    path = str(tmp_path / "messages")
+    plain_table.create(path, schemas.MESSAGES, {"delta.checkpointInterval": interval} if interval else {})
+    for number in range(23):
+        load(path, number * 10, seen=BrokerState(number * 10, 0) if number else None)
+    log = Path(path, "_delta_log")
+    assert [int(file.name[:20]) for file in sorted(log.glob("*.checkpoint.parquet"))] == versions
+    for version in range(versions[-1] + 1):
+        (log / f"{version:020d}.json").unlink()
+    assert PlainTable(path).state("c", "b") == BrokerState(230, 0)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 23
+
+
+def test_a_checkpoint_that_fails_takes_no_load_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
+    monkeypatch.setattr(plain_table, "_VERSIONS_A_CHECKPOINT", 1)
+    assert load(path, 0) == 1
 
 
 def test_a_log_that_lacks_versions_is_deltas_own_affair(path: str) -> None:
@@ -178,7 +203,8 @@ def test_a_table_has_any_name(tmp_path: Path, name: str) -> None:
     load(found, 20, seen=BrokerState(20, 0))
     table = PlainTable(found)
     assert [row["commit_log_offset"] for row in table.last_rows("c", "b", 1000, 9, IDENTITY)] == [20, 10, 0]
-    assert [(str(day), rows.count_rows()) for day, rows in table.dates()] == [("2023-11-14", 3)]
+    dates = table.rows().to_table(columns=["store_date"])["store_date"].to_pylist()
+    assert dates == [date(2023, 11, 14)] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 
 
@@ -295,5 +321,36 @@ def test_files_with_times_of_96_bits_are_read_to_the_end_of_time(path: str) -> N
     assert [
         row["store_timestamp"] for row in table.last_rows("c", "b", 10, 1, ("store_timestamp", "commit_log_offset"))
     ] == [late]
-    ((_, dataset),) = table.dates()
-    assert dataset.to_table(columns=["store_timestamp"])["store_timestamp"].to_pylist() == [late]
+    assert table.rows().to_table(columns=["store_timestamp"])["store_timestamp"].to_pylist() == [late]
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["", "[]", "1", "{}", '{"version": "x"}', '{"version": 1, "parts": "2"}', '{"version": 1, "parts": 30000000}',
+     '{"version": null}', '{"version": 1, "parts": -1e400}'],
+)  # fmt: skip
+def test_what_tells_no_checkpoint_is_left_to_delta(path: str, told: str) -> None:
+    """Thirty million parts would take gigabytes of names."""
+    load(path, 0)
+    DeltaTable(path).create_checkpoint()
+    Path(path, "_delta_log", "_last_checkpoint").write_text(told)
+    tracemalloc.start()
+    try:
+        assert open_plain(path) is None
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{x", b"[", b"[1]", b"1", b'"text"', b"null", b"\xff", b'{"txn": {}}', b'{"txn": 1}', b'{"txn": {"appId": []}}',
+     b'{"txn": {"appId": "a", "version": "x"}}'],
+)  # fmt: skip
+def test_a_log_that_delta_did_not_write_cannot_be_read(path: str, line: bytes) -> None:
+    load(path, 0)
+    table = PlainTable(path)
+    with Path(path, "_delta_log", f"{1:020d}.json").open("ab") as commit:
+        commit.write(b"\n" + line + b"\n")
+    with pytest.raises(MissingInput, match="its log is not as Delta writes one"):
+        _ = table.transactions

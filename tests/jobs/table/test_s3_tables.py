@@ -20,7 +20,7 @@ from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import report
 from jobs.report.facts import CHECKS
-from jobs.spark import launch, session
+from jobs.spark import session
 from jobs.table import s3_tables
 from storeformat.errors import Refused
 
@@ -83,8 +83,7 @@ def test_loads_what_is_new(bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_a_report_needs_no_jvm(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(launch.OPTIONAL, "1")
-    monkeypatch.setattr(session, "_has_context", lambda: False)
+    monkeypatch.setattr(session, "asks_for_spark", lambda *_: False)
     load_here(grown(LogBuilder(1 << 16), tmp_path / "s", 300), bucket.uri("t"))
     page = tmp_path / "page.html"
     facts = report.run(ReportOptions(table=bucket.uri("t"), checks=True, html=str(page)), Reporter(quiet=True))

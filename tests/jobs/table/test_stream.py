@@ -145,6 +145,40 @@ def test_a_log_that_was_truncated(growing: Growing) -> None:
         growing.reader().partitions({"offset": beyond}, {"offset": beyond + 5})
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("what", ["shorter", "as long", "one segment less"])
+def test_a_log_that_went_back(what: str, restarted: bool, growing: Growing) -> None:
+    """Salvaged, restored or another broker's: whatever is there now, nothing that was not read goes unnoticed."""
+    reader = growing.reader()
+    growing.log.message(topic="T1", body=b"a" * 100)
+    growing.log.settle()
+    growing.log.write(growing.root)
+    end = reader.latestOffset({"offset": 0}, ReadAllAvailable())
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    if what == "one segment less":
+        newest = sorted((growing.root / "commitlog").iterdir())[-1]
+        newest.unlink()
+        found = int(newest.name)
+    else:
+        growing.log.truncate(growing.log.records[-1].offset)
+        if what == "as long":
+            growing.log.message(topic="T1", body=b"z" * 100)
+        growing.log.settle()
+        found = growing.log.end_offset
+        growing.log.write(growing.root)
+    said = f"it was truncated, or is another store's: found {found}, expected {end['offset']} "
+    if what == "as long" and restarted:  # no record ends elsewhere, and a checkpoint knows no more than the offset
+        assert growing.reader().latestOffset(end, ReadAllAvailable()) == end
+        return
+    with pytest.raises(Refused, match=said):
+        (growing.reader() if restarted else reader).latestOffset(end, ReadAllAvailable())
+
+
+def test_a_record_that_spans_the_offset_of_a_checkpoint(growing: Growing) -> None:
+    with pytest.raises(Refused, match="is another store's: found"):
+        growing.reader().latestOffset({"offset": growing.log.records[60].offset + 8}, ReadAllAvailable())
+
+
 def test_what_was_planned_just_now_is_not_read_again(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = growing.reader()
     end = reader.latestOffset({"offset": 0}, ReadAllAvailable())

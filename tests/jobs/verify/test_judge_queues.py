@@ -162,6 +162,7 @@ def test_topic_deleted(root: Path, known: bool) -> None:
     (root / "config").mkdir()
     table = '{"topicConfigTable":{"%s":{"perm":6}}}' % ("A" if known else "TopicOrder")
     (root / "config" / "topics.json").write_text(table)
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{}}')
     shutil.rmtree(root / "consumequeue" / "A")
     found = verdicts(root)
     assert set(found.counts) == ({"missing_file"} if known else set())
@@ -171,6 +172,7 @@ def test_topic_deleted(root: Path, known: bool) -> None:
 def test_a_table_without_topics_does_not_say_that_one_was_deleted(root: Path) -> None:
     (root / "config").mkdir()
     (root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{}}')
     shutil.rmtree(root / "consumequeue" / "A")
     assert set(verdicts(root).counts) == {"missing_file"}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import golden
-from support.drilling import jobs_without_spark
+from support.here import tasks_here
 from support.rebuilding import options_for
 from support.store_builder import LogBuilder
 
@@ -113,7 +114,7 @@ def test_salvaged_log_agrees_with_what_is_left(root: Path, capsys: pytest.Captur
 
 def test_metrics_count_differences_by_cause(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = tmp_path / "verify.prom"
-    with jobs_without_spark():
+    with tasks_here():
         assert run(capsys, root, "--metrics", str(said))[0] == 0
         assert f'rocketmq_store_verify_ok{{store="{root}"}} 1.0' in said.read_text().splitlines()
         flip(root / FILE, 7)
@@ -145,10 +146,21 @@ def test_hazards_are_in_the_report(root: Path, capsys: pytest.CaptureFixture[str
     last = max((root / FILE).parent.iterdir())
     following = last.with_name(f"{int(last.name) + last.stat().st_size:020d}")
     following.write_bytes(bytes(last.stat().st_size))
-    with jobs_without_spark():
+    with tasks_here():
         code, report = run(capsys, root)
     assert (code, report["status"], report["hazard_counts"]) == (0, "ok", {"zero_file": 1})
     assert [row["hazard"] for row in report["hazards"]] == ["zero_file"]
+
+
+def test_messages_that_no_queue_has_after_the_next_start_are_differences(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker that was killed goes on where its furthest queue ends; here nothing is left that it could start from."""
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    with tasks_here():
+        code, report = run(capsys, root)
+    assert (code, report["status"]) == (1, "differences")
 
 
 def test_a_log_that_lacks_a_segment_is_verified_as_far_as_it_goes(
@@ -160,7 +172,7 @@ def test_a_log_that_lacks_a_segment_is_verified_as_far_as_it_goes(
     root = log.write(tmp_path / "store")
     (root / "commitlog" / f"{1024:020d}").unlink()
     words = ["verify", "--store", str(root), "--json", "--only", "consumequeue"]
-    with jobs_without_spark():
+    with tasks_here():
         assert command_line.main(words) == 65
         capsys.readouterr()
         code = command_line.main([*words, "--on-damage", "salvage"])

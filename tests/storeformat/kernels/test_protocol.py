@@ -29,6 +29,17 @@ def test_the_implementation_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     kernels.active.cache_clear()
 
 
+def test_little_work_prefers_numpy_and_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_preferred", "auto")
+    monkeypatch.delenv("ROCKETMQ_STORE_SPARK_KERNELS", raising=False)
+    kernels.prefer_numpy()
+    assert kernels.active() is numpy_kernels
+    monkeypatch.setenv("ROCKETMQ_STORE_SPARK_KERNELS", "numba")
+    kernels.active.cache_clear()
+    assert kernels.active() is numba_kernels
+    kernels.active.cache_clear()
+
+
 def test_both_implementations_have_every_kernel_and_nothing_else() -> None:
     functions = {name for name in vars(Kernels) if not name.startswith("_")} | {"NAME"}
     found = [one for one in vars(numpy_kernels).values() if isinstance(one, FunctionType)]

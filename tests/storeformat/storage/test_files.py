@@ -228,17 +228,16 @@ def test_an_arrow_stream_into_a_new_file(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["new"]
 
 
-def test_a_directory_is_made_for_all_or_for_its_owner(tmp_path: Path) -> None:
+def test_a_directory_is_made_with_its_parents(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         files.make_directory(str(tmp_path / "a" / "b"))
         files.make_directory(str(tmp_path / "a" / "b"))
-        files.make_directory(str(tmp_path / "c"), private=True)
         files.make_directory("s3://bucket/a")
     finally:
         os.umask(before)
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "c")]
-    assert modes == [0o755, 0o755, 0o700]
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")]
+    assert modes == [0o755, 0o755]
 
 
 def test_a_rename_takes_the_place_of_nothing_but_an_empty_directory(tmp_path: Path) -> None:

@@ -28,6 +28,21 @@ def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
     assert not outputs.lies_inside(str(tmp_path), store)
 
 
+def test_a_directory_of_our_own_is_for_all_or_for_its_owner(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        outputs.make_directory(str(tmp_path / "a" / "b"))
+        outputs.make_directory(str(tmp_path / "a" / "b"))
+        outputs.make_directory(str(tmp_path / "c" / "d"), private=True)
+        outputs.make_directory("s3://bucket/a")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "c", "c/d")]
+    assert modes == [0o755, 0o755, 0o755, 0o700]
+    with pytest.raises(WriteFailed, match="exists"):
+        outputs.make_directory(str(tmp_path / "c" / "d"), private=True)
+
+
 def test_a_directory_is_no_place_for_a_file(tmp_path: Path) -> None:
     said = {"what": "cannot be written: this is a directory", "path": str(tmp_path)}
     assert refusal(WriteFailed, lambda: outputs.refuse_directory(str(tmp_path))) == said
@@ -119,7 +134,7 @@ def test_a_failure_halfway_leaves_the_old_file_and_no_draft(tmp_path: Path, monk
 
 
 def raising(error: BaseException) -> Callable[..., None]:
-    def call(*unused: object) -> None:
+    def call(*unused: object, **also: object) -> None:
         raise error
 
     return call

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,33 @@ def test_without_the_extra_one_line_says_so(tmp_path: Path, monkeypatch: pytest.
     assert refusal(DependencyMissing, rocksdb.require) == said
     assert refusal(DependencyMissing, lambda: rocksdb.reading(str(tmp_path), NAMES).__enter__()) == said
     assert DependencyMissing.exit_code == 69
+
+
+@pytest.mark.parametrize("name", ["000099.sst", "000099.log", "MANIFEST-000099", "OPTIONS-000099"])
+def test_nobody_waits_for_a_pipe(name: str, tmp_path: Path) -> None:
+    made = database(tmp_path)
+    os.mkfifo(made / name)
+    said = refusal(NotAStore, lambda: rocksdb.reading(str(made), NAMES).__enter__())
+    assert said == {"what": "this is not a regular file", "path": str(made / name)}
+
+
+@pytest.mark.parametrize("name", ["000099.log", "MANIFEST-000099"])
+def test_a_hole_is_neither_copied_nor_read_to_its_end(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sparse file takes no space in the store; a plain copy of it would fill the temporary directory."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "views"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    made = database(tmp_path)
+    (tmp_path / "views").mkdir()
+    with (made / name).open("wb") as file:
+        file.truncate(3 << 30)
+    if name.startswith("MANIFEST"):  # one that CURRENT does not name
+        with rocksdb.reading(str(made), NAMES) as open_one:
+            assert open_one.get("other", b"k") == b"v"
+            assert sum(path.lstat().st_blocks for path in (tmp_path / "views").rglob("*")) * 512 < 1 << 20
+    with (made / name).open("wb") as file:
+        file.truncate(4 << 40)
+    said = refusal(NotAStore, lambda: rocksdb.reading(str(made), NAMES).__enter__())
+    assert (said["what"], said["path"]) == ("this RocksDB database has too much to read", str(made / name))
+    assert not list((tmp_path / "views").iterdir())

@@ -1,0 +1,96 @@
+"""How a job executes: one value, made once from the command line and handed down.
+
+Whoever brings a SparkSession of their own (a notebook, a scheduler, tests) needs none: jobs take ``BROUGHT`` then, and
+find the context that is active.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jobs.contract.options import Engine
+from jobs.spark import spark_options
+
+_WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
+"""Jobs that run tasks in Python."""
+_WITH_ROWS = frozenset({"load", "demo"})
+"""Jobs whose tasks make rows of the table."""
+_BUSY_JVM = frozenset({"report", ""})
+"""Jobs whose work is the JVM's, and sessions of no job. In all others it is Python's: a JVM that never leaves its fast
+compiler starts sooner and leaves the cores to it.
+"""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What the command line says of the engine. ``options`` are those of spark-submit, ``arguments`` are the job's own,
+    from its name on; ``delta`` brings Delta's jars.
+    """
+
+    job: str = ""
+    engine: Engine = "spark"
+    options: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    delta: bool = False
+    debug: bool = False
+
+    @cached_property
+    def chosen(self) -> dict[str, str]:
+        """The settings of Spark that the user made; raises as ``user_settings``."""
+        return spark_options.user_settings(self.options)
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The settings of Spark where the user made no choice."""
+        file = spark_options.CONF / "spark-defaults.conf"
+        defaults = spark_options.read_properties(file) if file.is_file() else {"spark.master": "local[*]"}
+        return {name: value for name, value in defaults.items() if name not in self.chosen}
+
+    @property
+    def master(self) -> str:
+        """Where tasks run, as Spark names it."""
+        return self.chosen.get("spark.master") or self.settings["spark.master"]
+
+    @property
+    def asks_for_spark(self) -> bool:
+        """Whether the user said something of Spark, so that a job which could do without shall not."""
+        return bool(self.options or self.chosen)
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether all tasks run on the driver's machine."""
+        if self.engine == "processes":
+            return True
+        context = active_context()
+        if context is not None:
+            return bool(context.master.startswith("local"))
+        return "PYSPARK_GATEWAY_PORT" not in os.environ and self.master.startswith("local")
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether tasks are Python's, so that workers can import while the JVM starts."""
+        return self.job in _WITH_WORKERS
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether tasks make rows of the table: workers import what that needs, too."""
+        return self.job in _WITH_ROWS
+
+    @property
+    def keeps_jvm_busy(self) -> bool:
+        """Whether the JVM does the work, for which its second compiler pays."""
+        return self.job in _BUSY_JVM
+
+
+BROUGHT = Execution()
+"""Of a program that brings its own Spark; where it has none, one starts with this program's defaults."""
+
+
+def active_context() -> Any:
+    """Returns the SparkContext that is active in this process, or None."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark.SparkContext._active_spark_context if pyspark is not None else None

@@ -1,0 +1,61 @@
+"""How a job executes, as its command line says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from jobs.spark import execution as executions
+from jobs.spark.execution import Execution
+
+
+@pytest.mark.parametrize(
+    ("options", "asks", "one_machine"),
+    [
+        ((), False, True),
+        (("-v",), True, True),
+        (("--master", "local[2]"), True, True),
+        (("--master", "local-cluster[1,1,1024]"), True, True),
+        (("--master", "spark://h:1"), True, False),
+    ],
+)
+def test_what_the_options_of_spark_say(
+    options: tuple[str, ...], asks: bool, one_machine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MASTER", raising=False)
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.setattr(executions, "active_context", lambda: None)
+    execution = Execution("load", options=options)
+    assert (execution.asks_for_spark, execution.on_one_machine) == (asks, one_machine)
+    assert Execution(engine="processes", options=options).on_one_machine
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert not execution.on_one_machine, "a driver on a cluster"
+
+
+@pytest.mark.parametrize(("master", "one"), [("local[2]", True), ("local-cluster[1,1,1]", True), ("yarn", False)])
+def test_a_context_that_is_there_says_where_tasks_run(master: str, one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executions, "active_context", lambda: SimpleNamespace(master=master))
+    assert Execution(options=("--master", "spark://h:1")).on_one_machine is one
+
+
+def test_what_the_user_chose_is_no_default() -> None:
+    chosen = Execution(options=("--conf", "spark.ui.enabled=true", "--master", "local[3]"))
+    assert chosen.chosen == {"spark.ui.enabled": "true", "spark.master": "local[3]"}
+    assert not chosen.settings.keys() & chosen.chosen.keys()
+    assert chosen.settings["spark.sql.session.timeZone"] == "UTC"
+    assert (chosen.master, Execution(options=()).settings.get("spark.master")) == ("local[3]", "local[*]")
+
+
+@pytest.mark.parametrize(
+    ("job", "python", "rows", "java"),
+    [
+        ("load", True, True, False),
+        ("verify", True, False, False),
+        ("report", False, False, True),
+        ("", False, False, True),
+    ],
+)
+def test_what_a_job_keeps_busy(job: str, python: bool, rows: bool, java: bool) -> None:
+    execution = Execution(job)
+    assert (execution.runs_python, execution.makes_rows, execution.keeps_jvm_busy) == (python, rows, java)
