@@ -15,7 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.patching import stand_in
 
+from jobs.cli import command_line
 from jobs.cli.command_line import JOBS, deliver, main, parse, refuse_unwritable
 from jobs.contract import option_values
 from jobs.contract import options as job_options
@@ -372,7 +374,8 @@ class TestUnwritable:
     ) -> None:
         (tmp_path / "closed").mkdir()
         (tmp_path / "f").touch()
-        monkeypatch.setattr(os, "access", lambda place, mode: (Path(place).name, mode) != ("closed", os.W_OK))
+        closed = ("closed", os.W_OK)
+        stand_in(monkeypatch, command_line, "os", access=lambda place, mode: (Path(place).name, mode) != closed)
         with pytest.raises(errors.WriteFailed) as error:
             refuse_unwritable(str(tmp_path / file))
         assert str(error.value) == f"the report cannot be written: {reason} ({tmp_path / path})"

@@ -19,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.here import tasks_here
 from support.loading import load_here
+from support.patching import stand_in
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line, fleet
@@ -354,7 +355,7 @@ def test_who_waits_hears_each_half_minute_that_a_run_goes_on(monkeypatch: pytest
         return done, waiting - done
 
     monkeypatch.setattr(fleet, "wait", wait)
-    monkeypatch.setattr(fleet.time, "monotonic", lambda: clock[0])
+    stand_in(monkeypatch, fleet, "time", monotonic=lambda: clock[0])
     run._wait({future: number for number, future in enumerate(futures)})
     assert [text.partition(": ok")[0] for text in said] == [
         "0 of 2 brokers are done", "0 of 2 brokers are done", "1 of 2: b", "1 of 2 brokers are done", "2 of 2: a",

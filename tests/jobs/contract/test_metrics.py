@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.patching import stand_in
 
 from jobs.cli import command_line
 from jobs.contract import metrics
@@ -62,7 +63,7 @@ def test_metrics_that_cannot_be_written_fail_the_run(tmp_path: Path, capsys: pyt
 
 def test_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each broker of a fleet with its labels; reasons and differences by what they are of."""
-    monkeypatch.setattr(metrics.time, "time", lambda: 1_700_000_000.5)
+    stand_in(monkeypatch, metrics, "time", time=lambda: 1_700_000_000.5)
     reasons = [{"rule": "r", "unsafe": True}, {"rule": "r", "unsafe": True}, {"rule": "s", "unsafe": False}]
     rows = [
         {"store": "s3://K:S@b/s", "cluster": "c", "broker": "a", "status": "ok", "exit_code": 0, "seconds": 2,

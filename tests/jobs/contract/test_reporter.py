@@ -6,7 +6,9 @@ import io
 import re
 
 import pytest
+from support.patching import stand_in
 
+from jobs.contract import reporter as reporter_module
 from jobs.contract.options import JobOptions
 from jobs.contract.reporter import Reporter, duration_text
 
@@ -142,7 +144,7 @@ def test_what_a_reporter_is_by_default(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_clock_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 102.34567])
-    monkeypatch.setattr("jobs.contract.reporter.time.monotonic", lambda: next(times))
+    stand_in(monkeypatch, reporter_module, "time", monotonic=lambda: next(times))
     assert Reporter(stream=io.StringIO()).seconds == 2.346
 
 
@@ -165,7 +167,7 @@ def test_the_first_progress_on_a_terminal_comes_after_half_a_second() -> None:
 def test_progress_goes_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     said = io.StringIO()
     now = [1000.0]
-    monkeypatch.setattr("jobs.contract.reporter.time.monotonic", lambda: now[0])
+    stand_in(monkeypatch, reporter_module, "time", monotonic=lambda: now[0])
     with Reporter(stream=said, interval=30).progress("scan", 1000) as progress:
         for now[0] in (1000.0, 1029.9, 1030.0, 1059.9, 1060.0):
             progress.update(500)

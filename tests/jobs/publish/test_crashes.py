@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.killing import Killer
+from support.patching import stand_in
 from support.publishing import (
     Case,
     Snapshot,
@@ -23,7 +24,7 @@ from support.publishing import (
 )
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import durable
+from storeformat.storage import beneath, durable, extents
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 DERIVED = ("consumequeue", "index", "checkpoint", "abort")
@@ -332,9 +333,8 @@ def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyP
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc")
-    monkeypatch.setattr(os, "rename", note_rename)
-    monkeypatch.setattr(os, "replace", note_replace)
-    monkeypatch.setattr(os, "fsync", note_fsync)
+    for module in (beneath, durable, extents):
+        stand_in(monkeypatch, module, "os", rename=note_rename, replace=note_replace, fsync=note_fsync)
     built = [str(path) for path in case.out.rglob("*")]
     case.publish()
     root, backup = str(case.root), str(case.backups[0])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.patching import stand_in
 from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.contract.options import LogOptions
@@ -182,7 +183,7 @@ HOUR = 3_600_000
 @pytest.fixture
 def noon(monkeypatch: pytest.MonkeyPatch) -> int:
     """Twelve o'clock of the machine, in milliseconds."""
-    monkeypatch.setattr(retention.time, "localtime", time.gmtime)
+    stand_in(monkeypatch, retention, "time", localtime=time.gmtime)
     return 1_717_070_400_000
 
 

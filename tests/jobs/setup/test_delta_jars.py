@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_java import executable
+from support.patching import stand_in
 
 from jobs.setup import delta_jars, environment
 from jobs.setup.setup_steps import LeftOut, SetupError, StepProgress
@@ -111,7 +112,7 @@ def test_jars_that_spark_fetches_are_the_published_ones(
     tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark = tmp_path / "venv" / "bin" / "python"
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    stand_in(monkeypatch, delta_jars, "shutil", which=lambda name: None)
     copies = "for jar in delta-spark_x.jar delta-storage.jar; do cp {0}/$jar $4/jars/io.delta_$jar; done"
     executable(
         spark, f"#!/bin/sh\nmkdir $4/jars\n{copies.format(jars)}\necho evil > $4/jars/io.delta_delta-storage.jar\n"
@@ -173,7 +174,7 @@ def test_what_maven_is_told(tmp_path: Path, jars: Path, monkeypatch: pytest.Monk
 
 
 def test_what_spark_is_told(tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    stand_in(monkeypatch, delta_jars, "shutil", which=lambda name: None)
     told = tmp_path / "told"
     executable(
         tmp_path / "venv" / "bin" / "python",
@@ -193,7 +194,7 @@ def test_a_directory_that_is_named_needs_neither_spark_nor_maven(
     tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr("shutil.which", asked.append)
+    stand_in(monkeypatch, delta_jars, "shutil", which=asked.append)
     assert delta_jars.need_spark()
     assert asked == ["mvn"]
     monkeypatch.setenv(delta_jars.JARS, str(jars))
@@ -221,7 +222,7 @@ def test_spark_finds_the_jars_without_maven(tmp_path: Path, monkeypatch: pytest.
     executable(tmp_path / "venv" / "bin" / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"-Duser.home={tmp_path}")
     which = shutil.which
-    monkeypatch.setattr("shutil.which", lambda name: None if name == "mvn" else which(name))
+    stand_in(monkeypatch, delta_jars, "shutil", which=lambda name: None if name == "mvn" else which(name))
     versions = environment.pinned_versions()
     assert delta_jars.fetch(tmp_path / "venv", versions, StepProgress(tmp_path / "log")).startswith("7 of Delta")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_java import java_that_says
+from support.patching import stand_in
 from support.processes import processes_of
 
 from jobs.setup import environment
@@ -75,7 +76,7 @@ class TestEnvironment:
     def test_a_python_that_cannot_run_it_is_refused_with_the_reason(
         self, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int]
     ) -> None:
-        monkeypatch.setattr(environment.sys, "version_info", version)
+        stand_in(monkeypatch, environment, "sys", version_info=version)
         with pytest.raises(SetupError, match=r"^Python 3.10 to 3.14 is needed, this is "):
             environment.check_python()
 

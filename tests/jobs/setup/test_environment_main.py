@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patching import stand_in
 
 from jobs.setup import environment
 from jobs.setup.setup_steps import SetupError, StepProgress
@@ -26,8 +27,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(environment.packing, "pack", lambda *given: found.append(("pack", *given)))
     monkeypatch.setattr(environment.bundle, "write", lambda *given: found.append(("bundle", *given)))
     monkeypatch.setattr(environment.s3_jars, "fetch", lambda venv, progress: f"{venv}: jars, {progress.log.name}")
-    monkeypatch.setattr(environment.os, "execv", lambda *given: found.append(("execv", *given)))
-    monkeypatch.setattr(environment.signal, "signal", lambda *given: None)
+    stand_in(monkeypatch, environment, "os", execv=lambda *given: found.append(("execv", *given)))
+    stand_in(monkeypatch, environment, "signal", signal=lambda *given: None)
     return found
 
 

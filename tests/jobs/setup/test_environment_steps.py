@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.fake_java import executable, java_that_says
+from support.patching import stand_in
 
 from jobs.setup import bundle, environment
 from jobs.setup.setup_steps import LeftOut, SetupError, StepProgress
@@ -281,14 +282,14 @@ class TestRefusals:
     def test_the_oldest_and_the_newest_python_do(
         self, version: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(environment.sys, "version_info", version)
+        stand_in(monkeypatch, environment, "sys", version_info=version)
         environment.check_python()
 
     @pytest.mark.parametrize(("implementation", "largest"), [("PyPy", 2**63 - 1), ("CPython", 2**31 - 1)])
     def test_another_kind_of_python(self, implementation: str, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(environment.platform, "python_implementation", lambda: implementation)
         monkeypatch.setattr(environment.platform, "architecture", lambda: ("32bit", ""))
-        monkeypatch.setattr(environment.sys, "maxsize", largest)
+        stand_in(monkeypatch, environment, "sys", maxsize=largest)
         with pytest.raises(SetupError) as error:
             environment.check_python()
         assert str(error.value) == f"a 64-bit CPython is needed, this is {implementation} 32bit ({sys.executable})"

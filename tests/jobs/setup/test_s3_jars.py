@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.fake_java import executable
 from support.object_store import Bucket, serving
+from support.patching import stand_in
 from support.store_builder import LogBuilder
 
 from jobs.setup import delta_jars, s3_jars
@@ -76,13 +77,13 @@ def test_each_setting_of_hadoop(given: dict[str, str], expected: dict[str, str])
 
 
 def test_maven_is_needed_and_told_what_to_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_jars.shutil, "which", lambda name: None)
+    stand_in(monkeypatch, s3_jars, "shutil", which=lambda name: None)
     progress = StepProgress(tmp_path / "log")
     with pytest.raises(SetupError) as error:
         s3_jars.fetch(tmp_path, progress)
     assert str(error.value) == "the S3 connector comes by Maven, and there is no mvn"
     assert error.value.advice == "install Maven"
-    monkeypatch.setattr(s3_jars.shutil, "which", {"mvn": str(tmp_path / "bin" / "mvn")}.get)
+    stand_in(monkeypatch, s3_jars, "shutil", which={"mvn": str(tmp_path / "bin" / "mvn")}.get)
     maven_that(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/told; echo "[ERROR] x"; echo "[ERROR] y"; exit 1')
     with pytest.raises(SetupError) as error:
         s3_jars.fetch(tmp_path, progress)

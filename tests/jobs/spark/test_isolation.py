@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.patching import stand_in
 
 from jobs.spark import isolation
 
@@ -133,12 +134,12 @@ class TestPrivateDirectories:
         assert isolation.is_private(path) == private
 
     def test_a_program_for_workers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(isolation.sys, "version_info", (3, 10, 9))
-        monkeypatch.setattr(isolation.sys, "executable", "/it's/python")
+        stand_in(monkeypatch, isolation, "sys", version_info=(3, 10, 9))
+        stand_in(monkeypatch, isolation, "sys", executable="/it's/python")
         program = Path(isolation.worker_python(tmp_path))
         assert (program, program.stat().st_mode & 0o777) == (tmp_path / "python", 0o700)
         assert "exec '/it'\\''s/python' -c 'import sys\n" in program.read_text(encoding="utf-8")
-        monkeypatch.setattr(isolation.sys, "version_info", (3, 11, 0))
+        stand_in(monkeypatch, isolation, "sys", version_info=(3, 11, 0))
         assert isolation.worker_python(tmp_path) == "/it's/python"
 
 
@@ -157,7 +158,7 @@ class TestWorkingDirectory:
         self, hostile: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As on Python 3.10, which knows no PYTHONSAFEPATH."""
-        monkeypatch.setattr(isolation.sys, "version_info", (3, 10, 0))
+        stand_in(monkeypatch, isolation, "sys", version_info=(3, 10, 0))
         python = isolation.worker_python(tmp_path_factory.mktemp("private"))
         assert python != sys.executable
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession, SQLContext
+from support.patching import stand_in
 
 from jobs.spark import jvm, jvm_command
 from jobs.spark.launch import Launch
@@ -254,7 +255,7 @@ class TestBegin:
             begun.append((command, settings["env"]))
             return popen(["cat"], **{**settings, "preexec_fn": None})
 
-        monkeypatch.setattr(jvm.subprocess, "Popen", start)
+        stand_in(monkeypatch, jvm, "subprocess", Popen=start)
         started = self.begin("", monkeypatch, worker_environment={"HOME": "/elsewhere"})
         (_, of_java), (command, of_early) = begun
         assert command == [sys.executable, "-m", "udfs.worker_daemon", "--early"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patching import stand_in
 
 from jobs.spark import isolation, launch, spark_options
 from jobs.spark.execution import Execution
@@ -270,7 +271,7 @@ class TestLaunch:
     def test_cluster_mode_becomes_spark_submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         called: list[Any] = []
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
-        monkeypatch.setattr("os.execv", lambda *call: called.append(call))
+        stand_in(monkeypatch, launch, "os", execv=lambda *call: called.append(call))
         options = ("--master", "yarn", "--deploy-mode", "cluster")
         launch.check(Execution("rebuild", options=options, arguments=("rebuild", "--store", "hdfs://s")))
         [(program, words)] = called
@@ -282,7 +283,7 @@ class TestLaunch:
 
     def test_cluster_mode_shows_nobody_a_secret(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
-        monkeypatch.setattr("os.execv", lambda *call: pytest.fail(str(call)))
+        stand_in(monkeypatch, launch, "os", execv=lambda *call: pytest.fail(str(call)))
         arguments = ("rebuild", "--store", "s3://KEY:SECRET@bucket/store", "--output", "s3://bucket/new")
         with pytest.raises(errors.UsageError, match="holds a secret") as refused:
             launch.check(Execution(options=("--master", "yarn", "--deploy-mode", "cluster"), arguments=arguments))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support import golden
+from support.patching import stand_in
 from support.publishing import snapshot
 from support.rebuilding import rebuild_here
 
@@ -145,7 +146,7 @@ def test_workers_end_when_their_driver_is_killed() -> None:
 def test_a_containers_share_of_the_cores(
     said: str | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    stand_in(monkeypatch, runners, "os", sched_getaffinity=lambda _: set(range(8)))
     if said is not None:
         (tmp_path / "cpu.max").write_text(said)
     assert usable_cores(str(tmp_path / "cpu.max")) == cores
@@ -153,18 +154,17 @@ def test_a_containers_share_of_the_cores(
 
 @linux
 def test_cores_where_no_affinity_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity")
     for count, cores in ((6, 6), (None, 1)):
-        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        monkeypatch.setattr(runners, "os", SimpleNamespace(cpu_count=lambda count=count: count))
         assert usable_cores("/absent") == cores
 
 
 def test_signals_are_for_the_driver_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     ignored, threads = [], []
     monkeypatch.setattr(runners, "_task", None)
-    monkeypatch.setattr(signal, "signal", lambda *given: ignored.append(given))
-    monkeypatch.setattr(runners.threading, "Thread", lambda **given: threads.append(given) or runners.threading)
-    monkeypatch.setattr(runners.threading, "start", lambda: threads.append("started"), raising=False)
+    stand_in(monkeypatch, runners, "signal", signal=lambda *given: ignored.append(given))
+    started = SimpleNamespace(start=lambda: threads.append("started"))
+    stand_in(monkeypatch, runners, "threading", Thread=lambda **given: threads.append(given) or started)
     runners._start_worker("a task", 17)
     assert sorted(ignored) == [(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)]
     assert threads == [{"target": runners._end_with, "args": (17,), "daemon": True}, "started"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
+from support.patching import stand_in
 
 from jobs.contract.reporter import Reporter
 from jobs.spark import session
@@ -114,7 +115,7 @@ class TestSharedSpark:
 class TestRunner:
     def test_processes_are_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(session.SparkOnDemand, "_start", lambda spark: pytest.fail("a JVM would start"))
-        monkeypatch.setattr(session.sys, "platform", "linux")
+        stand_in(monkeypatch, session, "sys", platform="linux")
         kinds = []
         for total in (session.TINY, session.TINY + 1):
             with session.runner_for(
@@ -137,7 +138,7 @@ class TestRunner:
     def test_what_processes_cannot_do(
         self, platform: str, places: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(session.sys, "platform", platform)
+        stand_in(monkeypatch, session, "sys", platform=platform)
         with pytest.raises(UsageError) as error, session.runner_for(PROCESSES, Reporter(quiet=True), "v", 1, *places):
             pass
         assert str(error.value) == f"--engine processes {reason}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import deltalake
 import pytest
+from support.patching import stand_in
 from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.contract.options import LoadOptions
@@ -118,7 +119,7 @@ def test_a_snapshot_that_others_hinder(
             raise kind("what it says\nand more")
 
     monkeypatch.setattr(consumer_offsets.deltalake, "write_deltalake", write)
-    monkeypatch.setattr(consumer_offsets.time, "sleep", slept.append)
+    stand_in(monkeypatch, consumer_offsets, "time", sleep=slept.append)
     table = SCHEMA.empty_table()
     if fails:
         with pytest.raises(WriteFailed) as caught:

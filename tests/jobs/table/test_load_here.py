@@ -15,6 +15,7 @@ from typing import Any
 import deltalake
 import pytest
 from support.loading import load_here
+from support.patching import stand_in
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions, TopicFilter
@@ -207,7 +208,7 @@ def test_a_load_that_others_overtake_tries_again(one: Load, monkeypatch: pytest.
 
     said: list[str] = []
     monkeypatch.setattr(one, "_attempt", attempt)
-    monkeypatch.setattr(load.time, "sleep", slept.append)
+    stand_in(monkeypatch, load, "time", sleep=slept.append)
     monkeypatch.setattr(one._reporter, "say", said.append)
     if overtaken < 5:
         assert one._with_attempts(one._attempt) == {"tries": overtaken + 1}

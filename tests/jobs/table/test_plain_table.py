@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from support.patching import stand_in
 
 from jobs.table import plain_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
@@ -252,7 +253,7 @@ def test_a_commit_without_delayed_messages_says_so(path: str) -> None:
 def test_who_is_slower_each_time_gives_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt is made on the version that is the newest then, later and later."""
     slept: list[float] = []
-    monkeypatch.setattr(plain_table.time, "sleep", slept.append)
+    stand_in(monkeypatch, plain_table, "time", sleep=slept.append)
     seen: list[int] = []
 
     class Slow:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patching import stand_in
 
 from storeformat.kernels import cache
 
@@ -66,7 +67,7 @@ def test_the_cache_of_a_virtual_environment_is_its_own(tmp_path: Path, monkeypat
     assert cache.cache_directory() == str(home / ".cache" / "rocketmq-store-spark" / "kernels" / name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert cache.cache_directory() == str(tmp_path / "cache" / "rocketmq-store-spark" / "kernels" / name)
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    stand_in(monkeypatch, cache, "os", access=lambda path, mode: mode != os.W_OK)
     assert cache.cache_directory() is None
 
 

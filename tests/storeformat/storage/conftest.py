@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyarrow import fs as pafs
+from support.patching import stand_in
 
-from storeformat.storage import clients
+from storeformat.storage import beneath, clients, durable, extents
 
 
 @pytest.fixture
@@ -19,7 +19,12 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc")
     found: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: found.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
+
+    def sync(handle: int) -> None:
+        found.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+
+    for module in (beneath, durable, extents):
+        stand_in(monkeypatch, module, "os", fsync=sync)
     return found
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import NotAStore, Refused, WriteFailed
@@ -203,7 +204,7 @@ def test_what_is_given_has_the_permissions_of_the_store(
 def test_who_can_give_files_to_the_owner_of_a_directory(
     user: int, can: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: user)
+    stand_in(monkeypatch, beneath, "os", geteuid=lambda: user)
     monkeypatch.setattr(beneath, "ownership_of", lambda path: {str(tmp_path): beneath.Ownership(777, 1, 0, 0)}[path])
     assert beneath.can_give_to_owner_of(str(tmp_path)) == can
 
@@ -244,9 +245,6 @@ def test_a_file_is_replaced_when_its_bytes_are_on_disk(
     path = tmp_path / "journal"
     path.write_bytes(b"a longer old text")
     replace = os.replace
-    monkeypatch.setattr(
-        os, "fsync", lambda handle, noted=os.fsync: (sizes.append(os.fstat(handle).st_size), noted(handle))
-    )
     sizes: list[int] = []
 
     def watched(draft: str, target: str, **handles: int) -> None:
@@ -254,7 +252,13 @@ def test_a_file_is_replaced_when_its_bytes_are_on_disk(
         assert (path.read_bytes(), synced, sizes) == (b"a longer old text", [str(tmp_path / draft)], [3])
         replace(draft, target, **handles)
 
-    monkeypatch.setattr(os, "replace", watched)
+    noted = beneath.os.fsync
+
+    def sync(handle: int) -> None:
+        sizes.append(os.fstat(handle).st_size)
+        noted(handle)
+
+    stand_in(monkeypatch, beneath, "os", replace=watched, fsync=sync)
     beneath.replace_file(str(path), b"new", str(tmp_path))
     assert path.read_bytes() == b"new"
     assert synced[1:] == [str(tmp_path)]
@@ -266,7 +270,7 @@ def test_a_full_disk_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "journal").write_bytes(b"old")
-    monkeypatch.setattr(os, "fsync", full)
+    stand_in(monkeypatch, beneath, "os", fsync=full)
     with pytest.raises(WriteFailed, match="No space left"):
         beneath.replace_file(str(tmp_path / "journal"), b"new", str(tmp_path))
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("journal", b"old")]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput, Refused, WriteFailed
@@ -30,7 +31,7 @@ def test_only_another_file_system_is_no_failure(number: int, tmp_path: Path, mon
         raise OSError(number, os.strerror(number))
 
     (tmp_path / "a").touch()
-    monkeypatch.setattr(os, "rename", fail)
+    stand_in(monkeypatch, durable, "os", rename=fail)
     if number == errno.EXDEV:
         assert not durable.move(str(tmp_path / "a"), str(tmp_path / "b"))
     else:
@@ -72,12 +73,11 @@ def test_a_tree_has_everything_and_follows_no_link(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "top" / "closed").mkdir(parents=True)
 
-    def scan(path: Any, real: Any = os.scandir) -> Any:
-        if str(path).endswith("closed"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return real(path)
+    def walk(path: str, onerror: Any) -> Any:
+        onerror(PermissionError(errno.EACCES, "Permission denied", f"{path}/closed"))
+        return iter(())
 
-    monkeypatch.setattr(os, "scandir", scan)
+    stand_in(monkeypatch, durable, "os", walk=walk)
     said = {"what": "cannot be read: Permission denied", "path": str(tmp_path / "top" / "closed")}
     assert refusal(MissingInput, lambda: durable.tree(str(tmp_path / "top"))) == said
 

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput, TotalsDisagree
-from storeformat.storage import extents, files, local_copies
+from storeformat.storage import extents, files, local_copies, local_files
 from storeformat.storage.extents import Content, content_of
 
 SIZE = 6_000_000
@@ -54,7 +55,7 @@ def knows_holes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
             raise OSError(errno.EINVAL, "Invalid argument")
         return seek(handle, position, how)
 
-    monkeypatch.setattr(os, "lseek", no_holes)
+    stand_in(monkeypatch, local_files, "os", lseek=no_holes)
 
 
 def sparse_file(path: Path) -> Path:

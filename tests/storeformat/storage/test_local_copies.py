@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput
@@ -61,7 +62,7 @@ def test_bytes_are_counted_over_all_files(tmp_path: Path) -> None:
 def test_a_file_that_shrinks_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"12345")
     pread = os.pread
-    monkeypatch.setattr(os, "pread", lambda handle, count, position: pread(handle, count, position)[:-1])
+    stand_in(monkeypatch, local_copies, "os", pread=lambda handle, count, position: pread(handle, count, position)[:-1])
     source, target = str(tmp_path / "a"), str(tmp_path / "b")
     said = {"what": "the file was truncated while it was read", "path": source}
     assert refusal(MissingInput, lambda: local_copies.copy_trees([(source, target)], lambda count: None)) == said

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
+from support.patching import stand_in
 
 from storeformat.errors import MissingInput
+from storeformat.storage import local_files
 from storeformat.storage.files import RangeReader
 from storeformat.storage.local_files import data_ranges
 
@@ -23,7 +24,7 @@ def test_a_disk_that_fails_is_not_taken_for_one_without_holes(tmp_path: Path, mo
         raise OSError(errno.EIO, "Input/output error")
 
     with path.open("rb") as file, RangeReader(str(path)) as reader:
-        monkeypatch.setattr(os, "lseek", fail)
+        stand_in(monkeypatch, local_files, "os", lseek=fail)
         with pytest.raises(OSError, match="Input/output"):
             list(data_ranges(file.fileno(), 0, SIZE))
         with pytest.raises(MissingInput, match="Input/output"):

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput
+from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus, Space, free_space, space_of, status_of, statuses_in
 
 
@@ -57,7 +59,7 @@ def test_names_that_cannot_be_asked_about(tmp_path: Path) -> None:
 
 def test_space_is_counted_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = SimpleNamespace(f_blocks=11, f_bfree=7, f_bavail=5, f_frsize=512, f_bsize=4096)
-    monkeypatch.setattr(os, "statvfs", lambda path: found)
+    stand_in(monkeypatch, local_status, "os", statvfs=lambda path: found)
     assert space_of(str(tmp_path)) == Space(11 * 512, 7 * 512, 5 * 512)
     assert free_space(str(tmp_path)) == 5 * 512
     assert free_space("s3://bucket/a") is None

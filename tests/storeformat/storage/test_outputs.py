@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from pyarrow import fs as pafs
+from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import clients, outputs
+from storeformat.storage import clients, local_files, outputs
 
 
 def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_an_object_is_replaced_whole(hdfs: Any) -> None:
 def test_a_failure_halfway_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"old")
     for failure in (OSError(28, "full"), KeyboardInterrupt()):
-        monkeypatch.setattr(outputs.os, "replace", raising(failure))
+        stand_in(monkeypatch, local_files, "os", replace=raising(failure))
         with pytest.raises((WriteFailed, KeyboardInterrupt)):
             outputs.replace_bytes(str(tmp_path / "file"), b"new")
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.patching import stand_in
 
 from storeformat.errors import Refused
 from storeformat.storage import local_files, outputs, trusted_paths
@@ -105,7 +106,7 @@ def test_who_is_not_root_follows_any_path(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "place").mkdir()
     (tmp_path / "place").chmod(0o777)
     (tmp_path / "link").symlink_to("place")
-    monkeypatch.setattr(trusted_paths.os, "geteuid", lambda: STRANGER)
+    stand_in(monkeypatch, trusted_paths, "os", geteuid=lambda: STRANGER)
     outputs.make_directory(str(tmp_path / "link" / "a" / "b"))
     assert outputs.place_for(str(tmp_path / "link" / "c")) == os.path.realpath(tmp_path / "place" / "c")
     local_files.replace_bytes(str(tmp_path / "link" / "report"), b"text")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput, NotAStore
@@ -114,7 +115,7 @@ def test_a_file_that_is_never_whole_is_looked_at_so_many_times(tmp_path: Path, m
     read(tmp_path, b"{", OLDER)
     pauses: list[float] = []
     asked: list[str] = []
-    monkeypatch.setattr(config_files.time, "sleep", pauses.append)
+    stand_in(monkeypatch, config_files, "time", sleep=pauses.append)
     monkeypatch.setattr(config_files, "is_live", lambda lock: not asked.append(lock))  # type: ignore[func-returns-value]
     assert read_config(str(tmp_path), "consumerOffset.json").value == {("A", "g"): {0: 3}}
     assert pauses == [0.05] * 20
@@ -169,7 +170,7 @@ def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Callable[[], obje
 
     def work(steps: list[Callable[[], object]]) -> None:
         monkeypatch.setattr(config_files, "is_live", lambda lock: True)
-        monkeypatch.setattr(config_files.time, "sleep", lambda seconds: steps.pop(0)())
+        stand_in(monkeypatch, config_files, "time", sleep=lambda seconds: steps.pop(0)())
 
     return work
 
