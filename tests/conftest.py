@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -22,53 +22,59 @@ if TYPE_CHECKING:  # the fast tests run without pyspark
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The same examples in each run, which is never red by chance. `.ci/release long` draws others by its seed, and more.
 # Machines that build are slow at times; a slow example is no failure.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.register_profile("few", deadline=None, max_examples=10)
-hypothesis.settings.load_profile("patient")
+hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
+hypothesis.settings.register_profile("many", deadline=None, max_examples=500)
+hypothesis.settings.load_profile("fixed")
 
-_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+NEWEST_BROKER = "5.5.0"
 
 QUICK = (
     "spark.sql.shuffle.partitions=2",
     "spark.databricks.delta.snapshotPartitions=2",
+    "spark.sql.codegen.wholeStage=false",
+    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "spark.sql.adaptive.enabled=false",
+    "spark.ui.enabled=false",
 )
 """Settings of Spark for tables of a few rows: few tasks for each step."""
 
 
-RELEASES_OF_EACH_DAY = frozenset({"4.9.8", "5.5.0"})
-"""Real brokers of the other releases judge before a release of this program."""
+RELEASE_MARKS = frozenset({"realstore", "broker", "hadoop", "servers", "notebook", "browser", "benchmark", "slow"})
+"""What `.ci/run` leaves to `.ci/release`."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", metavar="SEED", help="run files, and tests within one, in an order drawn by SEED")
+
+
+@pytest.hookimpl(tryfirst=True)  # what shares a fixture is brought together after this
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what says of an older release what it says of the newest, too: the fast tests leave it out, and with a real
-    broker it is a judge. Where processes share tests out, they run in an order that keeps cores busy.
+    """Marks what is for ``.ci/release``, and what says of an older release what it says of the newest, too: the fast
+    tests leave that out. Files with Spark come first, so that processes that share tests out end at the same time.
     """
-    if hasattr(config, "workerinput"):  # one of pytest-xdist's
-        from support.scheduling import spread
-
-        items[:] = spread(items)
     newest = golden.newest_of_each_scenario()
     for item in items:
         given = getattr(item, "callspec", None)
-        store = given.params.get("store") if given else None
-        if isinstance(store, golden.GoldenStore) and store not in newest:
+        values = given.params.values() if given else ()
+        if any(isinstance(value, golden.GoldenStore) and value not in newest for value in values):
             item.add_marker("thorough")
-        if given and (item.get_closest_marker("realstore") or item.get_closest_marker("broker")):
-            texts = [value for value in given.params.values() if isinstance(value, str)]
-            releases = set(filter(_RELEASE.fullmatch, texts))
-            if releases and not releases & RELEASES_OF_EACH_DAY and not item.get_closest_marker("slow"):
-                item.add_marker("judge")
+        marks = {mark.name for mark in item.iter_markers()}
+        if hasattr(getattr(item, "function", None), "hypothesis"):
+            item.add_marker("property")
+        if marks & RELEASE_MARKS and not ("daily" in marks and "slow" not in marks and NEWEST_BROKER in values):
+            item.add_marker("release")
+    heavy = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("daily")}
+    items.sort(key=lambda item: item.path not in heavy)
+    if seed := config.getoption("--shuffle"):
+        drawn: dict[str, str] = {}
 
+        def place(name: str) -> str:
+            return drawn.setdefault(name, hashlib.sha256(f"{seed}{name}".encode()).hexdigest())
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Returns how ``--dist loadfile`` shares tests out."""
-    if config.getvalue("dist") != "loadfile":
-        return None
-    from support.scheduling import LoadReleases
-
-    return LoadReleases(config, log)
+        items.sort(key=lambda item: (place(str(item.path)), place(item.nodeid.partition("[")[0])))
 
 
 @pytest.fixture(scope="session")

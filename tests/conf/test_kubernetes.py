@@ -12,7 +12,7 @@ import pytest
 
 from jobs.spark import launch, spark_options
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 
 PROPERTIES = Path(__file__).resolve().parents[2] / "conf" / "kubernetes.properties"
 BUILDER = Path(__file__).with_name("ExecutorPod.java")

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from support.drilling import Done, await_numbers, copy_store, run_job
-from support.real_broker import JUDGED_SINCE_5, BrokerSite
+from support.real_broker import SINCE_5, BrokerSite
 
 from storeformat.store.config.consumer_offsets import DataVersion, consumer_offsets_json
 
@@ -58,7 +58,7 @@ def places(took: list[list[int]]) -> list[Place]:
     return [(queue_id, offset) for queue_id, offset in took]
 
 
-@pytest.fixture(scope="module", params=JUDGED_SINCE_5)
+@pytest.fixture(scope="module", params=SINCE_5)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     scratch = tmp_path_factory.mktemp(f"offsets-{request.param}")
     with BrokerSite(request.param, scratch, settings={"enablePopBufferMerge": False}) as site:

@@ -143,6 +143,7 @@ def topics_were_forgotten(served: Served, crashed: Crashed) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------- while it was alive
+@pytest.mark.daily
 class TestBeforeTheCrash:
     def test_the_broker_had_served_all_that_was_sent(self, crashed: Crashed) -> None:
         assert missing(crashed.answers, crashed.sent) == []
@@ -173,19 +174,21 @@ class TestBeforeTheCrash:
 
 
 # ---------------------------------------------------------------------------------------------------- after the rebuild
-@pytest.fixture(params=["recovered", "killed"])
+@pytest.fixture(params=["recovered", pytest.param("killed", marks=pytest.mark.slow)])
 def serving(request: pytest.FixtureRequest) -> Served:
     found: Served = request.getfixturevalue(request.param)
     return found
 
 
 class TestTheShortPath:
+    @pytest.mark.daily
     def test_rebuilt_files_are_those_of_the_broker(self, crashed: Crashed, recovered: Served) -> None:
         queues, index, log = recovered.published
         assert queues == crashed.queues
         assert list(index.values()) == list(crashed.index.values()), "index files, whatever their names"
         assert log == crashed.log
 
+    @pytest.mark.daily
     def test_a_start_changes_no_file_and_truncates_nothing(self, recovered: Served) -> None:
         assert recovered.started == recovered.published
         assert "last shutdown normally" in recovered.store_log
@@ -200,6 +203,7 @@ class TestTheShortPath:
         assert len(after) == len(before)
 
 
+@pytest.mark.daily
 class TestServing:
     def test_every_answer_is_the_same(self, crashed: Crashed, serving: Served) -> None:
         """By offset, by tag, by time, by key, by unique key and by id; and the log's range.

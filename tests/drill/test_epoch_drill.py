@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from support.drilling import copy_store, run_job
-from support.real_broker import NEWEST, BrokerFailed, are_alike, await_alike
+from support.real_broker import RELEASES, BrokerFailed, are_alike, await_alike
 from support.real_group import BrokerGroup
 from support.rebuilding import rules_of_release
 
@@ -90,7 +90,7 @@ def part(group: BrokerGroup, one: Path, other: Path) -> None:
     group.clients(send("three", AFTER))
 
 
-@pytest.fixture(scope="module", params=NEWEST)
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with BrokerGroup(request.param, tmp_path_factory.mktemp(f"epoch-{request.param}")) as group:
         one, other = group.scratch / "one", group.scratch / "other"

@@ -30,7 +30,7 @@ from support.drilling import (
 )
 from support.real_broker import RELEASES, BrokerPair, await_alike
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = pytest.mark.broker
 
 KINDS = ("normal", "large", "tagged", "batch")
 

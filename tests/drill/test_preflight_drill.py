@@ -34,7 +34,7 @@ from typing import Any
 
 import pytest
 from support.drilling import copy_store, overwrite, run_job
-from support.real_broker import NEWEST, BrokerFailed, BrokerSite
+from support.real_broker import RELEASES, BrokerFailed, BrokerSite
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import judge
@@ -269,7 +269,7 @@ def run_copy(site: BrokerSite, store: Path, name: str) -> Started:
     return Started(took, tuple(sorted(late)), int(found[-1]) if found else -1)
 
 
-@pytest.fixture(scope="module", params=NEWEST)
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with BrokerSite(request.param, tmp_path_factory.mktemp(f"preflight-{request.param}")) as site:
         store = make(site)

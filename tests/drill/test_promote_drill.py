@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.drilling import Done, copy_store, run_job
-from support.real_broker import NEWEST, REPLICATED, BrokerPair, await_alike
+from support.real_broker import RELEASES, REPLICATED, BrokerPair, await_alike
 from support.rebuilding import rules_of_release
 
 pytestmark = pytest.mark.broker
@@ -45,7 +45,7 @@ def send(name: str, count: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=NEWEST)
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with BrokerPair(request.param, tmp_path_factory.mktemp(f"promote-{request.param}")) as pair:
         master, slave = pair.scratch / "master", pair.scratch / "slave"

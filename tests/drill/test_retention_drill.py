@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.drilling import copy_store, numbers_in
-from support.real_broker import NEWEST, BrokerSite
+from support.real_broker import RELEASES, BrokerSite
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
@@ -67,7 +67,7 @@ def make(site: BrokerSite) -> Path:
     return store
 
 
-@pytest.fixture(scope="module", params=NEWEST)
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     kept = {
         "fileReservedTime": 48,

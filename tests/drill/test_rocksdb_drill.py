@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.drilling import ASK, GROUP, TOPICS, Answers, Done, differences, missing, places, run_job, wipe
-from support.real_broker import JUDGED, BrokerSite
+from support.real_broker import RELEASES, BrokerSite
 
 pytest.importorskip("rocksdict")
 pytestmark = pytest.mark.broker
@@ -26,7 +26,7 @@ ASK_ALL = {"command": "ask", "topics": CREATED}
 EVERYTHING = "consumequeue,index,checkpoint,consumer-offsets"
 
 
-@pytest.fixture(params=JUDGED)
+@pytest.fixture(params=RELEASES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerSite]:
     with BrokerSite(request.param, tmp_path / "site", settings=ROCKSDB) as running:
         yield running
@@ -103,7 +103,7 @@ def test_queues_in_rocksdb_come_back(site: BrokerSite) -> None:
     assert {(queue_id, offset) for queue_id, offset in group["took"]} == set(places(again, "Normal"))
 
 
-@pytest.mark.judge
+@pytest.mark.slow
 def test_back_to_files(site: BrokerSite) -> None:
     """With what its databases hold: topics that have messages, and the offsets of its group."""
     store = site.scratch / "store"

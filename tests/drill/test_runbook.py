@@ -303,6 +303,7 @@ def test_the_table_of_symptoms_leads_to_every_heading() -> None:
     assert {heading for heading, _, _ in links} - {"Before a broker starts"} == set(SYMPTOMS)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_with_spark_the_commands_do_what_they_say(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     check(WITH_SPARK, tmp_path, capfd, with_spark=True)

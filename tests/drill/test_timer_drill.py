@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 from support.drilling import copy_store, run_job
-from support.real_broker import JUDGED_SINCE_5, BrokerSite
+from support.real_broker import SINCE_5, BrokerSite
 
-pytestmark = [pytest.mark.broker, pytest.mark.judge]  # some minutes: it waits until messages are due
+pytestmark = pytest.mark.broker  # some minutes: it waits until messages are due
 
 SOON, LATER, FAR = 5, 6, 3
 ASK = {"command": "ask", "topics": ["Delayed"]}
@@ -56,7 +56,7 @@ def units_to_come(store: Path) -> int:
     return count
 
 
-@pytest.fixture(scope="module", params=JUDGED_SINCE_5)
+@pytest.fixture(scope="module", params=SINCE_5)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     scratch = tmp_path_factory.mktemp(f"timers-{request.param}")
     with BrokerSite(request.param, scratch, settings={"timerFlushIntervalMs": 1_000}) as site:

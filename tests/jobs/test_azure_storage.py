@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner
 from storeformat.storage import files
 
-pytestmark = [pytest.mark.golden, pytest.mark.judge]
+pytestmark = [pytest.mark.golden, pytest.mark.servers]
 
 HOME = Path(__file__).resolve().parents[1] / "azurite" / "target"
 ACCOUNT = "devstoreaccount1"
@@ -39,20 +37,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 "azurite@3.37.0"]  # fmt: skip
         if subprocess.run(line, check=False, capture_output=True).returncode:
             pytest.skip("npm does not bring Azurite")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host, port = free.getsockname()
-    command = [program, "--blobHost", host, "--blobPort", str(port), "--silent", "--skipApiVersionCheck",
+    command = [program, "--blobHost", "127.0.0.1", "--blobPort", "0", "--silent", "--skipApiVersionCheck",
                "--inMemoryPersistence", "--disableTelemetry"]  # fmt: skip
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd=tmp_path_factory.mktemp("azurite")) as server:
+    place = tmp_path_factory.mktemp("azurite")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=place, text=True) as server:
         try:
-            end = time.monotonic() + 60
-            while not answers(host, port):
-                assert server.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.1)
-            at = f"{host}:{port}"
+            assert server.stdout is not None
+            at = next(
+                line.rpartition("listens on http://")[2].strip() for line in server.stdout if "listens on" in line
+            )
             fs.AzureFileSystem(
                 account_name=ACCOUNT, account_key=KEY, blob_storage_authority=at, dfs_storage_authority=at,
                 blob_storage_scheme="http", dfs_storage_scheme="http",
@@ -60,11 +53,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield at
         finally:
             server.terminate()
-
-
-def answers(host: str, port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex((host, port)) == 0
 
 
 def test_a_rebuild_is_that_of_a_local_disk(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

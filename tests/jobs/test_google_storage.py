@@ -19,6 +19,8 @@ from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner
 from storeformat.storage import extents, files, locations
 
+pytestmark = pytest.mark.servers
+
 BUCKET = "rmq"
 
 
@@ -50,7 +52,7 @@ def make_bucket(host: str) -> None:
     request = urllib.request.Request(
         f"http://{host}/storage/v1/b?project=p", data=body, headers={"Content-Type": "application/json"}
     )
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not answers(host) and time.monotonic() < end:
         time.sleep(0.1)
     urllib.request.urlopen(request).close()

@@ -15,6 +15,7 @@ pytest.importorskip("moto", reason="the S3 server is not installed")
 from support import golden
 from support.golden import GoldenStore
 from support.golden_differences import index_differences, queue_differences
+from support.here import tasks_here
 from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS
 
@@ -28,7 +29,6 @@ from jobs.publish import publish
 from jobs.rebuild import build_store, manifest, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.staging import claimed, staging_beside, staging_for
-from jobs.spark import launch
 from jobs.spark.runner import LocalRunner
 from jobs.table import load
 from storeformat.errors import MissingInput, Refused, WriteFailed
@@ -174,18 +174,15 @@ def test_no_output_holds_a_secret_of_a_uri(
     bucket: Bucket,
     store: GoldenStore,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     line: str,
     place: str,
 ) -> None:
-    monkeypatch.setattr(launch, "check", lambda *_: None)
     bucket.upload(golden.unpack(store), "store")
     uri, file = bucket.uri(place), tmp_path / "report.json"
-    command_line.main(
-        ["inspect", "--store", uri, "--limit", "1", "--report", str(file), *line.format(uri=uri).split()],
-        command_line.JOBS,
-    )
+    words = ["inspect", "--store", uri, "--limit", "1", "--report", str(file), *line.format(uri=uri).split()]
+    with tasks_here():
+        command_line.main(words, command_line.JOBS)
     said = capfd.readouterr()
     assert bucket.name in said.err + said.out
     assert "secret" not in said.err + said.out + file.read_text()
@@ -219,8 +216,9 @@ class TestPublish:
         again = self.publish(damaged, options.output)
         assert again["notes"] == ["this rebuild had been published already"]
 
-    @pytest.mark.parametrize("change", [b"x", b"", b"xx"], ids=["another byte", "shorter", "longer"])
-    @pytest.mark.parametrize("compact", [False, True])
+    @pytest.mark.parametrize(
+        ("change", "compact"), [(b"x", True), (b"", False), (b"xx", True)], ids=["another byte", "shorter", "longer"]
+    )
     def test_a_changed_object_is_refused(
         self, bucket: Bucket, store: GoldenStore, damaged: Path, tmp_path: Path, compact: bool, change: bytes
     ) -> None:

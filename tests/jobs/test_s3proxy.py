@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
+import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +20,15 @@ from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import TotalsDisagree
 
-pytestmark = [pytest.mark.golden, pytest.mark.thorough]
+pytestmark = [pytest.mark.golden, pytest.mark.servers]
 
 HOME = Path(__file__).resolve().parents[1] / "s3proxy"
+SAYS_ITS_PORT = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%m%n</pattern></encoder></appender>
+  <logger name="org.gaul.shaded.org.eclipse.jetty.server.AbstractConnector" level="INFO"/>
+  <root level="OFF"><appender-ref ref="out"/></root>
+</configuration>
+"""
 WITHOUT_CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
 
 
@@ -34,32 +39,23 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         class_path = build_driver("2.6.0", HOME / "pom.xml", [], HOME / "target" / "2.6.0")
     except RealStoreUnavailable as error:
         pytest.skip(str(error))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"
     conf = tmp_path_factory.mktemp("s3proxy") / "s3proxy.conf"
     conf.write_text(
-        f"s3proxy.endpoint=http://{host}\ns3proxy.authorization=none\ns3proxy.ignore-unknown-headers=true\n"
+        "s3proxy.endpoint=http://127.0.0.1:0\ns3proxy.authorization=none\ns3proxy.ignore-unknown-headers=true\n"
         "jclouds.provider=transient-nio2\njclouds.identity=key\njclouds.credential=secret\n"
     )
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "org.gaul.s3proxy.Main"]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen([*command, "--properties", str(conf)], stdout=quiet, stderr=quiet) as server:
+    log = conf.with_name("logback.xml")
+    log.write_text(SAYS_ITS_PORT)
+    command = [
+        "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlogback.configurationFile={log}", "-cp", class_path,
+        "org.gaul.s3proxy.Main", "--properties", str(conf),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
-            end = time.monotonic() + 120
-            while not answers(host):
-                assert server.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.1)
-            yield host
+            assert server.stdout is not None
+            yield next(found[1] for line in server.stdout if (found := re.search(r"Started .*{(127.0.0.1:\d+)}", line)))
         finally:
             server.terminate()
-
-
-def answers(host: str) -> bool:
-    name, _, port = host.partition(":")
-    with socket.socket() as client:
-        return client.connect_ex((name, int(port))) == 0
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.real_broker import NEWEST
+from support.real_broker import RELEASES
 from support.real_store import RealStore, RealStoreFailed
 from support.rebuilding import rebuild_here, rules_of_release
 
@@ -93,7 +93,7 @@ def with_database(log: Path, root: Path, release: str, until: int | None) -> Non
             shutil.move(path, root / path.name)
 
 
-@pytest.fixture(scope="module", params=NEWEST)
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
     release: str = request.param
     scratch, judge = tmp_path_factory.mktemp(release.replace(".", "-")), RealStore(release)

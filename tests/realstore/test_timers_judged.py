@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.drilling import run_job
-from support.real_broker import JUDGED_SINCE_5
+from support.real_broker import SINCE_5
 from support.real_store import RealStore
 from support.rebuilding import rules_of_release
 from support.store_builder import LogBuilder
@@ -104,7 +104,7 @@ def comes(root: Path, placed: list[int], queue_offset: int | None) -> list[int] 
     return [found[offset] + (number >= queue_offset) for number, offset in enumerate(placed)]
 
 
-@pytest.fixture(scope="module", params=JUDGED_SINCE_5)
+@pytest.fixture(scope="module", params=SINCE_5)
 def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Tried]:
     release: str = request.param
     scratch, judge = tmp_path_factory.mktemp(release.replace(".", "-")), RealStore(release)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 SPECIAL_SCENARIOS = frozenset({"batch-cq", "lmq", "cq-ext"})
@@ -125,6 +127,12 @@ def stores(which: str | Callable[[GoldenStore], bool] = "all") -> list[GoldenSto
 def newest_of_each_scenario() -> list[GoldenStore]:
     """The store of the newest release for each scenario."""
     return list({store.scenario: store for store in sorted(_manifest(), key=lambda one: one.version_tuple)}.values())
+
+
+def sampled(*chosen: Any) -> list[Any]:
+    """Parameters: as ``stores``; those of older releases of a scenario are left to ``.ci/release``."""
+    newest = newest_of_each_scenario()
+    return [store if store in newest else pytest.param(store, marks=pytest.mark.slow) for store in stores(*chosen)]
 
 
 @functools.cache

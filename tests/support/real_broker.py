@@ -22,18 +22,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pytest
 from support.real_store import JAVA_OPTIONS, build_driver
 
 from storeformat.store.config import fastjson
 
 RELEASES = ("5.3.3", "5.5.0")
 """The releases of the drill: the last 5.3, which heals itself, and one that goes back ten segments at most."""
-NEWEST = ("5.5.0", pytest.param("5.3.3", marks=pytest.mark.slow))
-"""The same for drills that take minutes: the newest by default, the other where slow tests run."""
-JUDGED = ("5.5.0", pytest.param("5.3.3", marks=pytest.mark.judge))
-"""The same for what both releases have to take before a change is in: the other in the run of the judges."""
-JUDGED_SINCE_5 = (*JUDGED, pytest.param("5.1.4", marks=pytest.mark.judge))
+SINCE_5 = (*RELEASES, "5.1.4")
 """The same for what is older than queues in RocksDB: POP, timers."""
 
 SETTINGS: Mapping[str, Any] = {

@@ -1,4 +1,4 @@
-"""A log, a table, and loads of the one into the other in a Spark session."""
+"""A log, a table, and loads of the one into the other: tasks run in this process, and what Delta must do in Spark."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from delta.tables import DeltaTable
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaProtocolError
+from pyarrow.dataset import field
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
+from support.here import tasks_here
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions
@@ -37,19 +41,23 @@ class Bench:
     def load(self, name: str = "store", **options: Any) -> Report:
         root = self.log.write(self.work / name)
         given = {"cluster": "c", "broker": "b", "store": str(root), "table": self.table, **options}
-        return load.run(LoadOptions(**given), Reporter(quiet=True))
+        with tasks_here():
+            return load.run(LoadOptions(**given), Reporter(quiet=True))
 
     def rows(self, broker: str = "b") -> list[int]:
-        """Offsets of a broker's rows, twice where they are there twice."""
-        rows = self.spark.read.format("delta").load(self.table).where(f"broker = '{broker}'")
-        return sorted(row[0] for row in rows.select("commit_log_offset").collect())
+        """Offsets of a broker's rows, twice where they are there twice; Spark reads them where delta-rs cannot."""
+        try:
+            found = DeltaTable(self.table).to_pyarrow_dataset()
+        except DeltaProtocolError:
+            rows = self.spark.read.format("delta").load(self.table).where(col("broker") == broker)
+            return sorted(row[0] for row in rows.select("commit_log_offset").collect())
+        rows = found.to_table(columns=["commit_log_offset"], filter=field("broker") == broker)
+        return sorted(rows["commit_log_offset"].to_pylist())
 
     @property
     def expected(self) -> list[int]:
         return [placed.offset for placed in self.log.records]
 
     def metadata(self) -> dict[str, Any]:
-        row = DeltaTable.forPath(self.spark, self.table).history(1).select("userMetadata").first()
-        assert row is not None
-        found: dict[str, Any] = json.loads(row[0])
+        found: dict[str, Any] = json.loads(DeltaTable(self.table).history(1)[0]["userMetadata"])
         return found

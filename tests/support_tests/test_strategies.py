@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import strategies
@@ -11,6 +12,7 @@ from support.broker_model import dispatch, walk
 from support.broker_settings import BrokerSettings
 from support.store_builder import LogBuilder
 
+pytestmark = pytest.mark.slow
 quick = settings(
     max_examples=min(50, settings.default.max_examples), deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -24,7 +24,7 @@ hidden_pandas.show()
 
 
 def test_hidden_until_it_is_shown() -> None:
-    subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("rows", ["0", "1"])
@@ -33,4 +33,4 @@ def test_workers_of_our_tasks_import_no_pandas_and_a_session_of_ones_own_may(row
         "import sys\nfrom udfs.worker_daemon import prepared\nprepared()\n"
         "import pyarrow as pa\npa.array([None])\nassert 'pandas' not in sys.modules\nimport pandas"
     )
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, ROWS: rows}, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, ROWS: rows}, check=True, timeout=120)

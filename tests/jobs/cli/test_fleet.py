@@ -179,7 +179,7 @@ class TestWhatIsSaid:
 
 
 def test_jobs_run_side_by_side(snapshots: Path) -> None:
-    together = threading.Barrier(len(BROKERS), timeout=20)
+    together = threading.Barrier(len(BROKERS), timeout=120)
 
     def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
         together.wait()
@@ -195,7 +195,7 @@ def test_jobs_run_side_by_side(snapshots: Path) -> None:
 
 
 def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, ended = threading.Barrier(2, timeout=20), []
+    begun, ended = threading.Barrier(2, timeout=120), []
 
     def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
         begun.wait()
@@ -274,7 +274,7 @@ def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
             most[0] = max(most[0], at_once[0])
             if at_once[0] == 3:
                 room.release(6)
-        assert room.acquire(timeout=20)
+        assert room.acquire(timeout=120)
         with lock:
             at_once[0] -= 1
         return Report("verify", messages=int(options.store))

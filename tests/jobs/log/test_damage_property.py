@@ -74,7 +74,7 @@ def test_damages_through_the_driver(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize(
-    "count", [25 * EXAMPLES if FAST else 5 * EXAMPLES, pytest.param(50_000, marks=pytest.mark.slow)]
+    "count", [10 * EXAMPLES if FAST else 2 * EXAMPLES, pytest.param(50_000, marks=pytest.mark.slow)]
 )
 def test_copies_in_bodies_hardly_ever_come_out(count: int) -> None:
     """Every tenth message holds timely copies with queue offsets out of the air; a body counts as one only as long as

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -136,8 +137,8 @@ def test_a_rebuild_on_another_file_system_is_copied(case: Case, new: Snapshot) -
     memory = Path("/dev/shm")
     if not memory.is_dir() or memory.stat().st_dev == case.root.stat().st_dev:
         pytest.skip("there is no second file system")
-    elsewhere = memory / f"publish-{os.getpid()}"
-    try:
+    with tempfile.TemporaryDirectory(dir=memory) as place:
+        elsewhere = Path(place, "out")
         shutil.copytree(case.out, elsewhere)
         before = snapshot(elsewhere)
         times = {path.name: path.stat().st_mtime_ns for path in (elsewhere / "index").iterdir()}
@@ -145,8 +146,6 @@ def test_a_rebuild_on_another_file_system_is_copied(case: Case, new: Snapshot) -
         assert snapshot(case.root) == new
         assert snapshot(elsewhere) == before
         assert {path.name: path.stat().st_mtime_ns for path in (case.root / "index").iterdir()} == times
-    finally:
-        shutil.rmtree(elsewhere, ignore_errors=True)
 
 
 @pytest.mark.parametrize("is_apart", [False, True], ids=["same disk", "another disk"])
@@ -171,7 +170,7 @@ def test_store_and_rebuild_may_be_named_by_links(
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("store", golden.stores("plain"), ids=str)
+@pytest.mark.parametrize("store", golden.sampled("plain"), ids=str)
 def test_every_real_store_takes_its_own_rebuild(store: golden.GoldenStore, tmp_path: Path) -> None:
     case = make_case(tmp_path, store.name)
     before, built = snapshot(case.root), snapshot(case.out)

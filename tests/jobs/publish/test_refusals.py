@@ -240,7 +240,7 @@ def holder(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
 
     yield start
     for process in started:
-        process.communicate("\n", timeout=30)
+        process.communicate("\n", timeout=120)
 
 
 def said(process: subprocess.Popen[str]) -> str:

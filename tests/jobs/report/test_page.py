@@ -482,6 +482,7 @@ def test_a_column_stands_right_if_any_of_its_cells_is_a_number() -> None:
 
 # ------------------------------------------------------------------------------------------------------- in a browser
 @pytest.mark.thorough
+@pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:

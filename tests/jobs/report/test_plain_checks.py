@@ -29,10 +29,9 @@ def written(path: Path, rows: pa.Table, files: int) -> plain_table.PlainTable:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("seed", "count", "bodies"), [(3, 2000, True), pytest.param(2, 400, False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("seed", "count", "bodies"), [(3, 2000, True), (2, 400, False)])
 def test_the_views_find_the_same(seed: int, count: int, bodies: bool, spark: SparkSession, tmp_path: Path) -> None:
     schema = schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES
     rows = pa.Table.from_pylist(random_messages.messages(seed, count), schema=schema)

@@ -137,7 +137,7 @@ class TestEnvironment:
         program = (
             "import signal, sys\nfrom pathlib import Path\nfrom jobs.setup.setup_steps import Step, Steps\n"
             "signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))\n"
-            "work = lambda progress: str(progress.run(['sh', '-c', 'echo begun; exec sleep 60'], hear))\n"
+            "work = lambda progress: str(progress.run(['sh', '-c', 'echo begun; exec sleep 600'], hear))\n"
             "hear = lambda line: print(line, end='', flush=True)\n"
             "Steps(Path(sys.argv[1])).run([Step('one', work, ''), Step('two', work, '')])\n"
         )
@@ -146,14 +146,14 @@ class TestEnvironment:
             assert process.stdout is not None
             assert [process.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
             process.terminate()
-            assert process.wait(timeout=50) == 143
+            assert process.wait(timeout=120) == 143
         assert processes_of(process.pid) == {}
         assert not (tmp_path / "steps").exists()
 
     def test_a_second_start_waits_for_the_first(self, tmp_path: Path) -> None:
         venv = tmp_path / "venv"
         program = (
-            "import sys, time\nfrom pathlib import Path\nfrom jobs.setup import environment as e\n"
+            "import sys\nfrom pathlib import Path\nfrom jobs.setup import environment as e\n"
             "venv = Path(sys.argv[1])\n"
             "e.check_java = lambda java: None\n"
             "class Steps:\n"
@@ -161,14 +161,24 @@ class TestEnvironment:
             "        stamps.mkdir()  # fails for the second of two at once\n"
             "    def run(self, steps):\n"
             "        (venv / 'jars').mkdir()\n"
-            "        time.sleep(0.5)\n"
+            "        print('at work', flush=True)\n"
+            "        sys.stdin.read()\n"
             "e.Steps = Steps\n"
             "e.set_up(venv, 'java')\n"
         )
-        started = [
-            subprocess.Popen([sys.executable, "-c", program, str(venv)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-            for _ in range(3)
-        ]
-        said = [process.communicate(timeout=150)[1] for process in started]
-        assert [process.returncode for process in started] == [0, 0, 0], said
-        assert sum("setting up" in text for text in said) == 1
+
+        def start() -> subprocess.Popen[str]:
+            pipe = subprocess.PIPE
+            command = [sys.executable, "-c", program, str(venv)]
+            return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+        first = start()
+        assert first.stdout is not None
+        assert first.stdout.readline() == "at work\n"
+        others = [start(), start()]
+        for other in others:
+            assert other.stderr is not None
+            assert other.stderr.readline() == "another start is setting things up: waiting for it\n"
+        assert "setting up" in first.communicate(timeout=120)[1]
+        assert [other.communicate(timeout=120) for other in others] == [("", "")] * 2
+        assert [process.returncode for process in (first, *others)] == [0, 0, 0]

@@ -142,7 +142,7 @@ class TestLaunch:
 
 
 @pytest.mark.spark
-@pytest.mark.judge
+@pytest.mark.slow
 def test_spark_loads_and_reads_a_table(tmp_path: Path) -> None:
     """Two loads of one broker and one of another, side by side, each with tasks in a Spark of its own; then Spark reads
     the table. What ``spark-submit.sh --setup --with s3`` brings is fetched where it is missing.

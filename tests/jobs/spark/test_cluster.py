@@ -50,7 +50,7 @@ def finished(process: subprocess.Popen[str], store: GoldenStore, root: Path, out
     return report
 
 
-@pytest.mark.judge
+@pytest.mark.slow
 def test_a_worker_is_lost_in_mid_job(tmp_path: Path) -> None:
     (store,) = golden.stores("base-larger-5.3.3")
     root, output = golden.unpack(store), tmp_path / "out"

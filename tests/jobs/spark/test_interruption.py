@@ -18,7 +18,7 @@ JAVA = shutil.which("java")
 
 
 SLOW_JOB = """
-import sys, time
+import sys
 sys.path.insert(0, {root!r})
 from jobs.contract import options as job_options
 from jobs.cli import command_line
@@ -30,13 +30,13 @@ class slow_job:
     def run(options, reporter, execution):
         reporter.note("begun")
         with session.spark_on_demand(execution) as spark:
-            context = spark.context
-            reporter.note("started")
             def work(items):
-                import time
-                time.sleep(60)
+                import os, time
+                if 0 in items:
+                    os.write(2, b"started\\n")
+                time.sleep(600)
                 return items
-            context.parallelize(range(4), 4).mapPartitions(work).collect()
+            spark.context.parallelize(range(4), 4).mapPartitions(work).collect()
         return Report("slow")
 
 sys.modules["slow_job"] = slow_job
@@ -48,19 +48,19 @@ sys.exit(command_line.main(["demo"], {{"demo": job}}))
 @pytest.mark.spark
 @pytest.mark.skipif(JAVA is None, reason="no java")
 @pytest.mark.parametrize(
-    ("number", "whole_group", "wait_for", "then"),
+    ("number", "whole_group", "wait_for"),
     [
-        (signal.SIGINT, True, "begun", 0.5),  # Ctrl-C while the JVM starts
-        pytest.param(signal.SIGINT, True, "started", 3.0, marks=pytest.mark.slow),  # Ctrl-C while tasks run
-        (signal.SIGTERM, False, "started", 3.0),  # a scheduler ends it
-        (signal.SIGKILL, False, "started", 3.0),  # even then nothing stays
+        (signal.SIGINT, True, "begun"),  # Ctrl-C while the JVM starts
+        pytest.param(signal.SIGINT, True, "started", marks=pytest.mark.slow),  # Ctrl-C while tasks run
+        (signal.SIGTERM, False, "started"),  # a scheduler ends it
+        (signal.SIGKILL, False, "started"),  # even then nothing stays
     ],
 )
 def test_a_signal_leaves_no_process_and_no_file(
-    tmp_path: Path, number: signal.Signals, whole_group: bool, wait_for: str, then: float
+    tmp_path: Path, number: signal.Signals, whole_group: bool, wait_for: str
 ) -> None:
     process = started(tmp_path, wait_for)
-    time.sleep(then)
+    await_jvm(process)
     (os.killpg if whole_group else os.kill)(process.pid, number)
     said, complaint = process.communicate(timeout=300)
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), complaint
@@ -77,9 +77,7 @@ def test_a_signal_leaves_no_process_and_no_file(
 def test_a_jvm_that_is_killed_is_named_and_leaves_no_process_and_no_file_of_ours(tmp_path: Path) -> None:
     """As the kernel does where memory is short: while tasks run. What the JVM would have removed at its end stays."""
     process = started(tmp_path, "started")
-    time.sleep(3)
-    (jvm,) = [pid for pid, line in processes_of(process.pid).items() if line.split()[0].endswith("java")]
-    os.kill(jvm, signal.SIGKILL)
+    os.kill(await_jvm(process), signal.SIGKILL)
     said, complaint = process.communicate(timeout=300)
     assert (process.returncode, said) == (74, ""), complaint
     error, advice = complaint.splitlines()
@@ -106,8 +104,16 @@ def started(place: Path, wait_for: str) -> subprocess.Popen[str]:
     return process
 
 
+def await_jvm(process: subprocess.Popen[str]) -> int:
+    while True:
+        for pid, line in processes_of(process.pid).items():
+            if line.split()[0].endswith("java"):
+                return pid
+        assert process.poll() is None
+
+
 def assert_all_end(session: int) -> None:
-    deadline = time.monotonic() + 100
-    while processes_of(session) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while left := processes_of(session):
+        assert time.monotonic() < deadline, left
         time.sleep(0.1)
-    assert processes_of(session) == {}

@@ -175,7 +175,7 @@ class TestWorkingDirectory:
         # It serves until its stdin ends, which it does at once: then it has written its port.
         kept = subprocess.run(
             [python, "-m", "udfs.worker_daemon"],
-            cwd=hostile, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60,
+            cwd=hostile, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120,
         )  # fmt: skip
         assert b"planted" not in kept.stderr
         assert len(kept.stdout) == 4, kept.stderr

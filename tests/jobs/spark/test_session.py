@@ -74,7 +74,7 @@ class TestSharedSpark:
             with session.spark_on_demand(LOAD) as spark:
                 said.append(str(spark.context))
 
-        together = threading.Barrier(4, timeout=20)
+        together = threading.Barrier(4, timeout=120)
         threads = [threading.Thread(target=work) for _ in range(4)]
         with session.shared_spark(Execution("verify")):
             for thread in threads:
@@ -166,6 +166,7 @@ for number in range(2):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_two_sessions_one_after_the_other() -> None:
     """PySpark keeps the last session in a class: that of a JVM that has gone would be taken again."""
     program = TWO_SESSIONS.format(root=str(Path(__file__).resolve().parents[3]))

@@ -25,7 +25,7 @@ from jobs.spark.launch import spark_home
 from storeformat import kernels
 from storeformat.storage import files, locations
 
-pytestmark = [pytest.mark.spark, pytest.mark.golden, pytest.mark.hadoop, pytest.mark.judge]
+pytestmark = [pytest.mark.spark, pytest.mark.golden, pytest.mark.hadoop]
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 600

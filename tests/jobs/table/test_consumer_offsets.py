@@ -55,7 +55,7 @@ def test_each_load_adds_a_snapshot(store: StoreToStart, tmp_path: Path) -> None:
 
 def test_loads_of_several_brokers_may_make_the_table_at_once(store: StoreToStart, tmp_path: Path) -> None:
     table = tmp_path / "messages"
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=120)
 
     def one(number: int) -> tuple[int, list[str]]:
         together.wait()

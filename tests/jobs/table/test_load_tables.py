@@ -51,6 +51,7 @@ def test_a_column_of_a_users_own_stays(bench: Bench) -> None:
     assert bench.rows() == bench.expected
 
 
+@pytest.mark.slow
 def test_a_table_whose_owner_gave_it_column_mapping(bench: Bench) -> None:
     """Delta's own writer knows what its columns are called in files."""
     bench.messages(20)

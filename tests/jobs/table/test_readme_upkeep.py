@@ -19,6 +19,7 @@ def statements() -> list[str]:
     return [line.partition(";")[0] for line in block.strip().split("\n")]
 
 
+@pytest.mark.slow
 def test_each_closed_date_is_rewritten_once(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "messages")
     rows = spark.range(10).selectExpr(

@@ -99,7 +99,7 @@ def test_a_log_that_was_rewritten_is_refused(bucket: Bucket, tmp_path: Path) -> 
         load_here(grown(other, tmp_path / "other", 400), bucket.uri("t"))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_two_processes_side_by_side(bucket: Bucket, tmp_path: Path) -> None:
     """Of one broker each record is there once; of two brokers all."""
     log = LogBuilder(1 << 16)

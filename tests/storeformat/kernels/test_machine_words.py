@@ -28,9 +28,8 @@ CHECKED = [
 
 
 @pytest.mark.skipif("MUTANT_UNDER_TEST" in os.environ, reason="mutants work in their own process alone")
-@pytest.mark.parametrize(
-    "examples", [pytest.param("few", marks=pytest.mark.judge), pytest.param("patient", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", ["few", "patient"])
 def test_a_kernel_that_reads_outside_is_caught_by_bounds_checks(examples: str) -> None:
     """The tests of the compiled kernels once more, every read checked; by default with few examples each."""
     if os.environ.get("NUMBA_BOUNDSCHECK"):
