@@ -39,7 +39,7 @@ QUICK = (
     "spark.sql.adaptive.enabled=false",
     "spark.ui.enabled=false",
 )
-"""Settings of Spark for tables of a few rows: few tasks for each step."""
+"""Settings of Spark for tables of a few rows: few tasks for each step, and plans that are interpreted, not compiled."""
 
 
 RELEASE_MARKS = frozenset({"realstore", "broker", "hadoop", "servers", "notebook", "browser", "benchmark", "slow"})

@@ -41,7 +41,7 @@ class Replica:
     tail: LogTail
     differs_at: int | None
     offsets: Offsets = field(default_factory=dict)
-    """What its groups have committed, as far as it has a file of that."""
+    """What its groups have committed; empty without a readable consumerOffset.json."""
 
     def facts(self) -> dict[str, Any]:
         return {"replica": self.root, "begin": self.begin, "end": self.tail.end, "differs_at": self.differs_at}

@@ -9,7 +9,7 @@ OLDEST = 17
 
 
 def version_of(java: str) -> int:
-    """Returns the major version of a java program, 0 if it does not tell, or is none."""
+    """Major version that ``java -version`` prints; 0 if the program is missing or prints none."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     except OSError:

@@ -58,7 +58,7 @@ def command_of(launch: Launch) -> list[str]:
 
 
 def java_of(environment: Mapping[str, str]) -> str:
-    """Returns the java program that Spark takes; raises DependencyMissing if there is none."""
+    """The java program that Spark starts: that of JAVA_HOME, else the first on PATH; raises DependencyMissing."""
     home = environment.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java", path=environment.get("PATH"))
     if java is None:

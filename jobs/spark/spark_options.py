@@ -67,14 +67,14 @@ def values_of(options: Sequence[str], *names: str) -> list[str]:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Returns the settings of a spark-defaults.conf; those without a value are none."""
+    """Settings of a spark-defaults.conf; a name without a value is left out."""
     settings = parse_properties(path.read_text(encoding="utf-8", errors="replace"))
     return {name: value for name, value in settings.items() if value}
 
 
 def user_settings(options: Sequence[str]) -> dict[str, str]:
     """Returns every ``spark.*`` setting that the user made, in options or in the files that spark-submit reads; raises
-    UsageError and MissingInput for what spark-submit would end with a trace of Java's.
+    UsageError and MissingInput where spark-submit would print a Java stack trace.
     """
     settings = {"spark.master": os.environ["MASTER"]} if os.environ.get("MASTER") else {}
     conf_dir = os.environ.get("SPARK_CONF_DIR")

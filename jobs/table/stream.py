@@ -36,7 +36,7 @@ OFFSET = "offset"
 SPLIT_SIZE = 128 << 20
 """Bytes scanned at a time where the query is planned, in one process."""
 _TAIL = 128
-"""Bytes before the end of what was read, by which another log is known."""
+"""Bytes before the offset reached that are compared at the next batch: another log has others there."""
 
 Offset = dict[str, int]
 

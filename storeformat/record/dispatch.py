@@ -202,7 +202,7 @@ def from_tags(block: RecordBlock, entries: IndexEntries) -> Bools:
 
 
 _JOINTS = tuple((javacompat.java_hash(joint), len(joint)) for joint in ("#", "#T#"))
-"""Hash and length of what stands between a topic and a key, and between a topic and its tags."""
+"""Java hash and length of the separators of an index key: topic#key, and topic#T#tags."""
 
 
 def topic_names(topics: Sequence[bytes]) -> list[str]:

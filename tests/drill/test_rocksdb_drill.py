@@ -103,7 +103,6 @@ def test_queues_in_rocksdb_come_back(site: BrokerSite) -> None:
     assert {(queue_id, offset) for queue_id, offset in group["took"]} == set(places(again, "Normal"))
 
 
-@pytest.mark.slow
 def test_back_to_files(site: BrokerSite) -> None:
     """With what its databases hold: topics that have messages, and the offsets of its group."""
     store = site.scratch / "store"

@@ -94,8 +94,8 @@ def as_fastjson(document: Any) -> str:
 
 
 def configure(root: Path) -> None:
-    """Writes what each broker has within seconds into a store that no broker was around: its topics, and groups
-    of which it has retry topics."""
+    """Writes the configuration that a broker writes within seconds of its start: topics, and the groups that have
+    retry topics."""
     config = root / "config"
     config.mkdir(exist_ok=True)
     names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (root / kind).glob("*")}

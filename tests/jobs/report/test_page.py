@@ -481,7 +481,6 @@ def test_a_column_stands_right_if_any_of_its_cells_is_a_number() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- in a browser
-@pytest.mark.thorough
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
