@@ -12,6 +12,7 @@ from typing import Any
 
 from support import golden
 from support.rebuilding import rebuild_here
+from support.store_builder import LogBuilder
 
 from jobs.contract.options import PublishOptions, RestoreOptions
 from jobs.contract.report import Report
@@ -19,7 +20,13 @@ from jobs.contract.reporter import Reporter
 from jobs.publish import publish, restore
 
 STORE = "lag-killed-5.1.4"
-QUIET = Reporter(quiet=True)
+SMALL = {"mappedFileSizeCommitLog": 4096, "mappedFileSizeConsumeQueue": 400, "maxHashSlotNum": 10, "maxIndexNum": 20}
+DERIVED = ("consumequeue", "index", "checkpoint", "abort")
+
+
+def quiet() -> Reporter:
+    """A reporter that says nothing, of one's own: it keeps its notes for the report."""
+    return Reporter(quiet=True)
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,10 @@ class Case:
 
     def publish(self, **more: Any) -> Report:
         options = {"after_crash": True, **more}
-        return publish.run(PublishOptions(store=str(self.root), rebuilt=str(self.out), **options), QUIET)
+        return publish.run(PublishOptions(store=str(self.root), rebuilt=str(self.out), **options), quiet())
 
     def restore(self, **more: Any) -> Report:
-        return restore.run(RestoreOptions(store=str(self.root), **more), QUIET)
+        return restore.run(RestoreOptions(store=str(self.root), **more), quiet())
 
     @property
     def backups(self) -> list[Path]:
@@ -71,6 +78,24 @@ def make_case(directory: Path, name: str, **options: Any) -> Case:
     root = golden.unpack(store, directory)
     built = rebuild_here(root, directory / "work", store.settings, **options)
     return Case(root, Path(built.directory))
+
+
+def make_small_case(directory: Path) -> Case:
+    """A log of three messages: few changes of the disk, so that a kill can come before each of them."""
+    log = LogBuilder(4096)
+    for _ in range(3):
+        log.message(topic="T", queue_id=0, keys="k", body=b"x")
+    root = log.write(directory / "store")
+    for name, content in (("abort", b""), ("lock", b"lock")):  # a broker that was killed leaves both
+        (root / name).write_bytes(content)
+    built = rebuild_here(root, directory / "work", SMALL)
+    return Case(root, Path(built.directory))
+
+
+def after_publish(case: Case) -> Snapshot:
+    """What a store is to be once its rebuild is published."""
+    kept = {name: value for name, value in snapshot(case.root).items() if name.partition("/")[0] not in DERIVED}
+    return {**kept, **{name: value for name, value in snapshot(case.out).items() if name != "manifest.json"}}
 
 
 def manifest(case: Case) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from storeformat.storage import files
 FAST = active().NAME == "numba"
 """The reference kernels are ten times as slow, and do a part of the trials."""
 EXAMPLES = settings.default.max_examples
-"""100, with ``--hypothesis-profile few`` 10."""
+"""50, with ``--hypothesis-profile few`` 10."""
 CHECKED, PLAIN = Shape(), Shape(property_crc=False)
 SHAPES = [pytest.param(CHECKED, id="property-crc"), pytest.param(PLAIN, id="plain")]
 
@@ -42,7 +42,7 @@ def assert_nothing_failed(tally: Tally) -> None:
     assert tally.counts["misled"] * 1_000_000 < tally.counts["alive"]
 
 
-@pytest.mark.parametrize("count", [5 * EXAMPLES if FAST else EXAMPLES, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3 * EXAMPLES if FAST else EXAMPLES, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_damages(count: int) -> None:
     tally = run_in_processes([Trials(100 + number, count, (CHECKED, PLAIN)[number % 2]) for number in range(10)])
     assert tally.trials >= 10 * count
@@ -73,9 +73,7 @@ def test_damages_through_the_driver(shape: Shape) -> None:
     assert tally.counts["gone"] > tally.trials
 
 
-@pytest.mark.parametrize(
-    "count", [10 * EXAMPLES if FAST else 2 * EXAMPLES, pytest.param(50_000, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("count", [5 * EXAMPLES if FAST else EXAMPLES, pytest.param(50_000, marks=pytest.mark.slow)])
 def test_copies_in_bodies_hardly_ever_come_out(count: int) -> None:
     """Every tenth message holds timely copies with queue offsets out of the air; a body counts as one only as long as
     something of its head is left. Nothing but a copy comes out wrongly.

@@ -9,11 +9,11 @@ from support.publishing import (
     STORE,
     Case,
     Snapshot,
+    after_publish,
     make_case,
+    make_small_case,
     snapshot,
 )
-
-DERIVED = ("consumequeue", "index", "checkpoint", "abort")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,12 @@ def old(original: Case) -> Snapshot:
 
 
 @pytest.fixture(scope="module")
-def new(original: Case, old: Snapshot) -> Snapshot:
-    kept = {name: value for name, value in old.items() if name.partition("/")[0] not in DERIVED}
-    return {**kept, **{name: value for name, value in snapshot(original.out).items() if name != "manifest.json"}}
+def new(original: Case) -> Snapshot:
+    return after_publish(original)
+
+
+@pytest.fixture(scope="module", params=["small", pytest.param("real", marks=pytest.mark.slow)])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A store for a kill before each change of the disk: a small one, and one of a broker in the slow run."""
+    directory = tmp_path_factory.mktemp("whole")
+    return make_small_case(directory) if request.param == "small" else make_case(directory, STORE)

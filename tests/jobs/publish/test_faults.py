@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 from support.killing import Ended, Killer
-from support.publishing import Case, Snapshot, snapshot
+from support.publishing import Case, after_publish, snapshot
 from support.system_calls import Fault
 
-EVERY = pytest.mark.parametrize(
-    "step", [pytest.param(17, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
-)
-"""A fault before each 17th change of the disk, in the slow run before each."""
 FAULTS = pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
 
 
@@ -28,13 +24,11 @@ def assert_told(ended: Ended, fault: str, job: str) -> None:
         assert "Traceback" not in ended.trace
 
 
-@EVERY
 @FAULTS
-def test_a_publish_is_undone_or_done(
-    killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path, fault: str, step: int
-) -> None:
-    for number in range(0, 1000, step):
-        case = original.copy(tmp_path / "case")
+def test_a_publish_is_undone_or_done(killer: Killer, whole: Case, tmp_path: Path, fault: str) -> None:
+    old, new = snapshot(whole.root), after_publish(whole)
+    for number in range(0, 1000, 11):
+        case = whole.copy(tmp_path / "case")
         words = ["publish", "--store", str(case.root), "--from", str(case.out), "--after-crash", "--quiet"]
         ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
         if not ended.came:
@@ -42,17 +36,15 @@ def test_a_publish_is_undone_or_done(
         assert_told(ended, fault, "publish")
         found = snapshot(case.root)
         assert (number, found) in [(number, new), *([(number, old)] if ended.exit_code else [])]
-    assert number > 100
+    assert number > 80
 
 
-@EVERY
 @FAULTS
-def test_a_restore_is_undone_or_done(
-    killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path, fault: str, step: int
-) -> None:
-    published = original.copy(tmp_path / "published")
+def test_a_restore_is_undone_or_done(killer: Killer, whole: Case, tmp_path: Path, fault: str) -> None:
+    old, new = snapshot(whole.root), after_publish(whole)
+    published = whole.copy(tmp_path / "published")
     published.publish()
-    for number in range(0, 1000, step):
+    for number in range(0, 1000, 11):
         case = published.copy(tmp_path / "case")
         words = ["restore", "--store", str(case.root), "--quiet"]
         ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))

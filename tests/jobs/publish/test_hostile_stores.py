@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.publishing import QUIET, Case, Snapshot, snapshot
+from support.publishing import Case, Snapshot, quiet, snapshot
 
 from jobs.contract.reporter import Reporter
 from jobs.publish import publish
@@ -191,7 +191,7 @@ def test_who_takes_back_what_somebody_else_swapped(first: int, case: Case, tmp_p
 def fetch(case: Case) -> Path:
     """Fetches the rebuild as if it came from an object store; returns where it should be."""
     target = case.root / "backup" / "fetched"
-    publish._fetch(str(case.root), str(case.out), str(target), read_manifest(str(case.out)), QUIET)
+    publish._fetch(str(case.root), str(case.out), str(target), read_manifest(str(case.out)), quiet())
     return target
 
 
@@ -311,7 +311,7 @@ def test_a_user_who_exchanges_directories_all_the_time_gains_nothing(
     words = [str(BROKER), *map(str, (case.root, victim.root, case.out, victim.out))]
     attacker = subprocess.Popen([sys.executable, "-c", EXCHANGES, *words])
     try:
-        for act in (case.publish, case.restore) * 40:
+        for act in (case.publish, case.restore) * 15:
             was = states.index(state())
             with suppress(StoreFormatError, OSError):
                 act()

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from support import golden
 from support.publishing import (
-    QUIET,
     STORE,
     Case,
     Snapshot,
     contents,
     cut_the_log,
     make_case,
+    quiet,
     snapshot,
 )
 from support.real_store import ENDS, RealStore, wiped_copy
@@ -242,7 +242,7 @@ def test_the_commands_need_no_java(case: Case, old: Snapshot, new: Snapshot) -> 
 
 def test_other_storage_is_refused_in_one_line() -> None:
     with pytest.raises(StoreFormatError, match="only a local store") as caught:
-        publish.run(PublishOptions(store="s3://bucket/store", rebuilt="out"), QUIET)
+        publish.run(PublishOptions(store="s3://bucket/store", rebuilt="out"), quiet())
     assert caught.value.exit_code == 69
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support import golden
-from support.publishing import QUIET
+from support.publishing import quiet
 from support.rebuilding import options_for, rebuild_here
 from support.store_builder import LogBuilder
 
@@ -37,7 +37,7 @@ def table(root: Path) -> dict[str, Any]:
 def made_and_published(root: Path, work: Path) -> Path:
     (source,) = golden.stores(STORE)
     built = rebuild_here(root, work, source.settings, topics_json=True)
-    publish.run(PublishOptions(store=str(root), rebuilt=built.directory, after_crash=True), QUIET)
+    publish.run(PublishOptions(store=str(root), rebuilt=built.directory, after_crash=True), quiet())
     return root
 
 
@@ -55,7 +55,7 @@ def test_lost_topics_are_published_and_taken_back(store: Path, tmp_path: Path) -
     batch = {name for name, entry in topics.items() if entry["attributes"] == {"queue.type": "BatchCQ"}}
     assert batch == set(directories["batchconsumequeue"])
     assert {entry["writeQueueNums"] - entry["readQueueNums"] for entry in topics.values()} == {0}
-    restore.run(RestoreOptions(store=str(store)), QUIET)
+    restore.run(RestoreOptions(store=str(store)), quiet())
     assert not (store / "config").exists()
 
 
@@ -70,7 +70,7 @@ def test_what_the_store_still_has_stays_and_comes_back(store: Path, tmp_path: Pa
     assert topics[name] == entry
     assert len(topics) > 3
     assert (store / "config" / "consumerOffset.json").read_text(encoding="utf-8") == "{}"
-    restore.run(RestoreOptions(store=str(store)), QUIET)
+    restore.run(RestoreOptions(store=str(store)), quiet())
     assert (store / "config" / "topics.json").read_text(encoding="utf-8") == before
 
 
@@ -93,4 +93,4 @@ def test_topics_that_have_waiting_messages_only(tmp_path: Path) -> None:
 def test_all_queues_must_be_known(more: dict[str, Any], store: Path, tmp_path: Path) -> None:
     (source,) = golden.stores(STORE)
     with pytest.raises(UsageError, match="topics-json"):
-        rebuild.run(options_for(store, tmp_path / "out", source.settings, topics_json=True, **more), QUIET)
+        rebuild.run(options_for(store, tmp_path / "out", source.settings, topics_json=True, **more), quiet())

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.publishing import QUIET, Case, Snapshot, manifest, own_bytes, snapshot
+from support.publishing import Case, Snapshot, manifest, own_bytes, quiet, snapshot
 
 from jobs.contract.option_values import ARTEFACTS
 from jobs.contract.options import PublishOptions
@@ -359,7 +359,7 @@ def test_a_rebuild_elsewhere_is_fetched_beside_the_backups_under_its_digest(
     monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {})
     monkeypatch.setattr(publish, "start_facts", lambda root, settings: {"settings": settings, "root": root})
     options = PublishOptions(store=str(case.root), rebuilt="s3://b/out", commitlog=("/x/log", "/y/log"))
-    facts = publish.run(options, QUIET)
+    facts = publish.run(options, quiet())
     root = str(case.root)
     assert asked == [(root, f"{root}/backup/fetched-0123456789abcdef", "s3://b/out")]
     assert (facts["root"], facts["settings"]) == (root, [("storePathCommitLog", "/x/log")])

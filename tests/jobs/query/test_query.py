@@ -108,7 +108,7 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
         offline = OfflineStore(open_store(options_of(store, "offset", **place)))
         begin, end = queue_range(offline.batch_queue(place["topic"], place["queue_id"]), 0)
         assert end - begin > len(list(queue.iterdir()))
-        for offset in range(begin, end, 3):
+        for offset in range(begin, end, 13):
             asked = options_of(store, "offset", offset=offset, **place)
             (row,) = ask(asked)["messages"]
             (scanned,) = query.by_offset(asked, offline, LocalRunner())["messages"]

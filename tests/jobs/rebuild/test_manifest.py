@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.publishing import QUIET
+from support.publishing import quiet
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
@@ -130,7 +130,7 @@ def test_a_rebuild_is_fetched_whole_and_what_was_right_already_stays(tmp_path: P
     (target / "consumequeue/T/0/0").write_bytes(QUEUE)
     (target / "checkpoint").write_bytes(b"half of an earlier attempt")
     kept = (target / "consumequeue/T/0/0").stat()
-    fetch(str(source), str(target), read_manifest(str(source)), QUIET)
+    fetch(str(source), str(target), read_manifest(str(source)), quiet())
     found = {path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*") if path.is_file()}
     assert found == {**FILES, "manifest.json": (source / "manifest.json").read_bytes()}
     after = (target / "consumequeue/T/0/0").stat()
@@ -160,7 +160,7 @@ def test_a_file_that_changed_where_it_lies_is_not_fetched(wrong: bytes, tmp_path
     source, target = made(tmp_path / "made"), tmp_path / "fetched"
     (source / "consumequeue/T/0/0").write_bytes(wrong)
     with pytest.raises(Refused, match="differs from what the rebuild wrote") as caught:
-        fetch(str(source), str(target), read_manifest(str(source)), QUIET)
+        fetch(str(source), str(target), read_manifest(str(source)), quiet())
     assert caught.value.path == str(source / "consumequeue/T/0/0")
     assert not (target / "consumequeue/T/0/0").exists()
     assert not (target / "manifest.json").exists()
@@ -277,12 +277,12 @@ def test_files_beside_those_of_a_manifest(tmp_path: Path) -> None:
 
     def said() -> tuple[str, str | None]:
         with pytest.raises(Refused) as caught:
-            check_files(str(tmp_path), whole, QUIET)
+            check_files(str(tmp_path), whole, quiet())
         return str(caught.value), caught.value.advice
 
-    check_files(str(tmp_path), whole, QUIET)
+    check_files(str(tmp_path), whole, quiet())
     (tmp_path / "manifest.json").touch()
-    check_files(str(tmp_path), whole, QUIET)
+    check_files(str(tmp_path), whole, quiet())
     (tmp_path / "more").touch()
     assert said() == (f"this file is not in the manifest ({tmp_path}/more)", "move it away")
     (tmp_path / "more").unlink()

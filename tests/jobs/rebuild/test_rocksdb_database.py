@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from support import golden
-from support.drilling import run_job_with_spark
 from support.golden import GoldenStore
-from support.publishing import QUIET
-from support.rebuilding import SETTINGS, options_for, rules_of_release
+from support.publishing import quiet
+from support.rebuilding import options_for, rules_of_release
 
 from jobs.cli import command_line
-from jobs.contract.options import PublishOptions, RebuildOptions
+from jobs.contract.options import PublishOptions, RebuildOptions, VerifyOptions
 from jobs.log import opening
 from jobs.log.opening import with_queue_store
 from jobs.publish import publish
 from jobs.rebuild import build_store, rebuild, rocksdb_database, rocksdb_pairs
 from jobs.rebuild.manifest import read_manifest
 from jobs.spark.runner import LocalRunner
+from jobs.verify import verify
 from storeformat.errors import Refused, TotalsDisagree, UsageError
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
@@ -69,19 +69,16 @@ def test_the_database_holds_the_pairs_of_the_table(
 
 
 @pytest.mark.spark
-def test_its_tasks_run_under_spark(tmp_path: Path) -> None:
+def test_its_tasks_run_under_spark(spark: Any, tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.5.0")
     root = golden.unpack(store, tmp_path)
     here = Path(made(root, tmp_path / "here", store.settings).directory) / "consumequeue"
-    line = ["--store", str(root), "--set", "storeType=defaultRocksDB"]
-    for name in SETTINGS:
-        line += ["--set", f"{name}={store.settings[name]}"] if name in store.settings else []
-    rebuilt = run_job_with_spark("--master", "local[2]", "rebuild", *line, "--output", tmp_path / "out")
-    assert rebuilt.code == 0, rebuilt.said
+    options = options_for(root, tmp_path / "out", {**store.settings, "storeType": "defaultRocksDB"})
+    assert rebuild.run(options, quiet()).exit_code == 0
     assert pairs_in(tmp_path / "out" / "consumequeue") == pairs_in(here)
-    assert publish.run(PublishOptions(store=str(root), rebuilt=str(tmp_path / "out")), QUIET).exit_code == 0
-    verified = run_job_with_spark("--master", "local[2]", "verify", *line)
-    assert (verified.code, verified.report["counts"]) == (0, {}), verified.said
+    assert publish.run(PublishOptions(store=str(root), rebuilt=str(tmp_path / "out")), quiet()).exit_code == 0
+    verified = verify.run(VerifyOptions(store=str(root), settings=options.settings), quiet())
+    assert (verified.exit_code, verified["counts"]) == (0, {})
 
 
 def test_both_are_the_files_and_the_database_side_by_side(tmp_path: Path) -> None:

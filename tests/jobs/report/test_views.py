@@ -215,7 +215,9 @@ def test_a_timer_that_stores_a_message_again_or_is_told_to_forget_it(catalog: Sp
     ]
     other = catalog.newSession()
     table = pa.Table.from_pylist(stored, schema=schemas.MESSAGES_WITH_BODY)
-    views.register(other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY)), views.VIEWS)
+    views.register(
+        other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY)), ("delays", "delay_accuracy")
+    )
     found = [(row.uniq_key, row.state) for row in other.table("delays").orderBy("commit_log_offset").collect()]
     assert found == [
         ("long", "delivered"), ("begin deleted", "delivered"), ("old", "recalled"), ("new", "recalled"),

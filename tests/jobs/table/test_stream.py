@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from support.store_builder import LogBuilder
 
 from jobs.table import datasource
@@ -77,9 +79,10 @@ def test_batches_tile_the_log(growing: Growing) -> None:
     assert reader.partitions(at, at) == []
 
 
-@pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.thorough), 3000, SEGMENT, 1 << 30])
-def test_batches_of_bounded_size(growing: Growing, most: int) -> None:
-    growing.grow(150)
+@pytest.mark.parametrize(("most", "messages"), [(1, 40), (3000, 350), (SEGMENT, 350), (1 << 30, 350)])
+def test_batches_of_bounded_size(tmp_path: Path, most: int, messages: int) -> None:
+    growing = Growing(tmp_path)
+    growing.grow(messages)
     reader = growing.reader(**{"max-bytes-per-trigger": most})
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxBytes(most)
@@ -224,11 +227,20 @@ def test_exactly_once_over_restarts(spark: SparkSession, growing: Growing, tmp_p
         if more:
             growing.grow(more)
         stream = spark.readStream.format("rocketmq-commitlog").options(**given).load(str(growing.root))
-        query = (
-            stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True).start(str(sink))
-        )  # fmt: skip
-        assert query.awaitTermination(120)
-        assert query.exception() is None
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        run_to_the_end(writer.trigger(availableNow=True), str(sink))
         found = spark.read.parquet(str(sink))
         assert sorted(row[1] for row in found.collect()) == growing.expected()
+
+
+def run_to_the_end(writer: DataStreamWriter, sink: str) -> None:
+    """Spark gives the process that reads ten seconds to come up: on a busy machine the query is started once more."""
+    for left in (4, 3, 2, 1, 0):
+        query = writer.start(sink)
+        try:
+            assert query.awaitTermination(120)
+        except StreamingQueryException as error:
+            if not left or "failed to connect back" not in str(error):
+                raise
+        else:
+            return
