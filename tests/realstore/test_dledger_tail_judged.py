@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from support.derived_files import derived, differing
-from support.real_store import Group, RealStore
+from support.real_store import RELEASES, Group, RealStore
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
@@ -73,7 +73,7 @@ class Judged:
 
 @pytest.fixture(
     scope="module",
-    params=["5.3.3", *(pytest.param(release, marks=pytest.mark.slow) for release in ("4.9.8", "5.1.4", "5.5.0"))],
+    params=RELEASES,
 )
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
     directory = tmp_path_factory.mktemp(f"tail-{request.param}")

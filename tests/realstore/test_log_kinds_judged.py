@@ -41,11 +41,6 @@ class Judged:
     entries: int
 
 
-def slow(release: str, counts: tuple[int, int]) -> tuple[pytest.MarkDecorator, ...]:
-    """By default few stores of the oldest and the newest release."""
-    return () if counts == FEW and release in (RELEASES[0], RELEASES[-1]) else (pytest.mark.slow,)
-
-
 def kinds(number: int, entries: int) -> list[str]:
     if number >= entries:
         return ["read_only_path" if number % 2 else "multi_path"]
@@ -86,7 +81,7 @@ def write_conf(root: Path, *, read_only: bool) -> None:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((release, counts), id=f"{release}-{sum(counts)}", marks=slow(release, counts))
+        pytest.param((release, counts), id=f"{release}-{sum(counts)}", marks=pytest.mark.slow if counts == MANY else ())
         for release in RELEASES
         for counts in (FEW, MANY)
     ],
@@ -198,7 +193,6 @@ def check_all_served(opened: Opened) -> None:
     assert all("notFoundAt" not in queue for queue in opened.answers["queues"])
 
 
-@pytest.mark.slow
 def test_files_are_those_that_the_broker_recovers(judged: Judged, tmp_path: Path) -> None:
     """Of a log that begins with entries: a broker never goes back into the old log before them."""
     if judged.release == "5.1.4":
@@ -215,7 +209,6 @@ def test_files_are_those_that_the_broker_recovers(judged: Judged, tmp_path: Path
         assert differing(theirs, ours) == [], f"{judged.release}: {recovered.root}"
 
 
-@pytest.mark.slow
 def test_the_broker_goes_on_with_the_files(judged: Judged, tmp_path: Path) -> None:
     some = slice(0, 6)
     roots = []
@@ -247,7 +240,6 @@ def served(opened: Opened) -> list[tuple[str, int, int, int, bool]]:
     return [tuple(put[name] for name in names) for put in opened.puts]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_halted_members_verify(release: str, tmp_path: Path) -> None:
     """Their checkpoint is older than what they dispatched."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.real_store import ENDS, RealStore, RealStoreFailed
+from support.real_store import RELEASES, RealStore, RealStoreFailed
 from support.rebuilding import rules_of_release
 from support.store_to_start import configure
 from support.wrong_stores import QUEUE_FILE, SEGMENT, SETTINGS, cut_units, said_of, served
@@ -21,7 +21,7 @@ from storeformat.storage import local_status
 pytestmark = pytest.mark.realstore
 
 
-@pytest.mark.parametrize("release", ENDS)
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("halt", [False, True], ids=["stopped", "killed"])
 def test_healthy_stores_are_safe(release: str, halt: bool, tmp_path: Path) -> None:
     stores = RealStore(release).write(tmp_path, 8, seed=78_000 + halt, halt=halt)
@@ -74,7 +74,7 @@ def with_an_empty_last_file(root: Path, queue: tuple[str, int], offsets: list[in
     return made, end
 
 
-@pytest.mark.parametrize("release", ENDS)
+@pytest.mark.parametrize("release", RELEASES)
 def test_an_empty_last_file_of_a_queue(release: str, tmp_path: Path) -> None:
     """The next message gets an offset that is one too high."""
     judge = RealStore(release)

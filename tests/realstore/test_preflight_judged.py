@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.real_store import ENDS, Opened, RealStore, RealStoreFailed
+from support.real_store import RELEASES, Opened, RealStore, RealStoreFailed
 from support.store_to_start import as_fastjson, configure
 from support.wrong_stores import CASES, LAG, SEGMENT, SETTINGS, Facts, log_cut, said_of, served
 
@@ -87,7 +87,7 @@ class Story:
         }
 
 
-@pytest.fixture(scope="module", params=ENDS)
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
     release: str = request.param
     scratch, judge = tmp_path_factory.mktemp(release.replace(".", "-")), RealStore(release)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.real_store import ENDS, RealStore
+from support.real_store import RELEASES, RealStore
 from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
 
@@ -146,7 +146,7 @@ class Story:
     """Segments before."""
 
 
-@pytest.fixture(scope="module", params=ENDS)
+@pytest.fixture(scope="module", params=RELEASES)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, disk: Path) -> Story:
     release: str = request.param
     scratch, judge = tmp_path_factory.mktemp(release.replace(".", "-")), RealStore(release)

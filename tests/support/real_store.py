@@ -42,13 +42,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 RELEASES = ("4.9.8", "5.1.4", "5.3.3", "5.5.0")
 """The releases every comparison runs against; 4.6.0 to 4.9.8 and 5.1.4 to 5.5.0 work."""
-
-ENDS = ("4.9.8", *(pytest.param(release, marks=pytest.mark.slow) for release in ("5.1.4", "5.3.3")), "5.5.0")
-"""The same, those in between in the slow run alone."""
 
 FEATURES: Mapping[str, Sequence[str]] = {
     "4.6.0": (), "4.6.1": (), "4.7.0": (), "4.7.1": (), "4.8.0": (), "4.9.0": (), "4.9.1": (),

@@ -22,7 +22,7 @@ from support.publishing import (
     quiet,
     snapshot,
 )
-from support.real_store import ENDS, RealStore, wiped_copy
+from support.real_store import RELEASES, RealStore, wiped_copy
 from support.rebuilding import rebuild_here
 
 from jobs.contract.options import PublishOptions, TopicFilter
@@ -260,7 +260,7 @@ def test_names_of_links_are_theirs(tmp_path: Path) -> None:
 
 # -------------------------------------------------------------------------------------------------------- real brokers
 @pytest.mark.realstore
-@pytest.mark.parametrize("release", ENDS)
+@pytest.mark.parametrize("release", RELEASES)
 def test_a_real_store_serves_what_was_published(release: str, tmp_path: Path) -> None:
     """Queues, index and checkpoint wiped after a crash: rebuild, publish, open; then restore gives back the wreck."""
     judge = RealStore(release)
