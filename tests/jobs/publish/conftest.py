@@ -36,8 +36,6 @@ def new(original: Case) -> Snapshot:
     return after_publish(original)
 
 
-@pytest.fixture(scope="module", params=["small", pytest.param("real", marks=pytest.mark.slow)])
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """A store for a kill before each change of the disk: a small one, and one of a broker in the slow run."""
-    directory = tmp_path_factory.mktemp("whole")
-    return make_small_case(directory) if request.param == "small" else make_case(directory, STORE)
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_small_case(tmp_path_factory.mktemp("small"))

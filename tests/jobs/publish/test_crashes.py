@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from support.dying import Died, dying
 from support.killing import Killer
 from support.patching import stand_in
 from support.publishing import (
@@ -41,6 +42,10 @@ def killed_restore(killer: Killer, case: Case, number: int) -> bool:
     return ended.killed
 
 
+EVERY = pytest.mark.parametrize(("store", "step"), [("small", 21), pytest.param("original", 1, marks=pytest.mark.slow)])
+"""A kill before some changes, in the slow run before each of a broker's store."""
+
+
 def recover_to_old(case: Case) -> None:
     if set(states(case)) - {"undone"}:
         case.restore()
@@ -49,13 +54,35 @@ def recover_to_old(case: Case) -> None:
             case.restore()
 
 
-def test_a_publish_killed_anywhere_ends_old_or_new(whole: Case, killer: Killer, tmp_path: Path) -> None:
-    """A kill before each change; every other store is then published once more, the rest goes back."""
+def died(act: Callable[[], object], number: int) -> bool:
+    """Whether a publish or restore came to its change of that number, and died there."""
+    try:
+        with dying(number):
+            act()
+    except Died:
+        return True
+    return False
+
+
+def test_a_publish_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path) -> None:
+    """Before each change, in this process; every other store is then published once more, the rest goes back."""
+    check_publishes(small, tmp_path, lambda case, number: died(case.publish, number))
+
+
+@EVERY
+def test_a_publish_killed_anywhere_ends_old_or_new(
+    store: str, step: int, request: pytest.FixtureRequest, killer: Killer, tmp_path: Path
+) -> None:
+    whole: Case = request.getfixturevalue(store)
+    check_publishes(whole, tmp_path, lambda case, number: killed_publish(killer, case, number), step)
+
+
+def check_publishes(whole: Case, tmp_path: Path, dies: Callable[[Case, int], bool], step: int = 1) -> None:
     old, new, out = snapshot(whole.root), after_publish(whole), snapshot(whole.out)
     everything = contents(whole.root, whole.out)
-    for number in range(1000):
+    for number in range(0, 1000, step):
         case = whole.copy(tmp_path / "case")
-        if not killed_publish(killer, case, number):
+        if not dies(case, number):
             break
         if number % 2:
             case.publish()
@@ -94,13 +121,25 @@ def test_a_database_swapped_in_ends_old_or_new(name: str, step: int, killer: Kil
     assert number > 20
 
 
-def test_a_restore_killed_anywhere_ends_old_or_new(whole: Case, killer: Killer, tmp_path: Path) -> None:
+def test_a_restore_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path) -> None:
+    check_restores(small, tmp_path, lambda case, number: died(case.restore, number))
+
+
+@EVERY
+def test_a_restore_killed_anywhere_ends_old_or_new(
+    store: str, step: int, request: pytest.FixtureRequest, killer: Killer, tmp_path: Path
+) -> None:
+    whole: Case = request.getfixturevalue(store)
+    check_restores(whole, tmp_path, lambda case, number: killed_restore(killer, case, number), step)
+
+
+def check_restores(whole: Case, tmp_path: Path, dies: Callable[[Case, int], bool], step: int = 1) -> None:
     old, new, everything = snapshot(whole.root), after_publish(whole), contents(whole.root, whole.out)
     published = whole.copy(tmp_path / "published")
     published.publish()
-    for number in range(1000):
+    for number in range(0, 1000, step):
         case = published.copy(tmp_path / "case")
-        if not killed_restore(killer, case, number):
+        if not dies(case, number):
             break
         finished = snapshot(case.root) == old and not unfinished(case)
         if number % 3 == 1:  # somebody publishes another rebuild instead
