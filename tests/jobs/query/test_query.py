@@ -86,14 +86,14 @@ def test_the_log_itself_says_the_same(store: GoldenStore) -> None:
     options = options_of(store, "key", split_size=10_000, max_messages=1000)
     offline = OfflineStore(open_store(options))
     runner = LocalRunner()
-    for answer in store.entry["answers"]["queries"][:10]:
+    for answer in store.entry["answers"]["queries"][:4]:
         wanted = Wanted(topic=answer["topic"], key=answer["key"])
         scanned = {row["commit_log_offset"] for row in query.find(options, offline, runner, wanted)}
         keyed = options_of(store, "key", topic=answer["topic"], key=answer["key"])
         assert {row["commit_log_offset"] for row in ask(keyed)["messages"]} <= scanned
         if answer["begin"] == 0 and answer["commitLogOffsets"]:
             assert scanned
-    for queue in store.entry["answers"]["queues"][:4]:
+    for queue in store.entry["answers"]["queues"][:2]:
         place = {"topic": queue["topic"], "queue_id": queue["queueId"]}
         for time, expected in zip(store.entry["answers"]["times"], queue.get("offsetByTime", []), strict=False):
             answer = query.by_time(options_of(store, "time", time=time, scan=True, **place), offline, runner)
