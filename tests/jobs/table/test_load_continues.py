@@ -79,8 +79,6 @@ def test_a_shorter_log(bench: Bench) -> None:
     load.run(LoadOptions(**options, repair_from=bench.log.records[149].offset - 5), Reporter(quiet=True))
     assert bench.rows() == shorter
     assert load.run(LoadOptions(**options), Reporter(quiet=True))["skipped"]
-    load.run(LoadOptions(**options, repair_from=0), Reporter(quiet=True))
-    assert bench.rows() == shorter
 
 
 def test_repair_leaves_other_brokers_alone(bench: Bench) -> None:
