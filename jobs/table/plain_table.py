@@ -17,6 +17,7 @@ and reads a table whatever columns divide it: their values are in Delta's log, i
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -51,6 +52,7 @@ _ATTEMPTS = 20
 _VERSIONS_A_CHECKPOINT = 10
 _MOST_PARTS = 10_000
 """More than a checkpoint has: each takes up to a million files."""
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
 _TROUBLE = ("PermissionDenied", "Permission denied", "Operation not permitted", "NotADirectory", "Not a directory",
             "No space left", "StorageFull", "Read-only file system", "ReadOnlyFilesystem")  # fmt: skip
 
@@ -141,7 +143,7 @@ class PlainTable:
             raise NotPlain("its log lacks versions")
 
     def _checkpoint(self) -> tuple[int, list[str]] | None:
-        """Returns version and files of the newest checkpoint, None without one."""
+        """Returns version and files of the newest checkpoint of this version or before, None without one."""
         log = locations.join(self.path, "_delta_log")
         try:
             last = json.loads(files.read_bytes(locations.join(log, "_last_checkpoint")))
@@ -155,8 +157,15 @@ class PlainTable:
             return None
         except commits.NOT_DELTAS as error:
             raise NotPlain("what tells its newest checkpoint is not as Delta writes it") from error
+        if version > self.version:  # another load came in between
+            there = (entry.name for entry in files.list_directory(log) or ())
+            older = [name for name in there if _CHECKPOINT.fullmatch(name) and int(name[:20]) <= self.version]
+            if not older:
+                return None
+            names = [max(older)]
+            version = int(names[0][:20])
         paths = [locations.join(log, name) for name in names]
-        if version > self.version or len(names) == _MOST_PARTS or not all(files.exists(path) for path in paths):
+        if len(names) == _MOST_PARTS or not all(files.exists(path) for path in paths):
             raise NotPlain("its newest checkpoint is of another kind")
         return version, paths
 

@@ -106,6 +106,22 @@ def test_loads_write_checkpoints(tmp_path: Path, interval: str | None, versions:
     assert DeltaTable(path).to_pyarrow_table().num_rows == 23
 
 
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_version_that_others_have_left_behind_is_read_as_it_was(path: str, cleaned: bool) -> None:
+    """What tells the newest checkpoint tells one of a version after it."""
+    for number in range(12):
+        load(path, number * 10, seen=BrokerState(number * 10, 0) if number else None)
+    table = PlainTable(path)
+    if cleaned:
+        for version in range(10):
+            Path(path, "_delta_log", f"{version:020d}.json").unlink()
+    for number in range(12, 21):
+        load(path, number * 10, seen=BrokerState(number * 10, 0))
+    assert json.loads(Path(path, "_delta_log", "_last_checkpoint").read_text())["version"] == 20
+    table.require_whole_log()
+    assert table.state("c", "b") == BrokerState(120, 0)
+
+
 def test_a_checkpoint_that_fails_takes_no_load_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("no space left")
