@@ -39,3 +39,10 @@ def new(original: Case) -> Snapshot:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return make_small_case(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(params=[("small", 13), pytest.param(("original", 1), marks=pytest.mark.slow)], ids=["small", "real"])
+def faults(request: pytest.FixtureRequest) -> tuple[Case, range]:
+    """A store, and before which changes of the disk a fault comes: some, in the slow run each of a broker's store."""
+    name, step = request.param
+    return request.getfixturevalue(name), range(0, 1000, step)

@@ -25,10 +25,11 @@ def assert_told(ended: Ended, fault: str, job: str) -> None:
 
 
 @FAULTS
-def test_a_publish_is_undone_or_done(killer: Killer, small: Case, tmp_path: Path, fault: str) -> None:
-    old, new = snapshot(small.root), after_publish(small)
-    for number in range(0, 1000, 13):
-        case = small.copy(tmp_path / "case")
+def test_a_publish_is_undone_or_done(killer: Killer, faults: tuple[Case, range], tmp_path: Path, fault: str) -> None:
+    whole, numbers = faults
+    old, new = snapshot(whole.root), after_publish(whole)
+    for number in numbers:
+        case = whole.copy(tmp_path / "case")
         words = ["publish", "--store", str(case.root), "--from", str(case.out), "--after-crash", "--quiet"]
         ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
         if not ended.came:
@@ -40,11 +41,12 @@ def test_a_publish_is_undone_or_done(killer: Killer, small: Case, tmp_path: Path
 
 
 @FAULTS
-def test_a_restore_is_undone_or_done(killer: Killer, small: Case, tmp_path: Path, fault: str) -> None:
-    old, new = snapshot(small.root), after_publish(small)
-    published = small.copy(tmp_path / "published")
+def test_a_restore_is_undone_or_done(killer: Killer, faults: tuple[Case, range], tmp_path: Path, fault: str) -> None:
+    whole, numbers = faults
+    old, new = snapshot(whole.root), after_publish(whole)
+    published = whole.copy(tmp_path / "published")
     published.publish()
-    for number in range(0, 1000, 13):
+    for number in numbers:
         case = published.copy(tmp_path / "case")
         words = ["restore", "--store", str(case.root), "--quiet"]
         ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support import golden
 from support.publishing import (
+    DERIVED,
     STORE,
     Case,
     Snapshot,
@@ -31,7 +32,6 @@ from storeformat.errors import MissingInput, Refused, StoreFormatError
 from storeformat.storage import durable, files, local_status
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-DERIVED = ("consumequeue", "index", "checkpoint", "abort")
 
 
 def test_publish_replaces_everything_and_keeps_what_it_replaced(case: Case, old: Snapshot, new: Snapshot) -> None:
