@@ -81,8 +81,7 @@ class TestWithoutSetUp:
         done = start("rebuild", "--store", "S", "--output", "D", JAVA_HOME="/nowhere")
         assert (done.returncode, done.stdout) == (69, "")
         assert done.stderr == (
-            "error: Spark needs Java 17 or later: JAVA_HOME=/nowhere has no bin/java\n"
-            "  install it, or set JAVA_HOME; or do without Spark on this machine: --engine processes\n"
+            "error: Spark needs Java 17 or later: JAVA_HOME=/nowhere has no bin/java\n  install it, or set JAVA_HOME\n"
         )
         assert not (checkout / ".venv").exists()
 
@@ -94,9 +93,7 @@ class TestWithoutSetUp:
         assert done.stderr.startswith(f"error: Spark needs Java 17 or later: {old} is ")
         assert not (checkout / ".venv").exists()
 
-    @pytest.mark.parametrize(
-        "line", ["preflight --store S", "publish --store S --from D", "rebuild --engine processes --store S --output D"]
-    )
+    @pytest.mark.parametrize("line", ["preflight --store S", "publish --store S --from D"])
     def test_what_needs_no_jvm_needs_no_java(self, start: Start, checkout: Path, line: str) -> None:
         setup = checkout / "jobs" / "setup" / "environment.py"
         setup.write_text("import sys; print('set up', sys.argv[1:])\n")

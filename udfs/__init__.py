@@ -6,6 +6,6 @@ the log -> staged runs      ``log/``
 staged runs -> files        ``files/``; staged runs == files? there, too
 the log -> rows             ``table/``
 SQL functions               ``functions/``
-Python workers              ``worker_daemon``; ``hidden_pandas``: an import less; what tasks cost: ``task_metrics``
+Python workers              ``worker_daemon``; ``hidden_pandas``: an import less
 ==========================  ==========================================================================================
 """

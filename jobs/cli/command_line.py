@@ -142,7 +142,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         spark_options, job_words = split_command_line(arguments, jobs)
         job_name, options = parse(job_words or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
-            if _begins_spark(options):
+            if options.scans_log:
                 jvm_command.require_java(os.environ)
             return 0
         wanted, options = options, replace(options, report_file=None)
@@ -154,7 +154,6 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         with orderly_signals():
             execution = Execution(
                 job_name,
-                getattr(options, "engine", "spark"),
                 tuple(spark_options),
                 tuple(job_words),
                 delta=jobs[job_name].needs_delta,
@@ -172,17 +171,13 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
 
 def run_job(job: Job, options: job_options.JobOptions, execution: Execution) -> Report:
     """Returns the report of a job; where Spark is sure to be needed, its JVM comes up while the job is imported."""
-    with session.shared_spark(execution, early=_begins_spark(options)):
+    with session.shared_spark(execution, early=options.scans_log):
         run = importlib.import_module(job.module).run
         if isinstance(options, job_options.FleetOptions) and options.names_several:
             run = partial(importlib.import_module(FLEET).run, execution.job, run)
         given = (options, Reporter.for_options(options), *((execution,) if job.runs_tasks else ()))
         report: Report = run(*given)
     return report
-
-
-def _begins_spark(options: job_options.JobOptions) -> bool:
-    return options.scans_log and getattr(options, "engine", "spark") == "spark"
 
 
 def output_options(arguments: Sequence[str]) -> job_options.JobOptions:

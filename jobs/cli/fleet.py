@@ -1,7 +1,6 @@
 """One job on the stores of several brokers, as many at once as keep the cores busy; what ends one stops no other.
 
-All share one Spark, a thread a broker: while the driver judges one log, tasks of others run. With ``--engine
-processes`` the brokers come one after the other, each with all cores.
+All share one Spark, a thread a broker: while the driver judges one log, tasks of others run.
 
 Each job opens, proves and commits for itself, so each is exactly once as if it were alone.
 """
@@ -53,20 +52,13 @@ class _Fleet:
         self._reports: dict[int, Report] = {}
 
     def run(self) -> Report:
-        if self._execution.engine == "processes":
-            for number in range(len(self._members)):
-                self._take(number, self.one(number))
-        else:
-            self._in_threads()
-        return answer(
-            self._name, [(member, self._reports[at]) for at, member in enumerate(self._members)], self._reporter
-        )
-
-    def _in_threads(self) -> None:
         threads = ThreadPoolExecutor(min(THREADS, len(self._members)))
         # Spark ends first: threads whose tasks are gone come to an end, and remove what they drafted.
         with threads as pool, session.shared_spark(self._execution):
             self._wait({pool.submit(self.one, number): number for number in range(len(self._members))})
+        return answer(
+            self._name, [(member, self._reports[at]) for at, member in enumerate(self._members)], self._reporter
+        )
 
     def one(self, number: int) -> Report:
         """Returns the report of one broker's job, whatever fails in it."""

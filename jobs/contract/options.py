@@ -21,7 +21,6 @@ from storeformat.store.broker_rules import VERSIONS
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 QueueStoreKind = Literal["file", "rocksdb", "both"]
-Engine = Literal["spark", "processes"]
 Grouping = Literal["topic", "queue", "tag", "host", "hour", "date"]
 Boundary = Literal["lower", "upper"]
 
@@ -116,12 +115,6 @@ class LogOptions(StoreOptions):
     split_size: Annotated[int | None, Given(read.positive, "BYTES"), "bytes a task reads; never changes the result"] = (
         None
     )
-    engine: Annotated[
-        Engine,
-        Given(get_args(Engine)),
-        "what runs the tasks: Spark (the default), or processes of this machine, which need no Java, for local files"
-        " alone",
-    ] = "spark"
     replicas: tuple[str, ...] = ()
     """Stores with copies of the log: ``rebuild``, ``inspect`` and ``verify`` heal damage from them."""
 

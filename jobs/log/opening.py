@@ -71,11 +71,6 @@ class OpenedStore:
         """The size of all segments in bytes."""
         return sum(segment.size for segment in self.segments)
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Where its files are: the root, and the directories of segments."""
-        return self.root, *dict.fromkeys(locations.parent_of(segment.path) for segment in self.segments)
-
     def facts(self) -> dict[str, Any]:
         """Returns the part of the report that tells which store it was, and whose rules were applied."""
         return {

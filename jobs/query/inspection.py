@@ -43,9 +43,7 @@ def run(options: InspectOptions, reporter: Reporter, execution: Execution = BROU
     else:
         with (
             tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-inspect-") as work,
-            session.runner_for(
-                execution, reporter, "inspect", store.log_size, *store.places, *options.replicas
-            ) as runner,
+            session.runner_for(execution, reporter, "inspect", store.log_size) as runner,
         ):
             whole = restored(store, options, runner, work, refuses=False)
             reading = read_log(whole.store, options, runner)
@@ -113,7 +111,7 @@ def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter, ex
         rows = list(islice(records_from(store, options), limit))
         return {"records": rows, "messages": len(rows)}
     except NoPlainEnd:
-        with session.runner_for(execution, reporter, "inspect", store.log_size, *store.places) as runner:
+        with session.runner_for(execution, reporter, "inspect", store.log_size) as runner:
             reading = read_log(store, options, runner)
     rows = list(islice(proven_records(store, options, reading), limit))
     return {**reading.facts(), "records": rows, "messages": len(rows)}

@@ -54,7 +54,7 @@ def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGH
     offline = _offline(store, options)
     if options.scan or options.explain:
         with (
-            session.runner_for(execution, reporter, "query", store.log_size, *store.places) as runner,
+            session.runner_for(execution, reporter, "query", store.log_size) as runner,
             filled(store, reporter, one_machine=execution.on_one_machine) as whole,
         ):
             answer = _ANSWERS[options.kind](options, _offline(whole, options), runner)

@@ -31,7 +31,7 @@ from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.retention import retention_notes
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
-from jobs.spark.runner import MeteringRunner
+from jobs.spark.runner import TimedRunner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.storage import files, locations, outputs
@@ -68,9 +68,7 @@ def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROU
     with (
         nullcontext() if renamed or options.dry_run else claimed(output),
         staging_for(output, one_machine=execution.on_one_machine) as staging,
-        session.runner_for(
-            execution, reporter, "rebuild", store.log_size, *store.places, *options.replicas, output
-        ) as runner,
+        session.runner_for(execution, reporter, "rebuild", store.log_size) as runner,
     ):
         whole = restored(store, options, runner, locations.join(staging, "log"))
         make = export if options.only == ROCKSDB else rebuild
@@ -171,7 +169,7 @@ def _report(
     whole: Restored,
     built: Built | Exported,
     repaired: list[str],
-    runner: MeteringRunner,
+    runner: TimedRunner,
     reporter: Reporter,
 ) -> Report:
     reading, store = built.reading, whole.store
@@ -186,7 +184,6 @@ def _report(
         **reading.facts(),
         **whole.facts(),
         stages=runner.stages,
-        tasks={what: cost.as_row() for what, cost in runner.costs.items()},
         **counted,
         output=None if options.dry_run else locations.absolute(options.output),
         repaired_segments=repaired,

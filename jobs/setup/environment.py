@@ -237,7 +237,7 @@ def archive_classes(venv: Path, java: str, progress: StepProgress) -> str:
     version = version_of(java) if java else 0
     if version < OLDEST:
         found = f"{java} is {version or 'no Java'}" if java else "there is none"
-        raise LeftOut(f"Spark needs Java {OLDEST} or later, and {found}: only --engine processes will do")
+        raise LeftOut(f"Spark needs Java {OLDEST} or later, and {found}: only jobs that read little will do")
     target, draft = venv / "spark.jsa", venv / "spark.jsa.draft"
     target.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jobs.contract.options import Engine
 from jobs.spark import spark_options
 
 _WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
@@ -27,12 +26,11 @@ compiler starts sooner and leaves the cores to it.
 
 @dataclass(frozen=True)
 class Execution:
-    """What the command line says of the engine. ``options`` are those of spark-submit, ``arguments`` are the job's own,
+    """What the command line says of Spark. ``options`` are those of spark-submit, ``arguments`` are the job's own,
     from its name on; ``delta`` brings Delta's jars.
     """
 
     job: str = ""
-    engine: Engine = "spark"
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     delta: bool = False
@@ -63,8 +61,6 @@ class Execution:
     @property
     def on_one_machine(self) -> bool:
         """Whether all tasks run on the driver's machine."""
-        if self.engine == "processes":
-            return True
         context = active_context()
         if context is not None:
             return bool(context.master.startswith("local"))

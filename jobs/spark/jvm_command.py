@@ -33,7 +33,7 @@ _READ = ("CLASSPATH", "HADOOP_", "JAVA_", "JDK_", "PATH", "SPARK_", "YARN_", "_J
 """How the variables begin that the launcher reads."""
 _KEPT = 20
 """Commands that are kept; the oldest go."""
-_WITHOUT_JAVA = "install it, or set JAVA_HOME; or do without Spark on this machine: --engine processes"
+_WITHOUT_JAVA = "install it, or set JAVA_HOME"
 _LAUNCHER = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 

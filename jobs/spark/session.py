@@ -1,4 +1,4 @@
-"""What runs a job's tasks: ``runner_for``; and Spark for the length of a job.
+"""Spark for the length of a job, and what runs the job's tasks in it: ``runner_for``.
 
 All are context managers. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
 left alone; one that is started here is gone when the block ends, with its JVM and its Python workers. A job that stages
@@ -11,7 +11,6 @@ done, for nothing takes longer.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -22,20 +21,15 @@ from typing import TYPE_CHECKING, Any
 from jobs.contract.reporter import Progress, Reporter
 from jobs.spark import isolation, jvm, launch
 from jobs.spark.execution import Execution, active_context
-from jobs.spark.runner import LocalRunner, MeteringRunner, ProcessRunner, SparkRunner
+from jobs.spark.runner import SparkRunner, TimedRunner
 from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
-from storeformat.errors import DependencyMissing, UsageError
-from storeformat.storage import locations
+from storeformat.errors import DependencyMissing
 from udfs import hidden_pandas
 
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-
-TINY = 64 << 20
-"""Bytes of a log that are read before a process for them is forked."""
 
 
 def asks_for_spark(execution: Execution) -> bool:
@@ -99,11 +93,6 @@ class SparkOnDemand:
             return self._context
 
     def _start(self) -> SparkContext:
-        if self._execution.engine == "processes":
-            raise UsageError(
-                "this needs Spark: --engine processes has no SQL",
-                advice="leave the option out; a table as `load` makes it needs no Spark",
-            )
         self.begin()
         from pyspark import SparkConf, SparkContext
 
@@ -189,39 +178,11 @@ def spark_session(execution: Execution) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def runner_for(
-    execution: Execution, reporter: Reporter, what: str, total: int, *places: str
-) -> Iterator[MeteringRunner]:
-    """Yields what runs the tasks of a job, whose progress on ``total`` bytes is shown as ``what``. ``places`` are the
-    directories that tasks read and write. Raises UsageError for processes where they cannot read them.
-    """
-    if execution.engine == "spark":
-        with spark_on_demand(execution) as spark, watched(spark.context, reporter, what, total) as runner:
-            runner.stages["start of Spark"] = reporter.seconds
-            yield runner
-        return
-    refuse_processes(*places)
-    with reporter.progress(what, total) as progress:
-        if total <= TINY:
-            yield LocalRunner()
-        else:
-            yield ProcessRunner(lambda share: progress.update(int(share * total)), rows=execution.makes_rows)
-
-
-def refuse_processes(*places: str) -> None:
-    """Raises UsageError where forked processes cannot do the work: on other systems than Linux, and where files are in
-    an object store, whose clients do not survive a fork.
-    """
-    if sys.platform != "linux":
-        raise UsageError(
-            f"--engine processes needs Linux, this is {sys.platform}", advice="leave it out: Spark does it"
-        )
-    for place in places:
-        if not locations.is_local(place):
-            raise UsageError(
-                f"--engine processes reads and writes local files only, and this is {locations.without_secrets(place)}",
-                advice="leave it out: Spark does it",
-            )
+def runner_for(execution: Execution, reporter: Reporter, what: str, total: int) -> Iterator[TimedRunner]:
+    """Yields what runs the tasks of a job in Spark, whose progress on ``total`` bytes is shown as ``what``."""
+    with spark_on_demand(execution) as spark, watched(spark.context, reporter, what, total) as runner:
+        runner.stages["start of Spark"] = reporter.seconds
+        yield runner
 
 
 @contextmanager

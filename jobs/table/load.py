@@ -13,7 +13,6 @@ import argparse
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import filled
 from jobs.spark import session, transforms
 from jobs.spark.execution import BROUGHT, Execution
-from jobs.spark.runner import LocalRunner, MeteringRunner, Runner
+from jobs.spark.runner import LocalRunner, Runner
 from jobs.spark.session import SparkOnDemand
 from jobs.table import commits, messages_table, plain_table, s3_tables
 from jobs.table.commits import commits_back_from, restored_before
@@ -220,7 +219,7 @@ class Load:
     ) -> tuple[Difference | None, WriteFiles]:
         """Returns how rows differ from the log, and what writes others."""
         size = state.end - begin
-        with self._runner("compare", size) as runner:
+        with session.runner_for(self._execution, self._reporter, "compare", size) as runner:
             found = compare_with_log(self._store, self._options, table, state, begin, zone, runner)
             read = row_reader(self._store, self._options, None, begin, zone)
             return found, transforms.file_writer(runner.setting, table.path, read, self._run_id)
@@ -310,7 +309,7 @@ class Load:
                     self._reading = read_log(self._store, options, LocalRunner(), split_size=split_size, begin=begin)
                 return self._reading
             files = table is not None and not window.repair and table.takes_files()
-            with self._runner("scan", size) as tasks:
+            with session.runner_for(self._execution, self._reporter, "scan", size) as tasks:
                 split_size = split_size_for(size, tasks.parallelism)
                 runner: Runner = tasks
                 if table is not None and files and not options.dry_run:
@@ -320,9 +319,6 @@ class Load:
                     )
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
-
-    def _runner(self, what: str, size: int) -> AbstractContextManager[MeteringRunner]:
-        return session.runner_for(self._execution, self._reporter, what, size, *self._store.places, self._path)
 
     def _check_topics(self, state: commits.BrokerState | None) -> None:
         """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
@@ -374,7 +370,8 @@ class Load:
         files = not window.repair and table.takes_files()
         if not files and self._topics:
             raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
-        with self._runner("load", reading.end - window.rows_from) as runner:
+        size = reading.end - window.rows_from
+        with session.runner_for(self._execution, self._reporter, "load", size) as runner:
             if files:
                 held, missing = (
                     self._drafts.take(read.ranges, read.from_offset, read.rules.doubt)

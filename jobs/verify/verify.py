@@ -62,7 +62,7 @@ def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUG
     work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
     with (
         staging_beside(work) as staging,
-        session.runner_for(execution, reporter, "verify", store.log_size, *store.places, *options.replicas) as runner,
+        session.runner_for(execution, reporter, "verify", store.log_size) as runner,
     ):
         whole = restored(store, options, runner, locations.join(staging, "log"), refuses=False)
         verified = compare_store(options, whole.store, staging, runner)

@@ -5,9 +5,9 @@
 
 The real store code of one release writes the log (40 topics x 8 queues, one unit and three index entries a message),
 then recovers it with nothing but the log: body CRCs checked, queues and index built. Then ``./spark-submit.sh rebuild``
-does the same: with the compiled kernels, with them on Spark (``--master``), and with numpy's. The page cache is warm
-for all of them. Times are those of the whole process; for the broker also of the recovery alone, without the start of
-its JVM and the store's shutdown. Every file must be the broker's, byte for byte, and no task may need a gibibyte.
+does the same, with the compiled kernels and with numpy's. The page cache is warm for all. Times are those of the
+whole process; for the broker also of the recovery alone, without the start of its JVM and the store's shutdown. Every
+file must be the broker's, byte for byte.
 """
 
 from __future__ import annotations
@@ -33,21 +33,14 @@ from support.real_store import RealStore, Timing  # noqa: E402
 TOPICS = 40
 TABLE = ((3, 1000), (10, 1000), (20, 1000), (1, 220), (3, 220))
 """The rows of the README's table: size of the log in 10**9 bytes, and of a message in bytes."""
-SPARK = "spark"
-"""Beside the names of kernels: the compiled ones, in tasks of Spark's."""
-MOST_MEMORY = 1 << 30
-"""Bytes that no task may need, whatever the size of the log."""
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """One run of ours: seconds of the whole process, of its stages (largest first), and the memory of the largest
-    task.
-    """
+    """One run of ours: seconds of the whole process, and of its stages (largest first)."""
 
     seconds: float
     stages: dict[str, float]
-    peak_memory: int
 
 
 @dataclass(frozen=True)
@@ -73,9 +66,7 @@ class Result:
                 for name, seconds in rows
             ]
             + [
-                f"  {kernels:8} "
-                + ", ".join(f"{what} {s:.2f}" for what, s in run.stages.items())
-                + f"; at most {run.peak_memory / 1e6:.0f} MB a task"
+                f"  {kernels:8} " + ", ".join(f"{what} {s:.2f}" for what, s in run.stages.items())
                 for kernels, run in self.ours.items()
             ]
         )
@@ -158,18 +149,8 @@ def _warm(segment: Path) -> None:
 
 
 def _rebuild(store: Path, output: Path, kernels: str, release: str) -> Rebuilt:
-    master = ["--master", "local[*]"] if kernels == SPARK else []
-    command = [
-        str(ROOT / "spark-submit.sh"),
-        *master,
-        "rebuild",
-        "--store",
-        str(store),
-        "--output",
-        str(output),
-        "--quiet",
-    ]
-    environment = {**os.environ, "ROCKETMQ_STORE_SPARK_KERNELS": "numba" if kernels == SPARK else kernels}
+    command = [str(ROOT / "spark-submit.sh"), "rebuild", "--store", str(store), "--output", str(output), "--quiet"]
+    environment = {**os.environ, "ROCKETMQ_STORE_SPARK_KERNELS": kernels}
     begun = time.monotonic()
     version = release.rpartition(".")[0]
     ran = subprocess.run(
@@ -177,14 +158,12 @@ def _rebuild(store: Path, output: Path, kernels: str, release: str) -> Rebuilt:
     )
     seconds = time.monotonic() - begun
     report = json.loads(ran.stdout)
-    peak = max(cost["peak_memory"] for cost in report["tasks"].values())
-    assert peak < MOST_MEMORY, f"a task needed {peak:,} bytes"
     stages = {
         **report["stages"],
         "the driver between stages, end of Spark": report["seconds"] - sum(report["stages"].values()),
         "start and end of Python": seconds - report["seconds"],
     }
-    return Rebuilt(seconds, dict(sorted(stages.items(), key=lambda stage: -stage[1])), peak)
+    return Rebuilt(seconds, dict(sorted(stages.items(), key=lambda stage: -stage[1])))
 
 
 def compare(recovered: Path, built: Path) -> None:
@@ -204,7 +183,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--message-bytes", type=int, default=1000)
     parser.add_argument("--topics", type=int, default=TOPICS, help="with 8 queues each (default %(default)s)")
     parser.add_argument("--release", default="5.3.3", help="the broker's release (default %(default)s)")
-    parser.add_argument("--kernels", default=f"numba,{SPARK},numpy")
+    parser.add_argument("--kernels", default="numba,numpy")
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts")
     parser.add_argument("--directory", type=Path, help="where the log is kept; default: a temporary directory")
     parser.add_argument("--json", action="store_true")

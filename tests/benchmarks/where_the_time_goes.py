@@ -11,7 +11,7 @@ scan, build    core seconds: what tasks did, and what the cores had to wait for.
                times the cores
 =============  ========================================================================================================
 
-Page faults have no seconds of their own: they happen inside of the parts. Their number comes from the report, what one
+Page faults have no seconds of their own: they happen inside of the parts. Their number comes from the probe, what one
 costs is measured beside it.
 """
 
@@ -59,6 +59,8 @@ class Profile:
     cores: int
     process: dict[str, float]
     stages: dict[str, dict[str, float]]
+    costs: dict[str, dict[str, Any]]
+    """Of the tasks of a stage together: how many, their seconds, the processor's, page faults; of memory the most."""
     page_fault: float
     """Seconds that one page fault takes."""
 
@@ -69,12 +71,12 @@ class Profile:
         found += _table("whole process, seconds on the clock", self.process, sort=False)
         for stage, parts in self.stages.items():
             found += _table(f"{stage}, seconds of {self.cores} cores", parts, sort=True)
-            cost = self.report["tasks"][stage]
+            cost = self.costs[stage]
             found.append(
-                f"  {cost['tasks']} tasks, {cost['seconds']:.2f} s: user {cost['user_seconds']:.2f} s, "
-                f"system {cost['system_seconds']:.2f} s, the rest they waited (for a disk, or for a busy processor); "
-                f"{cost['page_faults']:,} page faults of {self.page_fault * 1e6:.2f} us are "
-                f"{cost['page_faults'] * self.page_fault:.2f} s, at most {cost['peak_memory'] / 1e6:.0f} MB a process"
+                f"  {cost['tasks']} tasks, {cost['seconds']:.2f} s: user {cost['user']:.2f} s, "
+                f"system {cost['system']:.2f} s, the rest they waited (for a disk, or for a busy processor); "
+                f"{cost['faults']:,} page faults of {self.page_fault * 1e6:.2f} us are "
+                f"{cost['faults'] * self.page_fault:.2f} s, at most {cost['peak'] / 1e6:.0f} MB a process"
             )
         return found
 
@@ -117,31 +119,37 @@ def profile(store: Path, scratch: Path, kernels: str = "numba", *, job: Sequence
         cores=cores,
         process=_process(begun, ended, spans),
         stages={stage: _stage(*spans[stage], tasks, cores) for stage in (SCAN, BUILD)},
+        costs={stage: _costs(*spans[stage], tasks) for stage in (SCAN, BUILD)},
         page_fault=_page_fault(),
     )
 
 
+def _costs(begun: float, ended: float, tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    mine = [task for task in tasks if _within(task, begun, ended)]
+    return {
+        "tasks": len(mine),
+        "seconds": sum(task["ended"] - task["begun"] for task in mine),
+        **{name: sum(task[name] for task in mine) for name in ("user", "system", "faults")},
+        "peak": max(task["peak"] for task in mine),
+    }
+
+
 def _process(begun: float, ended: float, spans: dict[str, tuple[float, float]]) -> dict[str, float]:
     """Returns the seconds of a whole process, from its first to its last."""
-    ends = [("start of Python", spans["Python is there"][0]), ("imports", spans["run"][0])]
-    if "start of the JVM" in spans:
-        ends += [
-            ("open the store, import pyspark", spans["start of the JVM"][0]),
-            ("start of the JVM", spans["start of the JVM"][1]),
-            ("SparkContext", spans["SparkContext is there"][1]),
-        ]
-    else:
-        ends.append(("open the store", spans["open the store"][1]))
-    ends += [
+    ends = [
+        ("start of Python", spans["Python is there"][0]),
+        ("imports", spans["run"][0]),
+        ("open the store, import pyspark", spans["start of the JVM"][0]),
+        ("start of the JVM", spans["start of the JVM"][1]),
+        ("SparkContext", spans["SparkContext is there"][1]),
         ("driver: splits", spans[SCAN][0]),
         (SCAN, spans[SCAN][1]),
         ("driver: chain, losses, plans", spans[BUILD][0]),
         (BUILD, spans[BUILD][1]),
         ("driver: counts, manifest, rename, report", spans["run"][1]),
+        ("end of the JVM", spans["end of the JVM"][1]),
+        ("end of Python", ended),
     ]
-    if "end of the JVM" in spans:
-        ends.append(("end of the JVM", spans["end of the JVM"][1]))
-    ends.append(("end of Python", ended))
     edges = [begun, *(edge for _, edge in ends)]
     return {name: edge - before for (name, edge), before in zip(ends, edges[:-1], strict=True)}
 

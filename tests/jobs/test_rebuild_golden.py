@@ -188,8 +188,7 @@ def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None
     runner = LocalRunner()
     built = build_store.rebuild(options, opened, str(tmp_path / "work"), runner)
     report = json.loads(rebuild._report(options, Restored(opened), built, [], runner, Reporter()).to_json())
-    assert report["stages"].keys() == report["tasks"].keys() > {"scan the commit log"}
-    assert all(0 < cost["peak_memory"] < 1 << 30 for cost in report["tasks"].values())
+    assert report["stages"].keys() > {"scan the commit log"}
     assert {part["part"] for part in report["not_rebuilt"]} == {"consumequeue_ext", *parts.values()}
     assert report["consume_queue_ext_files"] > 0
 

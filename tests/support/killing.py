@@ -31,6 +31,7 @@ import pytest
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from support.here import tasks_here
 from support.system_calls import Fault, install
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ class Killer:
         return self._ask(job, options, Fault("SIGKILL", kill_before, str(Path(options["store"]).parent)))
 
     def command(self, words: Sequence[str], fault: Fault) -> Ended:
-        """Runs a command line to which a fault comes. Its temporary files lie where the fault looks; a fault of workers
-        makes it fork some for the smallest log, too.
-        """
+        """Runs a command line to which a fault comes; its temporary files lie where the fault looks."""
         return self._ask("", list(words), fault)
 
     def _ask(self, job: str, given: object, fault: Fault) -> Ended:
@@ -146,21 +145,19 @@ def _child(job: str, kind: Any, given: Any, fault: Fault, said: int) -> int:
     """Returns the exit code of a run."""
     from jobs.cli import command_line
     from jobs.contract.reporter import Reporter
-    from jobs.spark import isolation, runner, session
+    from jobs.spark import isolation
 
     try:
         if kind is not None:
             module = importlib.import_module(f"jobs.publish.{job}")
             module.run(kind(**given), Reporter(quiet=True, stream=io.StringIO()))
             return 0
-        if fault.workers:
-            session.TINY = 0
-            runner.usable_cores = lambda *_: 2
         tempfile.tempdir = fault.below
         isolation._owner = os.getpid()
         sys.stdout = io.StringIO()
         sys.stderr = io.TextIOWrapper(os.fdopen(said, "wb", 0, closefd=False), write_through=True)
-        code = command_line.main(given)
+        with tasks_here():
+            code = command_line.main(given)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # all is done
         atexit._run_exitfuncs()

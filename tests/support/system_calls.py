@@ -95,13 +95,12 @@ class Fault:
     """What comes before change number ``before`` (from 0) below a directory: a signal, or an error in its place.
 
     ``name`` is that of a signal or an errno. An error comes to changes that make something alone: nobody can clean up
-    what cannot be removed. ``workers`` lets it come to processes that the watched one has forked, and to no other.
+    what cannot be removed.
     """
 
     name: str
     before: int
     below: str
-    workers: bool = False
     came: bool = False
     changes: int = 0
 
@@ -133,7 +132,7 @@ class Fault:
         if changed is None or not changed.startswith(f"{self.below}/") or (error and call in _REMOVALS):
             return 0
         owner = _process_of(thread)
-        if owner is None or (self.workers and owner == process):
+        if owner is None:
             return 0
         self.changes += 1
         if self.came or self.changes <= self.before:

@@ -5,7 +5,8 @@ directory. Clocks are ``time.monotonic``, which all processes of a machine share
 
 ========  ==========================================================================================================
 driver    ``{"span", "begun", "ended"}``: what it did itself, and the stages that it waited for
-worker    ``{"pid", "task", "begun", "ended", "parts": {name: [seconds, calls]}}`` a task: self times, so they add up
+worker    ``{"pid", "task", "begun", "ended", "parts": {name: [seconds, calls]}}`` a task: self times, so they add up;
+          also ``user`` and ``system`` seconds, page ``faults``, and the ``peak`` of its process's memory in bytes
 ========  ==========================================================================================================
 """
 
@@ -17,6 +18,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -113,18 +115,28 @@ class Probe:
 
         setattr(owner, attribute, noted)
 
-    def tasks(self, task_metrics: ModuleType) -> None:
-        """Notes every task."""
-        function = task_metrics.Metered.__call__
+    def tasks(self, kind: Any) -> None:
+        """Notes every task of a kind."""
+        function = kind.__call__
 
         @functools.wraps(function)
-        def noted(metered: Any, items: Iterator[Any]) -> Iterator[Any]:
-            self.parts, begun = {}, time.monotonic()
-            yield from function(metered, items)
-            name = type(metered.task).__name__
-            self.note(pid=os.getpid(), task=name, begun=begun, ended=time.monotonic(), parts=self.parts)
+        def noted(task: Any, items: Iterator[Any]) -> Iterator[Any]:
+            self.parts, begun, before = {}, time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+            yield from function(task, items)
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            self.note(
+                pid=os.getpid(),
+                task=kind.__name__,
+                begun=begun,
+                ended=time.monotonic(),
+                parts=self.parts,
+                user=after.ru_utime - before.ru_utime,
+                system=after.ru_stime - before.ru_stime,
+                faults=after.ru_minflt - before.ru_minflt,
+                peak=after.ru_maxrss * 1024,
+            )
 
-        task_metrics.Metered.__call__ = noted
+        kind.__call__ = noted
 
 
 def what_is_read(reader: Any) -> str:
@@ -141,7 +153,6 @@ def into_worker(probe: Probe) -> None:
     from storeformat.kernels import active
     from storeformat.log import chain_walk
     from storeformat.storage import files, outputs
-    from udfs import task_metrics
     from udfs.files import build
     from udfs.log import scan, staged_files, staged_runs
 
@@ -185,7 +196,8 @@ def into_worker(probe: Probe) -> None:
 
     probe.part(Digest, "update", "digest (SHA-256)")
     hashlib.sha256 = Digest  # type: ignore[assignment]
-    probe.tasks(task_metrics)
+    for kind in (scan.ScanTask, build.BuildFiles):
+        probe.tasks(kind)
 
 
 def into_driver(probe: Probe) -> None:
@@ -199,15 +211,7 @@ def into_driver(probe: Probe) -> None:
     probe.span(jvm, "connect", "start of the JVM")
     probe.span(jvm, "end", "end of the JVM")
     probe.span(runner.SparkRunner, "__init__", "SparkContext is there")
-    probe.span(runner.MeteringRunner, "map", "{1}")
-    before_fork = runner.import_tasks
-
-    def import_tasks(**options: Any) -> None:
-        before_fork(**options)
-        runner.import_tasks = before_fork
-        into_worker(probe)
-
-    runner.import_tasks = import_tasks
+    probe.span(runner.TimedRunner, "map", "{1}")
     probe.span(files, "remove_tree", "remove the staging directory")
 
 

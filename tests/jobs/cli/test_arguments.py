@@ -15,7 +15,7 @@ from jobs.contract.options import JobOptions, TopicFilter
 from storeformat import errors
 
 LOG = (
-    "--store --commitlog --broker-conf --set --broker-version --batch-topic --engine --on-damage --keep-crc-failures"
+    "--store --commitlog --broker-conf --set --broker-version --batch-topic --on-damage --keep-crc-failures"
     " --until-offset --split-size"
 )
 OUTPUT = "--json --report --metrics --quiet --debug"
@@ -97,7 +97,6 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--metrics": ("FILE", "f.prom", "metrics", "f.prom"),
     "--not-consumed": (None, "", "not_consumed", True),
     "--offset": ("N", "7", "offset", 7),
-    "--engine": (None, "processes", "engine", "processes"),
     "--on-damage": (None, "salvage", "on_damage", "salvage"),
     "--only": ("LIST", "index", "only", ("index",)),
     "--output": ("DIR", "out", "output", "out"),
@@ -243,7 +242,7 @@ NAMES = frozenset({
 })  # fmt: skip
 """What help names, as its owner writes it."""
 IN_SMALL_LETTERS = frozenset(name.lower() for name in NAMES if name not in ("CSV", "JSON", "RocksDB", "Spark"))
-"""How it is written nowhere; the others are endings of files, an extra and an engine of this program, too."""
+"""How it is written nowhere; the others are endings of files, an extra and in the name of this program, too."""
 
 
 @pytest.mark.parametrize("job", ["", "query", *TAKES])

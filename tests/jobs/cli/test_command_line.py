@@ -256,7 +256,6 @@ class TestRunning:
         [
             (["inspect", "--store", "S"], True, {"job": "inspect"}),
             (["inspect", "--store", "S", "--limit", "1"], False, {"job": "inspect"}),
-            (["inspect", "--store", "S", "--engine", "processes"], False, {"job": "inspect", "engine": "processes"}),
             (["--master", "local[2]", "inspect", "--store", "S", "--debug"], True,
              {"job": "inspect", "options": ("--master", "local[2]"), "debug": True}),
             (["report", "--table", "T"], False, {"job": "report", "delta": True}),

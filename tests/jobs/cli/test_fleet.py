@@ -33,7 +33,7 @@ from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.table import load
 from jobs.verify import verify
-from storeformat.errors import MissingInput, WriteFailed
+from storeformat.errors import MissingInput
 
 BROKERS = ("a", "b", "damaged", "missing")
 TOPICS = 3
@@ -66,9 +66,6 @@ def _in_this_process() -> Iterator[None]:
     """Tasks run here, in the thread of their broker."""
     with tasks_here():
         yield
-
-
-PROCESSES = Execution("verify", "processes")
 
 
 def of_each(report: Report, *names: str) -> dict[str, tuple[Any, ...]]:
@@ -285,41 +282,6 @@ def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     report = run.run()
     assert [entry["messages"] for entry in report["brokers"]] == list(range(6))
     assert (report["job"], shared, most) == ("verify", [BROUGHT], [3])
-
-
-def test_with_processes_the_brokers_come_one_after_the_other(snapshots: Path) -> None:
-    """Each has all cores; what ends one stops no other."""
-    at_work: list[str] = []
-
-    def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
-        assert (execution, at_work) == (PROCESSES, [])
-        at_work.append(options.store)
-        if "/b/" in options.store:
-            at_work.clear()
-            raise WriteFailed("a process that worked on the log was killed")
-        return reporter.report("verify", stores=at_work.pop())
-
-    options = VerifyOptions(store=f"{snapshots}/{{broker}}/store")
-    report = fleet.run("verify", job, options, Reporter(quiet=True), PROCESSES)
-    assert of_each(report, "exit_code") == {"a": (0,), "b": (74,), "damaged": (0,), "missing": (0,)}
-
-    def interrupted(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
-        at_work.append(options.store)
-        raise Interrupted(signal.SIGTERM)
-
-    with pytest.raises(Interrupted):
-        fleet.run("verify", interrupted, options, Reporter(quiet=True), PROCESSES)
-    assert at_work == [f"{snapshots}/a/store"]
-
-
-def test_in_processes_as_in_threads(snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = VerifyOptions(store=f"{snapshots}/{{broker}}/store", on_damage="salvage", split_size=1 << 12)
-    in_threads = fleet.run("verify", verify.run, options, Reporter(quiet=True))
-    monkeypatch.undo()
-    monkeypatch.setattr(session, "TINY", 0)
-    in_processes = fleet.run("verify", verify.run, options, Reporter(quiet=True), PROCESSES)
-    for one, other in zip(in_threads["brokers"], in_processes["brokers"], strict=True):
-        assert same(one, Report("verify", **{name: other[name] for name in other}))
 
 
 @pytest.mark.spark

@@ -461,8 +461,9 @@ def test_index_sizes_matter_to_those_who_use_them(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, code: int
 ) -> None:
     words = [str(tmp_path / "out") if word == "OUT" else word for word in line.split()]
-    words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json", "--engine", "processes"]
-    assert command_line.main(words) == code, capsys.readouterr().err
+    words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json"]
+    with tasks_here():
+        assert command_line.main(words) == code, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def words(store: Path, place: Path) -> Sequence[str]:
     sizes = ("mappedFileSizeConsumeQueue=400", "maxHashSlotNum=10", "maxIndexNum=40")
     settings = [word for size in sizes for word in ("--set", size)]
     output = str(place / "new" / "out")
-    return ["rebuild", "--store", str(store), "--output", output, "--quiet", "--engine", "processes", *settings]
+    return ["rebuild", "--store", str(store), "--output", output, "--quiet", *settings]
 
 
 @pytest.fixture(scope="module")

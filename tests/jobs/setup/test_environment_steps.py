@@ -199,7 +199,7 @@ class TestSteps:
         with pytest.raises(LeftOut) as left:
             environment.archive_classes(venv, java, python_that(venv, ""))
         assert str(left.value) == (
-            f"Spark needs Java 17 or later, and {found.format(java)}: only --engine processes will do"
+            f"Spark needs Java 17 or later, and {found.format(java)}: only jobs that read little will do"
         )
 
     def test_bytecode(self, venv: Path) -> None:

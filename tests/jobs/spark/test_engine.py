@@ -1,4 +1,4 @@
-"""Which engine runs the tasks of each job that reads the log: Spark, unless the command line says otherwise."""
+"""Spark runs the tasks of each job that reads the log, however small that is."""
 
 from __future__ import annotations
 
@@ -41,13 +41,10 @@ def jobs_of_spark(spark: SparkSession, name: str, arguments: list[str]) -> int:
 
 
 @pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("engine", ["spark", "processes"])
-def test_tasks_run_in_spark_unless_the_command_line_says_otherwise(
-    job: str, engine: str, spark: SparkSession, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_tasks_run_in_spark(
+    job: str, spark: SparkSession, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [word.format(scratch=tmp_path) for word in JOBS[job]]
-    given += [] if engine == "spark" else ["--engine", engine]
     question = ["key", "--topic", "TopicTest", "--key", "none"] if job == "query" else []
-    ran = jobs_of_spark(spark, f"{job} on {engine}", [job, *question, "--store", str(store), *given])
-    assert (ran > 0) == (engine == "spark")
+    assert jobs_of_spark(spark, job, [job, *question, "--store", str(store), *given]) > 0
     assert capsys.readouterr().out

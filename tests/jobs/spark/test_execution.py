@@ -28,7 +28,6 @@ def test_what_the_options_of_spark_say(
     monkeypatch.setattr(executions, "active_context", lambda: None)
     execution = Execution("load", options=options)
     assert (execution.asks_for_spark, execution.on_one_machine) == (asks, one_machine)
-    assert Execution(engine="processes", options=options).on_one_machine
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert not execution.on_one_machine, "a driver on a cluster"
 

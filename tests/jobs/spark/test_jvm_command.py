@@ -126,9 +126,7 @@ def test_without_java(environment: dict[str, Any], reason: str, monkeypatch: pyt
     with pytest.raises(DependencyMissing) as error:
         jvm_command.java_of({**given, **environment})
     assert str(error.value) == f"Spark needs Java 17 or later: {reason}"
-    assert error.value.advice == (
-        "install it, or set JAVA_HOME; or do without Spark on this machine: --engine processes"
-    )
+    assert error.value.advice == ("install it, or set JAVA_HOME")
     assert error.value.exit_code == 69
 
 

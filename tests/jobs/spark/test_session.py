@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
-from support.patching import stand_in
 
-from jobs.contract.reporter import Reporter
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
-from jobs.spark.runner import LocalRunner, ProcessRunner
-from storeformat.errors import DependencyMissing, UsageError
+from storeformat.errors import DependencyMissing
 
-LOAD, PROCESSES = Execution("load"), Execution("verify", "processes")
+LOAD = Execution("load")
 
 SAID = """\
 An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
@@ -110,46 +107,6 @@ class TestSharedSpark:
         assert session._shared is None
         with pytest.raises(RuntimeError, match=r"^Spark has ended$"):
             shared.context  # noqa: B018
-
-
-class TestRunner:
-    def test_processes_are_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(session.SparkOnDemand, "_start", lambda spark: pytest.fail("a JVM would start"))
-        stand_in(monkeypatch, session, "sys", platform="linux")
-        kinds = []
-        for total in (session.TINY, session.TINY + 1):
-            with session.runner_for(
-                PROCESSES, Reporter(quiet=True), "verify", total, "/store", "file:///out"
-            ) as runner:
-                kinds.append(type(runner))
-        assert kinds == [LocalRunner, ProcessRunner]
-
-    @pytest.mark.parametrize(
-        ("platform", "places", "reason"),
-        [
-            (
-                "linux",
-                ["/store", "s3://K:S@bucket/out"],
-                "reads and writes local files only, and this is s3://***@bucket/out",
-            ),
-            ("darwin", ["/store"], "needs Linux, this is darwin"),
-        ],
-    )
-    def test_what_processes_cannot_do(
-        self, platform: str, places: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        stand_in(monkeypatch, session, "sys", platform=platform)
-        with pytest.raises(UsageError) as error, session.runner_for(PROCESSES, Reporter(quiet=True), "v", 1, *places):
-            pass
-        assert str(error.value) == f"--engine processes {reason}"
-        assert error.value.exit_code == 64
-
-    def test_sql_needs_spark(self) -> None:
-        with (
-            pytest.raises(UsageError, match="--engine processes has no SQL"),
-            session.spark_on_demand(PROCESSES) as spark,
-        ):
-            spark.context  # noqa: B018
 
 
 TWO_SESSIONS = """

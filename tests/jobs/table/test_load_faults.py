@@ -1,4 +1,4 @@
-"""A load that a signal, a failing disk or a killed worker ends anywhere: one line, the right exit code, all of its rows
+"""A load that a signal or a failing disk ends anywhere: one line, the right exit code, all of its rows
 or none, and no file that is of no version of the table.
 """
 
@@ -39,8 +39,6 @@ def load(killer: Killer, store: Path, place: Path, fault: Fault) -> Ended:
     place.mkdir()
     words = [
         "load",
-        "--engine",
-        "processes",
         "--store",
         str(store),
         "--table",
@@ -111,13 +109,3 @@ def test_a_change_that_fails(killer: Killer, store: Path, tmp_path: Path, name: 
         assert (number, rows(place)) == (number, 0)
         failed += 1
     assert failed > 3
-
-
-@pytest.mark.parametrize("number", [0, 130])
-def test_a_worker_that_is_killed(killer: Killer, store: Path, tmp_path: Path, number: int) -> None:
-    place = tmp_path / "place"
-    ended = load(killer, store, place, Fault("SIGKILL", number, str(place), workers=True))
-    assert (ended.came, ended.exit_code, rows(place)) == (True, 74, 0)
-    error, advice = ended.trace.splitlines()
-    assert error == "error: a process that worked on the log was killed"
-    assert "memory" in advice
