@@ -7,7 +7,6 @@ what changes                    where
 ==============================  ======================================================================================
 an option                       ``contract/`` (its text, value and default)
 the report, an exit code        ``contract/``
-the set-up                      ``setup/``
 how Spark is run                ``spark/``
 a store, its log, its damage    ``log/``
 what groups have committed      ``consumer_offsets/``

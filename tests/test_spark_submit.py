@@ -1,13 +1,17 @@
-"""The start script: what it finds, what it refuses, what it leaves to the environment, and that nothing outlives it."""
+"""The start script: what it finds, what it refuses, how it sets up, and for whom."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import platform
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,117 +19,277 @@ from support.fake_java import executable, java_that_says
 
 ROOT = Path(__file__).resolve().parent.parent
 JAVA = shutil.which("java")
+JAR = b"a jar of Delta's"
+SUM = hashlib.sha256(JAR).hexdigest()
+HERE = f"python{sys.version_info[0]}.{sys.version_info[1]}-{platform.system()}-{platform.machine()}"
 
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Returns a copy of what a start needs, under a path with blanks."""
-    root = tmp_path / "a check out"
-    root.mkdir()
-    shutil.copy(ROOT / "spark-submit.sh", root)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    for folder in ("jobs", "conf", "storeformat", "udfs"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", "demo_store"))
-    return root
-
+PYTHON = """\
+#!/bin/sh
+# Makes environments whose Python is this program; pip and what compiles tell how they were called, all else is real.
+case "$*" in
+"-I -m venv --clear "*)
+    rm -rf "$5"/*; mkdir -p "$5/bin" "$5/lib/python3.11/site-packages"; touch "$5/pyvenv.cfg"
+    cp "$0" "$5/bin/python"; chmod 755 "$5/bin/python"
+    echo "venv" >>"{told}" ;;
+"-I -m pip "*) echo "${{PIP_USER:-}}${{PIP_TARGET:-}}" "$@" >>"{told}"; {pip} ;;
+*jobs/__main__.py*) [ -n "${{ROCKETMQ_STORE_SPARK_CHECK:-}}" ] || printf '%s|' "$PYTHONSAFEPATH" "$@" ;;
+"-m "*) echo "$@" >>"{told}" ;;
+"-c "*) touch "${{ROCKETMQ_STORE_SPARK_VENV:-$PWD/a check out/.venv}}/tmp/spark.jsa" ;;
+*) exec "{python}" "$@" ;;
+esac
+"""
 
 Start = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def start(checkout: Path, tmp_path: Path) -> Start:
-    """Returns a function that starts the script as a new user would: empty HOME, nothing set up, a small PATH."""
-    home = tmp_path / "home"
-    home.mkdir()
-    python = tmp_path / "bin" / "python3"
-    python.parent.mkdir()
-    python.symlink_to(sys.executable)
+def checkout(tmp_path: Path) -> Path:
+    """Returns a copy of what a start needs, under a path with blanks; Delta has one jar there."""
+    root = tmp_path / "a check out"
+    root.mkdir()
+    for name in ("spark-submit.sh", "pyproject.toml"):
+        shutil.copy(ROOT / name, root)
+    for folder in ("jobs", "storeformat", "udfs"):
+        (root / folder).symlink_to(ROOT / folder)
+    shutil.copytree(ROOT / "conf", root / "conf")
+    (root / "conf" / "delta-jars.sha256").write_text(f"# sums\n{SUM}  io/delta/one/1/one-1.jar\n")
+    (tmp_path / "maven" / "io" / "delta" / "one" / "1").mkdir(parents=True)
+    (tmp_path / "maven" / "io" / "delta" / "one" / "1" / "one-1.jar").write_bytes(JAR)
+    return root
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """Returns the file with what pip and compilers were told."""
+    return tmp_path / "told"
+
+
+@pytest.fixture
+def start(checkout: Path, tmp_path: Path, told: Path) -> Start:
+    """Returns a function that starts the script as a new user would: empty HOME, nothing set up, a small PATH. ``pip``
+    is what pip does, in shell.
+    """
+    (tmp_path / "home").mkdir()
+    java = java_that_says(tmp_path / "java" / "bin" / "java", "17.0.15")
 
     def run(
-        *arguments: str, program: Path | str = checkout / "spark-submit.sh", **settings: str
+        *arguments: str, program: Path | str = checkout / "spark-submit.sh", pip: str = ":", **settings: str
     ) -> subprocess.CompletedProcess[str]:
-        path = f"{python.parent}:/usr/bin:/bin"
-        java_home = {"JAVA_HOME": str(java_that_says(tmp_path / "java" / "bin" / "java", "17.0.15").parent.parent)}
-        settings = {"PATH": path, "HOME": str(home), **java_home, **settings}
+        for python in (tmp_path / "bin" / "python3", checkout / ".venv" / "bin" / "python"):
+            if python.exists() or python.name == "python3":
+                executable(python, PYTHON.format(told=told, pip=pip, python=sys.executable))
+        given = {
+            "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+            "HOME": str(tmp_path / "home"),
+            "JAVA_HOME": str(java.parent.parent),
+            "ROCKETMQ_STORE_SPARK_MAVEN": (tmp_path / "maven").as_uri(),
+        }
         return subprocess.run(
-            [program, *arguments], env=settings, cwd=tmp_path, capture_output=True, text=True, check=False
+            [program, *arguments], env={**given, **settings}, cwd=tmp_path, capture_output=True, text=True, check=False
         )
 
     return run
 
 
 @pytest.fixture
-def ready(checkout: Path, tmp_path: Path) -> Path:
-    """Returns the environment of a checkout that is set up; its Python tells how it was called."""
-    venv = checkout / ".venv"
-    executable(venv / "bin" / "python", '#!/bin/sh\nprintf "%s|" "$PYTHONSAFEPATH" "$@"\n')
-    (venv / "ready").write_text(f"{tmp_path}/java/bin/java\ndigest\n")
-    return venv
+def ready(checkout: Path, start: Start, told: Path) -> Path:
+    """Returns the environment of a checkout that is set up."""
+    assert start("--setup").returncode == 0
+    told.unlink()
+    return checkout / ".venv"
+
+
+def lines(told: Path) -> list[str]:
+    return told.read_text().splitlines() if told.exists() else []
 
 
 class TestWithoutSetUp:
     def test_help_needs_nothing(self, start: Start, checkout: Path) -> None:
         for arguments in (["--help"], [], ["rebuild", "--help"]):
-            done = start(*arguments, JAVA_HOME="/nowhere")
+            done = start(*arguments, JAVA_HOME="/nowhere", ROCKETMQ_STORE_SPARK_PYTHON=sys.executable)
             assert done.returncode == 0
             assert "spark-submit.sh" in done.stdout
         assert not (checkout / ".venv").exists()
 
-    def test_a_wrong_line_is_told_before_anything_is_installed(self, start: Start, checkout: Path) -> None:
-        done = start("rebuild", "--store", JAVA_HOME="/nowhere")
-        assert done.returncode == 64
-        assert done.stderr.startswith("error: argument --store")
-        assert not (checkout / ".venv").exists()
-
-    def test_no_java_is_said_before_anything_is_installed(self, start: Start, checkout: Path) -> None:
-        done = start("rebuild", "--store", "S", "--output", "D", JAVA_HOME="/nowhere")
-        assert (done.returncode, done.stdout) == (69, "")
-        assert done.stderr == (
-            "error: Spark needs Java 17 or later: JAVA_HOME=/nowhere has no bin/java\n  install it, or set JAVA_HOME\n"
-        )
-        assert not (checkout / ".venv").exists()
-
-    @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_402", "nonsense"])
-    def test_an_old_java_is_refused(self, start: Start, checkout: Path, tmp_path: Path, version: str) -> None:
-        old = java_that_says(tmp_path / "old" / "bin" / "java", version)
-        done = start("rebuild", "--store", "S", "--output", "D", JAVA_HOME=str(old.parent.parent))
-        assert done.returncode == 69
-        assert done.stderr.startswith(f"error: Spark needs Java 17 or later: {old} is ")
+    @pytest.mark.parametrize(
+        ("java", "line", "code", "said"),
+        [
+            ("/nowhere", "rebuild --store", 64, "error: argument --store"),
+            (
+                "/nowhere", "rebuild --store S --output D", 69,
+                "error: Spark needs Java 17 or later: JAVA_HOME=/nowhere has no bin/java\n",
+            ),
+            ("11.0.2", "rebuild --store S --output D", 69, "error: Spark needs Java 17 or later: "),
+            ("nonsense", "rebuild --store S --output D", 69, "error: Spark needs Java 17 or later: "),
+        ],
+    )  # fmt: skip
+    def test_what_is_wrong_is_told_before_anything_is_installed(
+        self, start: Start, checkout: Path, tmp_path: Path, java: str, line: str, code: int, said: str
+    ) -> None:
+        if java != "/nowhere":
+            java = str(java_that_says(tmp_path / "old" / "bin" / "java", java).parent.parent)
+        done = start(*line.split(), JAVA_HOME=java, ROCKETMQ_STORE_SPARK_PYTHON=sys.executable)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr.startswith(said)
         assert not (checkout / ".venv").exists()
 
     @pytest.mark.parametrize("line", ["preflight --store S", "publish --store S --from D"])
-    def test_what_needs_no_jvm_needs_no_java(self, start: Start, checkout: Path, line: str) -> None:
-        setup = checkout / "jobs" / "setup" / "environment.py"
-        setup.write_text("import sys; print('set up', sys.argv[1:])\n")
-        done = start(*line.split(), JAVA_HOME="/nowhere")
-        assert done.stdout.startswith("set up ['--venv'"), done.stderr
+    def test_what_needs_no_jvm_needs_no_java(self, start: Start, line: str) -> None:
+        assert start(*line.split(), JAVA_HOME="/nowhere").stdout.endswith(f"{line.replace(' ', '|')}|")
 
     def test_no_python_is_one_line_and_69(self, start: Start, tmp_path: Path) -> None:
-        tools = tmp_path / "tools"
-        tools.mkdir()
-        for tool in ("sh", "dirname", "readlink"):
-            (tools / tool).symlink_to(shutil.which(tool) or "")
-        done = start("rebuild", "--store", "S", "--output", "D", PATH=str(tools))
-        assert done.returncode == 69
-        assert done.stderr.startswith("error: Python 3.10 to 3.14 is needed")
+        for tool in ("sh", "dirname", "readlink", "env"):
+            executable(tmp_path / "tools" / tool, f'#!/bin/sh\nexec {shutil.which(tool)} "$@"\n')
+        done = start("demo", PATH=str(tmp_path / "tools"), program=ROOT / "spark-submit.sh")
+        if done.returncode == 127:
+            pytest.skip("the system's env does not find sh there")
+        assert (done.returncode, done.stderr.splitlines()[0]) == (
+            69,
+            "error: a Python 3.10 to 3.14 of 64 bits is needed",
+        )
 
     def test_a_named_python_that_does_not_fit_is_not_replaced(
         self, start: Start, checkout: Path, tmp_path: Path
     ) -> None:
         old = executable(tmp_path / "old one" / "python", "#!/bin/sh\nexit 1\n")
         done = start("demo", ROCKETMQ_STORE_SPARK_PYTHON=str(old))
-        assert done.returncode == 69
-        assert done.stderr == f"error: Python 3.10 to 3.14 is needed; ROCKETMQ_STORE_SPARK_PYTHON names {old}\n"
+        assert (done.returncode, done.stderr.splitlines()[0]) == (
+            69, f"error: a Python 3.10 to 3.14 of 64 bits is needed, and {old} is none",
+        )  # fmt: skip
         assert not (checkout / ".venv").exists()
 
-    @pytest.mark.parametrize("arguments", [["--from", "x"], ["--form", "x"], ["--from"], ["x"]])
-    def test_what_setup_takes(self, start: Start, checkout: Path, arguments: list[str]) -> None:
-        done = start("--setup", *arguments)
-        if arguments == ["--from", "x"]:
-            assert done.returncode == 69
-            assert "No such file" in done.stderr
-        else:
-            assert (done.returncode, done.stderr) == (64, "error: --setup takes nothing, --from FILE, or --with s3\n")
+    @pytest.mark.parametrize("arguments", ["--setup --form x", "--setup --from", "--setup x", "--pack", "--bundle a b"])
+    def test_what_is_no_command_line(self, start: Start, checkout: Path, arguments: str) -> None:
+        assert start(*arguments.split()).returncode == 64
+        assert not (checkout / ".venv").exists()
+
+
+class TestSetUp:
+    def test_the_first_start_sets_up_and_goes_on(self, start: Start, checkout: Path, told: Path) -> None:
+        done = start("demo", "a b", PIP_USER="1", PIP_TARGET="/elsewhere")
+        assert done.stdout == f"1|{checkout}/jobs/__main__.py|demo|a b|"
+        assert done.stderr.splitlines() == [
+            f"setting up {checkout}/.venv (once: some 600 MB of packages, two minutes)",
+            "  packages", "  Delta's jars", "  compiled kernels, class archive",
+        ]  # fmt: skip
+        made, *installed, kernels, bytecode = lines(told)
+        assert made == "venv"
+        assert [line.split("requirements/")[1].split(".txt")[0] for line in installed] == ["build", "setup", "fast"]
+        for line in installed:
+            assert line.startswith(" -I -m pip install "), "no other place to install to"
+            assert {"--require-hashes", "--no-deps", "--no-build-isolation"} <= set(line.split())
+        assert (kernels, bytecode[:16]) == ("-m storeformat.kernels.compile", "-m compileall -q")
+        venv = checkout / ".venv"
+        assert (venv / "jars" / "one-1.jar").read_bytes() == JAR
+        assert (venv / "spark.jsa").is_file()
+        assert not (venv / "tmp").exists()
+        told.unlink()
+        assert start("demo").stderr == ""
+        assert lines(told) == []
+
+    def test_one_that_was_interrupted_begins_anew(self, start: Start, ready: Path, told: Path) -> None:
+        (ready / "ready").unlink()
+        (ready / "tmp").mkdir()
+        assert start("demo").returncode == 0
+        assert lines(told)[0] == "venv"
+
+    def test_packages_that_cannot_be_had(self, start: Start, checkout: Path) -> None:
+        done = start("demo", pip="echo WARNING: Retrying; echo ERROR: No matching distribution found for x==1; exit 1")
+        assert (done.returncode, done.stdout) == (69, "")
+        assert done.stderr.splitlines()[-2:] == [
+            "error: the packages could not be had: No matching distribution found for x==1",
+            f"  all that pip said: {checkout}/.venv/pip.log; without a network: --setup --from FILE",
+        ]
+        assert not (checkout / ".venv" / "ready").exists()
+
+    @pytest.mark.parametrize(
+        ("said", "code"), [("ERROR: no wheel", 0), ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM", 69)]
+    )
+    def test_numba_may_be_missing_but_not_another(self, start: Start, checkout: Path, said: str, code: int) -> None:
+        done = start("demo", pip=f'case "$*" in *fast.txt*) echo "{said}"; exit 1;; esac')
+        assert done.returncode == code
+        assert ("numba has no wheel" in done.stderr) == (code == 0)
+        assert (checkout / ".venv" / "ready").exists() == (code == 0)
+
+    @pytest.mark.parametrize("way", ["ROCKETMQ_STORE_SPARK_MAVEN", "ROCKETMQ_STORE_SPARK_JARS"])
+    @pytest.mark.parametrize("what", ["there", "changed", "absent"])
+    def test_jars_are_the_published_ones(
+        self, start: Start, checkout: Path, tmp_path: Path, way: str, what: str
+    ) -> None:
+        jar = tmp_path / "maven/io/delta/one/1/one-1.jar"
+        if what == "changed":
+            jar.write_bytes(JAR + b"!")
+        elif what == "absent":
+            jar.unlink()
+        done = start("--setup", **{way: str(jar.parent) if way.endswith("JARS") else (tmp_path / "maven").as_uri()})
+        unreachable = what == "absent" and way.endswith("MAVEN")
+        assert done.returncode == (0 if what == "there" or unreachable else 69)
+        assert (checkout / ".venv" / "jars").exists() == (what == "there")
+        error = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert len(error) == (done.returncode != 0)
+        if what == "changed":
+            assert error == ["error: a jar is not the published one: one-1.jar"]
+        elif what == "absent":
+            assert "/one-1.jar: " in done.stderr if unreachable else error[0].endswith(" lacks one-1.jar")
+            jar.write_bytes(JAR)
+            assert start("--setup").returncode == 0
+            assert (checkout / ".venv" / "jars" / "one-1.jar").exists()
+
+    def test_what_it_was_made_from_is_looked_at(self, start: Start, ready: Path, checkout: Path, told: Path) -> None:
+        file = checkout / "conf" / "requirements" / "setup.txt"
+        later = (ready / "ready").stat().st_mtime + 9
+        os.utime(file, (later, later))
+        assert start("demo").stderr == "", "the same text"
+        file.write_text(file.read_text() + "more==1\n")
+        os.utime(file, (later, later))
+        assert "setting up" in start("demo").stderr
+        assert lines(told)[0] == "venv"
+
+    def test_a_directory_that_is_something_else_is_left_alone(self, start: Start, checkout: Path) -> None:
+        (checkout / ".venv").mkdir()
+        (checkout / ".venv" / "mine").write_text("dear to me")
+        done = start("demo")
+        assert (done.returncode, done.stderr.splitlines()[0]) == (
+            69, f"error: {checkout}/.venv exists and is not a virtual environment",
+        )  # fmt: skip
+        assert [path.name for path in (checkout / ".venv").iterdir()] == ["mine"]
+
+    @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock")
+    def test_a_second_start_waits_for_the_first(self, start: Start, checkout: Path, tmp_path: Path, told: Path) -> None:
+        os.mkfifo(tmp_path / "goes on")
+        start("--help", pip=f'echo at work >"{tmp_path}/begun"; read line <"{tmp_path}/goes on" || true')
+        os.mkfifo(tmp_path / "begun")
+        given = {
+            "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+            "ROCKETMQ_STORE_SPARK_MAVEN": (tmp_path / "maven").as_uri(),
+        }
+        line = [str(checkout / "spark-submit.sh"), "--setup"]
+        both = []
+        for _ in range(2):
+            both.append(subprocess.Popen(line, env=given, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
+            if len(both) == 1:
+                assert (tmp_path / "begun").read_text() == "at work\n"
+        said = both[1].stderr
+        assert said is not None
+        assert said.readline() == "another start is setting things up: waiting for it\n"
+        for number in range(3):
+            (tmp_path / "goes on").write_text("on\n")
+            if number < 2:
+                (tmp_path / "begun").read_text()
+        assert [one.communicate(timeout=120)[1].count("setting up") for one in both] == [1, 0]
+        assert [one.returncode for one in both] == [0, 0]
+        assert lines(told).count("venv") == 1
+
+    def test_extras_come_once(self, start: Start, ready: Path, told: Path, checkout: Path) -> None:
+        (checkout / "conf" / "s3-jars.sha256").write_text(f"{SUM}  io/delta/one/1/one-1.jar\n")
+        for _ in range(2):
+            done = start("--setup", "--with", "hdfs,s3")
+            assert done.returncode == 0, done.stderr
+        assert len(lines(told)) == 1
+        assert "requirements/hdfs.txt" in lines(told)[0]
+        assert (ready / "jars-s3" / "one-1.jar").read_bytes() == JAR
+        done = start("--setup", "--with", "hdsf")
+        assert (done.returncode, "error: there is no extra hdsf\n" in done.stderr) == (69, True)
 
 
 class TestWhenReady:
@@ -140,33 +304,117 @@ class TestWhenReady:
         (tmp_path / "two").symlink_to("links/one")
         assert start("demo", program="./two").stdout == f"1|{checkout}/jobs/__main__.py|demo|"
 
-    def test_nobody_looks_at_java(self, start: Start, ready: Path, checkout: Path) -> None:
+    @pytest.mark.parametrize("java", ["/another", "", "/usr/../usr"])
+    def test_nobody_looks_at_java(self, start: Start, ready: Path, checkout: Path, java: str) -> None:
         """Half of the jobs need none; a broker's ExecStartPre must not set anything up."""
-        done = start("preflight", "--store", "S", JAVA_HOME="/another")
+        done = start("preflight", "--store", "S", JAVA_HOME=java)
         assert (done.stdout, done.stderr) == (f"1|{checkout}/jobs/__main__.py|preflight|--store|S|", "")
 
-    def test_a_start_takes_no_time(self, start: Start, ready: Path) -> None:
-        start("demo")
-        begun = time.monotonic()
-        for _ in range(10):
-            start("demo")
-        assert (time.monotonic() - begun) / 10 < 0.1
 
-    @pytest.mark.parametrize("change", ["pyproject", "python"])
-    def test_what_it_was_made_from_is_looked_at(
-        self, start: Start, ready: Path, checkout: Path, tmp_path: Path, change: str
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root may be others")
+@pytest.mark.parametrize("user", [65534, 54321], ids=["nobody", "no passwd entry"])
+class TestOthers:
+    @pytest.fixture
+    def place(self, ready: Path) -> Iterator[Path]:
+        """Returns a copy of a checkout that is set up, where others may look."""
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory).chmod(0o755)
+            yield shutil.copytree(ready.parent, Path(directory, "checkout"), symlinks=True)
+
+    def run(self, place: Path, user: int) -> subprocess.CompletedProcess[str]:
+        given = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere", "ROCKETMQ_STORE_SPARK_PYTHON": str(place / "python3")}
+        executable(place / "python3", "#!/bin/sh\n")
+        (place / "python3").chmod(0o755)
+        line = [str(place / "spark-submit.sh"), "preflight", "--store", "S"]
+        return subprocess.run(
+            line,
+            env=given,
+            cwd=place,
+            user=user,
+            group=user,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def test_a_set_up_serves_all_who_may_read_it(self, place: Path, user: int) -> None:
+        assert (place / ".venv" / "jars").stat().st_mode & 0o755 == 0o755
+        done = self.run(place, user)
+        assert (done.stdout, done.stderr) == (f"1|{place}/jobs/__main__.py|preflight|--store|S|", "")
+
+    def test_one_that_may_not_be_read_is_one_line(self, place: Path, user: int) -> None:
+        (place / ".venv").chmod(0o700)
+        done = self.run(place, user)
+        assert (done.returncode, done.stdout) == (69, "")
+        assert done.stderr.splitlines()[0] == f"error: this user can neither use {place}/.venv nor set it up"
+
+
+class TestFilesForElsewhere:
+    @pytest.mark.parametrize("file", ["file/x", "."])
+    def test_what_cannot_be_written(self, start: Start, ready: Path, tmp_path: Path, file: str) -> None:
+        (tmp_path / "file").touch()
+        before = sorted(tmp_path.iterdir())
+        done = start("--pack", file)
+        assert (done.returncode, done.stderr) == (74, f"error: {file} cannot be written\n")
+        assert sorted(tmp_path.iterdir()) == before
+
+    def test_a_bundle_is_set_up_from(self, start: Start, ready: Path, checkout: Path, told: Path) -> None:
+        wheels = ready / "tmp" / "bundle" / HERE / "wheels"
+        (checkout.parent / "victim").write_text("dear to me")
+        (checkout.parent / "b.tar").symlink_to("victim")
+        done = start("--bundle", "b.tar", pip=f'mkdir "{wheels}" && printf %s "{JAR.decode()}" >"{wheels}/w.whl"')
+        assert done.returncode == 0, done.stderr
+        assert "download" in lines(told)[-1]
+        assert (checkout.parent / "victim").read_text() == "dear to me"
+        assert not (checkout.parent / "b.tar").is_symlink()
+        shutil.rmtree(ready)
+        done = start("--setup", "--from", "b.tar", pip=f'ls "{ready}/tmp/bundle/wheels" >>"{told}"')
+        assert done.returncode == 0, done.stderr
+        assert "w.whl" in lines(told)
+        assert f"--no-index --find-links {ready}/tmp/bundle/wheels" in lines(told)[-4]
+        assert (ready / "jars" / "one-1.jar").read_bytes() == JAR
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "why"),
+        [
+            (f"bundle/{HERE}/wheels/x.whl", "changed", "wheels/x.whl is not the published one"),
+            (f"bundle/{HERE}/wheels/../x", "", "does not belong there"),
+            (f"bundle/{HERE}/wheels/x\x1b[2J", "", r"x\x1b[2J does not belong there"),
+            (f"bundle/{HERE}/wheels/x", "link", "does not belong there"),
+            (f"bundle/{HERE}/wheels/x", "huge", "does not belong there"),
+            ("bundle/python3.9-Linux-x86_64/wheels/x", "", "it is for python3.9-Linux-x86_64, and this is "),
+            ("/etc/passwd", "", "does not belong there"),
+            ("", "no tar", ""),
+            ("", "absent", "No such file"),
+        ],
+    )
+    def test_a_hostile_bundle_writes_nothing(
+        self, start: Start, checkout: Path, tmp_path: Path, name: str, kind: str, why: str
     ) -> None:
-        (checkout / "jobs" / "setup" / "environment.py").write_text("import sys; print('set up', sys.argv[1:])\n")
-        os.utime(checkout / "jobs" / "setup" / "environment.py", (0, 0))
-        assert "set up" not in start("restore", "--store", "S").stdout
-        if change == "pyproject":
-            os.utime(checkout / "pyproject.toml", (time.time() + 9, time.time() + 9))
-        else:
-            (ready / "bin" / "python").unlink()
-        # A copy of the command line is checked before; every job whose module is there will do.
-        done = start("rebuild", "--store", "S", "--output", "D")
-        assert done.stdout.startswith("set up ['--venv'"), done.stderr
-        assert done.stdout.endswith("'--', 'rebuild', '--store', 'S', '--output', 'D']\n")
+        if kind == "no tar":
+            (tmp_path / "b.tar").write_text("hello")
+        elif kind != "absent":
+            with tarfile.open(tmp_path / "b.tar", "w") as archive:
+                good = tarfile.TarInfo(f"bundle/{HERE}/jars/one-1.jar")
+                entry = tarfile.TarInfo(name)
+                data = JAR + b"!" if kind == "changed" else JAR
+                good.size, entry.size = len(JAR), len(data)
+                if kind == "link":
+                    entry.type, entry.linkname, data = tarfile.SYMTYPE, "/etc/passwd", b""
+                    entry.size = 0
+                archive.addfile(good, io.BytesIO(JAR))
+                if kind == "huge":
+                    entry.size = 1 << 40
+                    archive.fileobj.write(entry.tobuf())  # type: ignore[union-attr]
+                else:
+                    archive.addfile(entry, io.BytesIO(data))
+        done = start("--setup", "--from", "b.tar")
+        assert done.returncode == 69
+        error = done.stderr.splitlines()[-1]
+        assert error.startswith("error: b.tar cannot be set up from: ")
+        assert why in error
+        assert not (checkout / ".venv" / "tmp" / "bundle").exists()
 
 
 @pytest.mark.slow
@@ -175,10 +423,10 @@ def test_a_fresh_checkout_sets_itself_up(tmp_path: Path) -> None:
     """The whole first start, from the package index and the Maven repository: minutes, and the network."""
     root = tmp_path / "fresh"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(root)], check=True)
-    home = tmp_path / "home"
-    home.mkdir()
+    (tmp_path / "home").mkdir()
     settings = {
-        **os.environ, "HOME": str(home), "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable, "ROCKETMQ_STORE_SPARK_VENV": "",
+        **os.environ, "HOME": str(tmp_path / "home"), "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable,
+        "ROCKETMQ_STORE_SPARK_VENV": "",
     }  # fmt: skip
     line = [
         str(root / "spark-submit.sh"),
@@ -192,8 +440,7 @@ def test_a_fresh_checkout_sets_itself_up(tmp_path: Path) -> None:
     assert first.returncode == 66, first.stderr
     assert (root / ".venv" / "ready").is_file()
     assert (root / ".venv" / "spark.jsa").is_file()
-    if shutil.which("mvn"):
-        assert list((root / ".venv" / "jars").glob("delta-spark*.jar"))
+    assert list((root / ".venv" / "jars").glob("delta-spark*.jar"))
     second = subprocess.run(line, env=settings, capture_output=True, text=True, check=False)
     assert (second.returncode, "setting up" in second.stderr) == (66, False)
 
@@ -214,7 +461,9 @@ def test_a_bundle_sets_up_without_a_network(tmp_path: Path) -> None:
     bundle, venv, home = tmp_path / "bundle.tar", tmp_path / "venv", tmp_path / "home"
     home.mkdir()
     script = str(ROOT / "spark-submit.sh")
-    subprocess.run([script, "--bundle", str(bundle)], check=True)
+    subprocess.run(
+        [script, "--bundle", str(bundle)], env={**os.environ, "ROCKETMQ_STORE_SPARK_VENV": sys.prefix}, check=True
+    )
     settings = {
         **os.environ,
         "HOME": str(home),
@@ -222,18 +471,9 @@ def test_a_bundle_sets_up_without_a_network(tmp_path: Path) -> None:
         "ROCKETMQ_STORE_SPARK_VENV": str(venv),
         "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable,
     }
-    there = subprocess.run(
-        without_network(script, "--setup"), env=settings, capture_output=True, text=True, check=False
-    )
-    assert there.returncode == 69, "there is no network indeed"
-    made = subprocess.run(
-        without_network(script, "--setup", "--from", str(bundle)),
-        env=settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    demo = subprocess.run(without_network(script, "demo"), env=settings, capture_output=True, text=True, check=False)
-    assert demo.returncode == 0, demo.stderr
-    assert "identical with the broker's own" in demo.stdout
+    for words, code in ((["--setup"], 69), (["--setup", "--from", str(bundle)], 0), (["demo"], 0)):
+        done = subprocess.run(
+            without_network(script, *words), env=settings, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+    assert "identical with the broker's own" in done.stdout

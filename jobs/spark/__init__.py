@@ -10,7 +10,7 @@
 ``isolation``      keeps other users of the machine out
 ``signals``        signals wait while the JVM starts, and unwind the stack
 ``spark_errors``   what Spark raises, as exceptions of this program
-``runner``         runs tasks, in Spark, in forked processes or here
+``runner``         runs tasks, in Spark or here
 ``transforms``     DataFrames of the log
 =================  ===================================================================================================
 """

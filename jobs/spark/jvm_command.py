@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jobs.setup.java import OLDEST, version_of
 from jobs.spark.launch import Launch
 from jobs.spark.spark_options import values_of
 from storeformat.errors import DependencyMissing
@@ -33,6 +33,7 @@ _READ = ("CLASSPATH", "HADOOP_", "JAVA_", "JDK_", "PATH", "SPARK_", "YARN_", "_J
 """How the variables begin that the launcher reads."""
 _KEPT = 20
 """Commands that are kept; the oldest go."""
+_OLDEST = 17
 _WITHOUT_JAVA = "install it, or set JAVA_HOME"
 _LAUNCHER = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -63,7 +64,7 @@ def java_of(environment: Mapping[str, str]) -> str:
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java", path=environment.get("PATH"))
     if java is None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
-        raise DependencyMissing(f"Spark needs Java {OLDEST} or later: {where}", advice=_WITHOUT_JAVA)
+        raise DependencyMissing(f"Spark needs Java {_OLDEST} or later: {where}", advice=_WITHOUT_JAVA)
     return java
 
 
@@ -71,10 +72,20 @@ def require_java(environment: Mapping[str, str]) -> None:
     """Raises DependencyMissing where there is no Java that Spark takes."""
     java = java_of(environment)
     version = version_of(java)
-    if version < OLDEST:
+    if version < _OLDEST:
         raise DependencyMissing(
-            f"Spark needs Java {OLDEST} or later: {java} is {version or 'no Java'}", advice=_WITHOUT_JAVA
+            f"Spark needs Java {_OLDEST} or later: {java} is {version or 'no Java'}", advice=_WITHOUT_JAVA
         )
+
+
+def version_of(java: str) -> int:
+    """Returns the major version that ``java -version`` prints; 0 if the program is missing or prints none."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    version = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(version[1]) if version else 0
 
 
 def _is_the_launchers(environment: Mapping[str, str], home: Path) -> bool:

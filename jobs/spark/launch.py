@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from jobs.setup import s3_jars
 from jobs.spark import isolation
 from jobs.spark.execution import Execution
 from jobs.spark.spark_options import CONF, ROOT, is_local, values_of
@@ -197,8 +196,8 @@ def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> Non
                 f"there is no {path} for executors", advice=f"`./spark-submit.sh --pack {path}` makes it"
             )
     if any(word.startswith("hdfs://") for word in job_arguments) and importlib.util.find_spec("hdfs_native") is None:
-        install = "python jobs/setup/environment.py --extra hdfs"
-        raise DependencyMissing("hdfs:// needs hdfs-native", advice=f"`{install}` in .venv/bin, then --pack again")
+        install = "./spark-submit.sh --setup --with hdfs"
+        raise DependencyMissing("hdfs:// needs hdfs-native", advice=f"`{install}`, then --pack again")
 
 
 def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:
@@ -223,7 +222,7 @@ def jvm_flags(execution: Execution) -> list[str]:
         flags.append(f'"-Dlog4j2.configurationFile={(CONF / "log4j2.properties").as_uri()}"')
     archive = Path(sys.prefix, "spark.jsa")
     if archive.is_file():
-        # Made by jobs.setup.environment; a JVM that it does not fit goes on without it.
+        # Made by the set-up; a JVM that it does not fit goes on without it.
         flags += [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     if not execution.keeps_jvm_busy:
         # Without the second compiler Java reserves 48 MB for code, and compiles nothing more when they are full.
@@ -239,12 +238,24 @@ def delta_coordinate() -> str:
     return f"io.delta:delta-spark_{spark[0]}.{spark[1]}_2.13:{version('delta-spark')}"
 
 
+def s3_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns Hadoop's settings for what the environment says of S3; keys it looks up there itself."""
+    found = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    if endpoint:
+        found |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+    if region:
+        found["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return found
+
+
 def s3_connector(present: str, settings: dict[str, str], chosen: Mapping[str, str]) -> list[Path]:
     """Returns the jars with which Spark reads S3, none where the user names some; adds their settings. Raises
     DependencyMissing if they were not fetched.
     """
-    settings |= {name: value for name, value in s3_jars.settings().items() if name not in chosen}
-    jars = sorted(Path(sys.prefix, s3_jars.DIRECTORY).glob("*.jar"))
+    settings |= {name: value for name, value in s3_settings().items() if name not in chosen}
+    jars = sorted(Path(sys.prefix, "jars-s3").glob("*.jar"))
     if "hadoop-aws" in present:
         return []
     if not jars:

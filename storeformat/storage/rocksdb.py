@@ -59,7 +59,7 @@ def require() -> Any:
     except ImportError as error:
         raise DependencyMissing(
             "no library for RocksDB is installed",
-            advice="install the extra rocksdb (rocksdict): python jobs/setup/environment.py --extra rocksdb",
+            advice="install the extra rocksdb (rocksdict): ./spark-submit.sh --setup --with rocksdb",
         ) from error
     return rocksdict
 

@@ -11,13 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support import golden
+from support import golden, packing
 from support.golden import GoldenStore
 from support.golden_differences import index_differences, queue_differences
 from support.rebuilding import SETTINGS
 from support.standalone import Cluster, standalone_cluster
-
-from jobs.setup import packing
 
 pytestmark = [pytest.mark.spark, pytest.mark.golden]
 
@@ -76,7 +74,11 @@ def test_executors_take_the_python_that_comes_with_the_job(tmp_path: Path) -> No
     packed = tmp_path / "python.tar.gz"
     packing.pack(packed)
     with tarfile.open(packed) as archive:
-        assert not [name for name in archive.getnames() if "pyspark" in name]
+        names = archive.getnames()
+    assert {"packages/numpy/__init__.py", "packages/pyarrow/__init__.py", "packages/deltalake/__init__.py"} <= set(
+        names
+    )
+    assert not [name for name in names if "pyspark" in name or name.endswith(".pyc")]
     with standalone_cluster(tmp_path / "cluster", workers=1) as cluster:
         shipped = ("spark.archives", f"{packed}#environment"), ("spark.pyspark.python", "./environment/bin/python")
         options = [word for name, value in shipped for word in ("--conf", f"{name}={value}")]

@@ -332,5 +332,5 @@ class TestYarn:
         with pytest.raises(errors.DependencyMissing) as missing:
             launch.require_yarn({}, ["verify", "--store", "hdfs://n/store"])
         assert str(missing.value) == "hdfs:// needs hdfs-native"
-        install = "`python jobs/setup/environment.py --extra hdfs` in .venv/bin, then --pack again"
+        install = "`./spark-submit.sh --setup --with hdfs`, then --pack again"
         assert missing.value.advice == install

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import golden
+from support import golden, packing
 from support.golden import GoldenStore
 from support.hadoop_cluster import HadoopCluster, hadoop_cluster
 from support.rebuilding import SETTINGS, rebuild_here, rebuilt_files
 
-from jobs.setup import packing
 from jobs.spark.launch import spark_home
 from storeformat import kernels
 from storeformat.storage import files, locations

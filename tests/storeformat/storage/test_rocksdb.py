@@ -117,7 +117,7 @@ def test_without_the_extra_one_line_says_so(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     said = {
         "what": "no library for RocksDB is installed",
-        "advice": "install the extra rocksdb (rocksdict): python jobs/setup/environment.py --extra rocksdb",
+        "advice": "install the extra rocksdb (rocksdict): ./spark-submit.sh --setup --with rocksdb",
     }
     assert refusal(DependencyMissing, rocksdb.require) == said
     assert refusal(DependencyMissing, lambda: rocksdb.reading(str(tmp_path), NAMES).__enter__()) == said

@@ -1,4 +1,4 @@
-"""What Spark reads S3 with: fetched when asked for, refused where it is not the published one, told what it needs."""
+"""What Spark itself reads tables on S3 with: its jars, and what it is told of the place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_java import executable
 from support.object_store import Bucket, serving
-from support.patching import stand_in
 from support.store_builder import LogBuilder
 
-from jobs.setup import delta_jars, s3_jars
-from jobs.setup.setup_steps import SetupError, StepProgress
 from jobs.spark import launch
 from jobs.spark.execution import Execution
 from storeformat.errors import DependencyMissing, UsageError
@@ -24,39 +20,13 @@ from storeformat.errors import DependencyMissing, UsageError
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def maven_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
-    executable(
-        tmp_path / "bin" / "mvn",
-        f"#!/bin/sh\nfor word; do case $word in -DoutputDirectory=*) cd ${{word#*=}};; esac; done\n{does}\n",
-    )
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-
-
-def test_the_jars_are_the_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = delta_jars.known_sums(s3_jars.SUMS)
-    assert "hadoop-aws-3.5.0.jar" in names
-    progress = StepProgress(tmp_path / "log")
-    maven_that(tmp_path, monkeypatch, f"touch {' '.join(names)}")
-    with pytest.raises(SetupError, match=r"analyticsaccelerator-s3-1.3.1.jar is not the published one"):
-        s3_jars.fetch(tmp_path, progress)
-    maven_that(tmp_path, monkeypatch, 'echo "[ERROR] Failed: no route to host"; exit 1')
-    with pytest.raises(SetupError, match="could not fetch the S3 connector: Failed: no route to host"):
-        s3_jars.fetch(tmp_path, progress)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "log"]
-    maven_that(tmp_path, monkeypatch, f"touch {' '.join(names)}")
-    monkeypatch.setattr(delta_jars, "check", lambda directory, file: None)
-    assert s3_jars.fetch(tmp_path, progress).startswith("3 jars")
-    assert {path.name for path in (tmp_path / "jars-s3").iterdir()} == names.keys()
-    assert s3_jars.fetch(tmp_path, progress) == "up to date"
-
-
 def test_what_the_environment_says_reaches_hadoop() -> None:
     given = {"AWS_ENDPOINT_URL": "http://h:9000", "AWS_DEFAULT_REGION": "eu", "AWS_SECRET_ACCESS_KEY": "secret"}
-    found = s3_jars.settings(given)
+    found = launch.s3_settings(given)
     assert found["spark.hadoop.fs.s3a.endpoint"] == "http://h:9000"
     assert found["spark.hadoop.fs.s3a.endpoint.region"] == "eu"
     assert "secret" not in str(found)
-    assert s3_jars.settings({}).keys() == {"spark.hadoop.fs.s3.impl"}
+    assert launch.s3_settings({}).keys() == {"spark.hadoop.fs.s3.impl"}
 
 
 @pytest.mark.parametrize(
@@ -73,29 +43,7 @@ def test_each_setting_of_hadoop(given: dict[str, str], expected: dict[str, str])
     if "endpoint" in expected:
         settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
     settings["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-    assert s3_jars.settings(given) == settings
-
-
-def test_maven_is_needed_and_told_what_to_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, s3_jars, "shutil", which=lambda name: None)
-    progress = StepProgress(tmp_path / "log")
-    with pytest.raises(SetupError) as error:
-        s3_jars.fetch(tmp_path, progress)
-    assert str(error.value) == "the S3 connector comes by Maven, and there is no mvn"
-    assert error.value.advice == "install Maven"
-    stand_in(monkeypatch, s3_jars, "shutil", which={"mvn": str(tmp_path / "bin" / "mvn")}.get)
-    maven_that(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/told; echo "[ERROR] x"; echo "[ERROR] y"; exit 1')
-    with pytest.raises(SetupError) as error:
-        s3_jars.fetch(tmp_path, progress)
-    assert str(error.value) == "Maven could not fetch the S3 connector: y"
-    assert error.value.advice == f"its output: {progress.log}"
-    *words, output = (tmp_path / "told").read_text().split()
-    assert words == [
-        "--batch-mode", "--strict-checksums", "--file", str(s3_jars.POM), "dependency:copy-dependencies",
-        "-DincludeScope=runtime", "-DincludeArtifactIds=hadoop-aws,bundle,analyticsaccelerator-s3",
-    ]  # fmt: skip
-    assert output.startswith(f"-DoutputDirectory={tmp_path}/jars.")
-    assert progress.text == "with Maven, 700 MB"
+    assert launch.s3_settings(given) == settings
 
 
 class TestLaunch:
@@ -147,10 +95,11 @@ def test_spark_loads_and_reads_a_table(tmp_path: Path) -> None:
     """Two loads of one broker and one of another, side by side, each with tasks in a Spark of its own; then Spark reads
     the table. What ``spark-submit.sh --setup --with s3`` brings is fetched where it is missing.
     """
-    try:
-        s3_jars.fetch(Path(sys.prefix), StepProgress(tmp_path / "fetched"))
-    except SetupError as error:
-        pytest.skip(str(error))
+    fetching = [str(ROOT / "spark-submit.sh"), "--setup", "--with", "s3"]
+    given = {**os.environ, "ROCKETMQ_STORE_SPARK_VENV": sys.prefix}
+    fetched = subprocess.run(fetching, env=given, capture_output=True, text=True, check=False)
+    if fetched.returncode:
+        pytest.skip(fetched.stderr)
     log = LogBuilder(1 << 16)
     for number in range(300):
         log.message(topic=f"T{number % 3}", body=b"x" * 50, keys=f"k{number}")
