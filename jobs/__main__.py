@@ -18,8 +18,9 @@ def main() -> int:
     from udfs import hidden_pandas  # noqa: PLC0415  (only now the path is right)
 
     hidden_pandas.hide()
-    from jobs.cli import command_line  # noqa: PLC0415
+    from jobs.cli import command_line, standard_streams  # noqa: PLC0415
 
+    standard_streams.make_usable()
     return command_line.main(sys.argv[1:])
 
 

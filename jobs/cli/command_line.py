@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from jobs.cli import standard_streams
 from jobs.cli.arguments import Parser, add_arguments, add_options
 from jobs.contract import metrics
 from jobs.contract import options as job_options
@@ -233,10 +234,10 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
         elif not report.error_lines:
             print(report.to_text())  # noqa: T201
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of our stdout has gone (`... | head`); the interpreter must not trip over it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # its reader has gone: `... | head`
+        standard_streams.end_stdout()
     except OSError as error:
+        standard_streams.end_stdout()
         print(f"error: the report cannot be written: {error.strerror or error} (stdout)", file=sys.stderr)  # noqa: T201
-        return WriteFailed.exit_code
+        code = code or WriteFailed.exit_code
     return code

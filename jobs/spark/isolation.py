@@ -55,11 +55,6 @@ def private_directories(chosen: Mapping[str, str]) -> list[Path]:
     return directories
 
 
-def is_private(path: str) -> bool:
-    """Returns whether a path is in a directory that was made here, also in one that is gone."""
-    return Path(path).parent.name.startswith("rocketmq-store-spark-")
-
-
 def remove_private_directories() -> None:
     """Removes what ``private_directories`` made; Spark must have ended, or be about to. A process that was forked from
     this one removes nothing.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -40,6 +41,7 @@ _LAUNCHER = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare
 
 def command_of(launch: Launch) -> list[str]:
     """Returns the words of the command that becomes Spark's JVM; raises DependencyMissing without a Java."""
+    _require_account()
     java = java_of(launch.environment)
     home = Path(launch.environment["SPARK_HOME"])
     if not _is_the_launchers(launch.environment, home):
@@ -56,6 +58,17 @@ def command_of(launch: Launch) -> list[str]:
         # What a JVM leaves that is killed, its libraries above all, goes with the private directory.
         words.insert(words.index("-cp"), f"-Djava.io.tmpdir={launch.directory}")
     return [*words[:-1], *launch.own, words[-1]]
+
+
+def _require_account() -> None:
+    """Raises DependencyMissing for a user id without a name, with which Hadoop's login fails in the JVM."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise DependencyMissing(
+            f"Spark needs a user with a name, and user id {os.geteuid()} has no passwd entry",
+            advice="add a line to /etc/passwd, or use nss_wrapper; preflight, publish, restore and query need none",
+        ) from None
 
 
 def java_of(environment: Mapping[str, str]) -> str:

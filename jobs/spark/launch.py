@@ -13,7 +13,9 @@ import importlib.util
 import os
 import shlex
 import sys
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,14 +130,12 @@ def plan(execution: Execution) -> Launch:
     # What spark-submit does with a Python program; it does not know that there is one.
     if execution.master.startswith("local-cluster"):  # everything runs on this machine
         ours = sys.executable
-    given = environment.get("PYSPARK_PYTHON", "")
-    if ours is not None and isolation.is_private(given):  # of an earlier start, which has gone
-        given = ""
-    python = chosen.get("spark.pyspark.python") or given or ours
+    # On this machine workers have the Python of the driver, whatever the machine's PYSPARK_PYTHON is made for.
+    python = chosen.get("spark.pyspark.python") or ours or environment.get("PYSPARK_PYTHON")
     if python is not None:
         environment["PYSPARK_PYTHON"] = python
-    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     environment |= {
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONSAFEPATH": "1",
         "SPARK_HOME": str(spark_home()),
         "SPARK_SUBMIT_OPTS": " ".join(filter(None, (*jvm_flags(execution), environment.get("SPARK_SUBMIT_OPTS")))),
@@ -291,16 +291,22 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str], *, on_s3: bo
 
 
 def application_zip() -> Path:
-    """Returns the zip of our packages for executors, made again when a source is newer than it."""
+    """Returns the zip of our packages for executors; its name tells what is in it, for checkouts may share a .venv."""
     sources = sorted(
         path
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__"
     )
-    target = Path(sys.prefix, "build", f"rocketmq-store-spark-{__version__}.zip")
-    if target.is_file() and target.stat().st_mtime >= max(path.stat().st_mtime for path in sources):
+    digest = 0
+    for path in sources:
+        digest = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(ROOT).as_posix().encode(), digest))
+    name = f"rocketmq-store-spark-{__version__}-{digest:08x}.zip"
+    target = Path(sys.prefix, "build", name)
+    if target.is_file():
         return target
+    if not os.access(sys.prefix, os.W_OK):  # a .venv that another user set up
+        target = Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-"), name)
     target.parent.mkdir(exist_ok=True)
     draft = target.with_suffix(f".{os.getpid()}")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:

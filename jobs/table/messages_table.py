@@ -63,6 +63,11 @@ class MessagesTable:
     def _spark(self) -> SparkSession:
         return self._session()
 
+    @property
+    def _place(self) -> str:
+        """The path as Spark takes it: a bare one would be looked for in Hadoop's ``fs.defaultFS``."""
+        return f"file:{self.path}" if locations.is_local(self.path) else self.path
+
     def exists(self) -> bool:
         """Returns whether Delta's log has a version here; its directory alone is not a table yet."""
         return int(self._snapshot().version()) >= 0
@@ -88,7 +93,7 @@ class MessagesTable:
 
     def rows(self) -> DataFrame:
         """Returns all rows."""
-        return self._spark.read.format("delta").load(self.path)
+        return self._spark.read.format("delta").load(self._place)
 
     def version(self) -> int:
         """Returns the newest version; of a plain table the one that was opened."""
@@ -134,7 +139,7 @@ class MessagesTable:
                 f"{field.name} {field.dataType.simpleString()} COMMENT {commits.literal(field.metadata['comment'])}"
                 for field in schemas.to_spark(schemas.select(missing))
             )
-            self._spark.sql(f"ALTER TABLE delta.{_quoted(self.path)} ADD COLUMNS ({columns})")
+            self._spark.sql(f"ALTER TABLE delta.{_quoted(self._place)} ADD COLUMNS ({columns})")
         return missing
 
     def takes_files(self) -> bool:
@@ -168,7 +173,7 @@ class MessagesTable:
                 writer = writer.option(f"parquet.{unit}.row.check.min", 1)
         before = int(self._snapshot().version())
         with _no_sort_by_partition(self._spark), commits.plain_trouble(self.path):
-            writer.save(self.path)
+            writer.save(self._place)
         return self._commit_of(what, before)
 
     def _commit_of(self, what: BrokerRows, before: int) -> Commit | None:
@@ -177,7 +182,7 @@ class MessagesTable:
 
         if int(self._snapshot().version()) == before:
             return None
-        history = DeltaTable.forPath(self._spark, self.path).history(_COMMITS_LOOKED_AT)
+        history = DeltaTable.forPath(self._spark, self._place).history(_COMMITS_LOOKED_AT)
         wanted = json.dumps(what.metadata)
         for row in history.select("version", "userMetadata", "operationMetrics").collect():
             if row.userMetadata == wanted:
@@ -191,7 +196,7 @@ class MessagesTable:
 
     def _log(self) -> Any:
         jvm: Any = self._spark._jvm
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.path)
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._place)
 
     def _snapshot(self) -> Any:
         jvm: Any = self._spark._jvm
@@ -262,7 +267,7 @@ def create_table(spark: SparkSession | Session, path: str, *, time_zone: str, bo
 
     table = MessagesTable(spark, path)
     with commits.plain_trouble(path):
-        maker = DeltaTable.createIfNotExists(table._spark).location(path).addColumns(schemas.to_spark(schema))
+        maker = DeltaTable.createIfNotExists(table._spark).location(table._place).addColumns(schemas.to_spark(schema))
         for name, value in properties.items():
             maker = maker.property(name, value)
         maker.partitionedBy(*schemas.PARTITION_COLUMNS).execute()

@@ -445,11 +445,14 @@ class TestStdout:
             stdout.write("said as the interpreter ends")
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
-    def test_a_full_disk(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    @pytest.mark.parametrize(("status", "code"), [("damaged", 1), ("ok", 74)])
+    def test_a_full_disk(
+        self, status: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         with suppress(OSError), open("/dev/full", "w", encoding="utf-8") as stdout:  # noqa: PTH123
             with monkeypatch.context() as patch:
                 patch.setattr(sys, "stdout", stdout)
-                assert deliver(Report("verify", "damaged"), job_options.VerifyOptions(store="S")) == 74
+                assert deliver(Report("verify", status), job_options.VerifyOptions(store="S")) == code
             assert capsys.readouterr().err == (
                 "error: the report cannot be written: No space left on device (stdout)\n"
             )

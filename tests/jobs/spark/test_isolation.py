@@ -105,7 +105,6 @@ class TestPrivateDirectories:
         found = isolation.private_directories({"spark.local.dir": f" {a}/c , ,{b},"})
         assert [one.parent for one in found] == [a / "c", b]
         assert isolation.LOCAL_DIRS not in os.environ
-        assert all(isolation.is_private(str(one / "python")) for one in found)
         isolation.remove_private_directories()
         assert [*tmp.iterdir(), *(a / "c").iterdir(), *b.iterdir()] == []
 
@@ -122,16 +121,6 @@ class TestPrivateDirectories:
         for _ in range(2):
             isolation.private_directories({"spark.local.dir": str(tmp_path)})
         assert registered == [isolation.remove_private_directories]
-
-    @pytest.mark.parametrize(
-        ("path", "private"),
-        [
-            ("/tmp/rocketmq-store-spark-x/python", True), ("/tmp/rocketmq-store-spark-x", False), ("python", False),
-            ("/tmp/rocketmq-store/python", False), ("", False),
-        ],
-    )  # fmt: skip
-    def test_paths_in_them_are_known(self, path: str, private: bool) -> None:
-        assert isolation.is_private(path) == private
 
     def test_a_program_for_workers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         stand_in(monkeypatch, isolation, "sys", version_info=(3, 10, 9))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patching import stand_in
 
 from jobs.spark import isolation, jvm_command
 from jobs.spark.execution import Execution
@@ -135,3 +136,16 @@ def test_a_local_spark_has_one_command_for_all_its_starts(monkeypatch: pytest.Mo
     keys = {jvm_command._key(plan(Execution("rebuild")), sys.executable) for _ in range(2)}
     isolation.remove_private_directories()
     assert len(keys) == 1
+
+
+def test_a_user_id_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers have them: Hadoop's login would end the JVM after a second with a trace."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    stand_in(monkeypatch, jvm_command, "pwd", getpwuid=unknown)
+    with pytest.raises(
+        DependencyMissing, match=r"^Spark needs a user with a name, and user id \d+ has no passwd entry$"
+    ):
+        jvm_command.command_of(launch())

@@ -70,7 +70,6 @@ class TestLaunch:
         assert dict(os.environ) == before, "this process keeps its own"
         private = planned.directory
         assert private is not None
-        assert isolation.is_private(f"{private}/x")
         worker = sys.executable if sys.version_info >= (3, 11) else f"{private}/python"
         expected = {
             "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": worker, "PYTHONPATH": str(launch.ROOT),
@@ -108,13 +107,16 @@ class TestLaunch:
         assert launch.plan(Execution("load", options=options)).nothing_to_write is nothing
         isolation.remove_private_directories()
 
-    def test_a_python_of_an_earlier_session_has_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        gone = "/tmp/rocketmq-store-spark-x/python"
-        monkeypatch.setenv("PYSPARK_PYTHON", gone)
-        found = launch.plan(Execution()).python
-        assert found != gone
-        assert isolation.is_private(str(found)) if sys.version_info < (3, 11) else found == sys.executable
-        assert launch.plan(Execution(options=("--master", "spark://h:1"))).python == gone, "the executors' own"
+    def test_the_machines_own_python_is_for_other_machines_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A profile that names one for another Spark broke each job here."""
+        monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other/python")
+        monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+        planned = launch.plan(Execution())
+        worker = sys.executable if sys.version_info >= (3, 11) else f"{planned.directory}/python"
+        assert (planned.python, planned.environment["PYSPARK_PYTHON"]) == (worker, worker)
+        assert planned.environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
+        elsewhere = launch.plan(Execution(options=("--master", "spark://h:1")))
+        assert elsewhere.python == "/opt/other/python", "the executors' own"
 
     def test_a_program_of_its_own_gets_what_pysparks_start_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = dict(os.environ)
@@ -223,6 +225,23 @@ class TestLaunch:
         before = Path(ours).stat().st_mtime_ns
         assert launch.application_zip().stat().st_mtime_ns == before
         assert spark_options.values_of(self.submitted("--master", "local[2]"), "--py-files") == []
+
+    def test_checkouts_that_share_an_environment_ship_their_own_code(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        made = []
+        for number in range(3):
+            source = tmp_path / str(number) / "jobs" / "one.py"
+            source.parent.mkdir(parents=True)
+            source.write_text(f"NUMBER = {number}")
+            monkeypatch.setattr(launch, "ROOT", tmp_path / str(number))
+            if number == 2:  # an environment of somebody else
+                stand_in(monkeypatch, launch, "os", access=lambda *_: False)
+                stand_in(monkeypatch, launch, "tempfile", mkdtemp=lambda prefix: str(tmp_path / "private"))
+            made.append(launch.application_zip())
+        assert len({path.name for path in made}) == 3
+        assert [path.parent for path in made] == [*[tmp_path / "build"] * 2, tmp_path / "private"]
 
     def test_delta_brings_its_jars_or_says_how_to_get_them(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

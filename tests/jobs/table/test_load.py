@@ -16,7 +16,7 @@ from support.table_bench import SEGMENT, Bench
 
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
-from jobs.table import load
+from jobs.table import load, messages_table
 from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, WrongSettings
 from storeformat.queues.consume_queue import pack_units
 from udfs.table import schemas
@@ -50,6 +50,17 @@ def test_every_row_of_real_stores(spark: SparkSession, tmp_path: Path) -> None:
     assert [{**row, "properties": dict(row["properties"])} for row in found] == expected
     again = load.run(options, Reporter(quiet=True))
     assert (again["rows"], again["skipped"], again["version"]) == (0, True, report["version"])
+
+
+def test_a_local_table_stays_local_where_hadoop_knows_a_cluster(bench: Bench) -> None:
+    """A configuration of HDFS (HADOOP_CONF_DIR) says where bare paths are; a repair wrote its table there."""
+    bench.messages(20)
+    bench.load()
+    session = bench.spark.newSession()
+    session.conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")
+    table = messages_table.existing_table(session, str(bench.table))
+    assert table.exists()
+    assert table.rows().count() == 20
 
 
 def test_loads_what_is_new(bench: Bench) -> None:
