@@ -60,6 +60,13 @@ refuse_packages() {
     fail 69 "the packages could not be had: ${reason#*ERROR: }" "all that pip said: $venv/pip.log; without a network: --setup --from FILE"
 }
 
+by_maven() { # PATH DIRECTORY: where Maven is set up, its settings may know the way
+    command -v mvn >/dev/null || return 1
+    version=${1%/*} artifact=${1%/*/*}
+    group=$(echo "${artifact%/*}" | tr / .)
+    mvn --batch-mode dependency:copy "-Dartifact=$group:${artifact##*/}:${version##*/}" "-DoutputDirectory=$2" >"$venv/jars.log" 2>&1 &&
+        [ -f "$2/${1##*/}" ]
+}
 fetch_jars() { # SUMS DIRECTORY: puts those that SUMS names there, whole or not at all, if each has its bytes; 1 if one cannot be had
     new=$venv/tmp/${2##*/}
     rm -rf "$new"
@@ -71,7 +78,7 @@ fetch_jars() { # SUMS DIRECTORY: puts those that SUMS names there, whole or not 
         else
             from=${ROCKETMQ_STORE_SPARK_MAVEN:-https://repo.maven.apache.org/maven2}/$path
             said=$("$venv/bin/python" -I -c 'import sys, urllib.request as u; u.urlretrieve(sys.argv[1], sys.argv[2])' \
-                "$from" "$new/${path##*/}" 2>&1) || {
+                "$from" "$new/${path##*/}" 2>&1) || by_maven "$path" "$new" || {
                 say "  $from: $(echo "$said" | tail -n 1)" \
                     '  ROCKETMQ_STORE_SPARK_MAVEN may name a mirror, ROCKETMQ_STORE_SPARK_JARS a directory that has the jars'
                 return 1
