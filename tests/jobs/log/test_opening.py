@@ -110,7 +110,6 @@ def test_queues_in_rocksdb_are_plain_ones_of_every_topic(root: Path) -> None:
 def test_a_store_as_it_is_opened(root: Path) -> None:
     store = open_store(LogOptions(store=str(root), batch_topics=("B",), on_damage="stop"))
     assert (store.root, store.log_size, store.batch_topics) == (str(root), 65536, frozenset({"B"}))
-    assert store.places == (str(root), str(root / "commitlog"))
     assert store.facts() == {
         "store": str(root), "broker_version": store.rules.version, "broker_version_reason": store.version_reason,
     }  # fmt: skip

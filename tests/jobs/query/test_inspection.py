@@ -214,7 +214,7 @@ class TestRecords:
         assert [row["commit_log_offset"] for row in report["records"]] == [offsets[1], *offsets[3:5]]
         assert (report["messages"], report["status"]) == (3, "damaged")
         assert all("body" in row for row in report["records"])
-        assert asked == [(BROUGHT, reporter, "inspect", 8192, *open_store(options).places)]
+        assert asked == [(BROUGHT, reporter, "inspect", 8192)]
 
 
 def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
         ],
     }  # fmt: skip
     assert {name: report[name] for name in expected} == expected
-    assert asked == [(BROUGHT, reporter, "inspect", 4096, *open_store(options).places)]
+    assert asked == [(BROUGHT, reporter, "inspect", 4096)]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_without_the_library_a_note_says_that_nothing_is_known(
     answer = asked(store)
     assert answer.safe
     assert found(answer) == {"database_not_read"}
-    assert "--extra rocksdb" in " ".join(answer.lines())
+    assert "--with rocksdb" in " ".join(answer.lines())
 
 
 def test_what_lies_before_the_last_segments_is_not_dispatched_again(store: tuple[Path, dict[str, Any]]) -> None:
