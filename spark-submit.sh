@@ -64,7 +64,8 @@ by_maven() { # PATH DIRECTORY: where Maven is set up, its settings may know the 
     command -v mvn >/dev/null || return 1
     version=${1%/*} artifact=${1%/*/*}
     group=$(echo "${artifact%/*}" | tr / .)
-    mvn --batch-mode dependency:copy "-Dartifact=$group:${artifact##*/}:${version##*/}" "-DoutputDirectory=$2" >"$venv/jars.log" 2>&1 &&
+    mvn --batch-mode dependency:copy "-Dartifact=$group:${artifact##*/}:${version##*/}" "-DoutputDirectory=$2" \
+        >"$venv/jars.log" 2>&1 </dev/null &&
         [ -f "$2/${1##*/}" ]
 }
 fetch_jars() { # SUMS DIRECTORY: puts those that SUMS names there, whole or not at all, if each has its bytes; 1 if one cannot be had
@@ -77,8 +78,9 @@ fetch_jars() { # SUMS DIRECTORY: puts those that SUMS names there, whole or not 
             cp "$jars/${path##*/}" "$new/" 2>/dev/null || fail 69 "$jars lacks ${path##*/}" "conf/${1##*/} says which jars are needed"
         else
             from=${ROCKETMQ_STORE_SPARK_MAVEN:-https://repo.maven.apache.org/maven2}/$path
-            said=$("$venv/bin/python" -I -c 'import sys, urllib.request as u; u.urlretrieve(sys.argv[1], sys.argv[2])' \
-                "$from" "$new/${path##*/}" 2>&1) || by_maven "$path" "$new" || {
+            said=$("$venv/bin/python" -I -c 'import socket, sys, urllib.request as u
+socket.setdefaulttimeout(60)
+u.urlretrieve(sys.argv[1], sys.argv[2])' "$from" "$new/${path##*/}" 2>&1) || by_maven "$path" "$new" || {
                 say "  $from: $(echo "$said" | tail -n 1)" \
                     '  ROCKETMQ_STORE_SPARK_MAVEN may name a mirror, ROCKETMQ_STORE_SPARK_JARS a directory that has the jars'
                 return 1
