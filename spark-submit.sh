@@ -136,6 +136,8 @@ find_python() { # the one that is named, else the first that fits
 }
 
 set_up() { # BUNDLE EXTRAS: both may be empty
+    mask=$(umask)
+    umask 022 # for all who may read it
     mkdir -p "$venv" 2>/dev/null && (: >>"$venv.lock") 2>/dev/null && [ -w "$venv" ] || fail 69 "this user can neither use $venv nor set it up" \
         "its owner may let others read it, and the Python that it links to; or name another place in ROCKETMQ_STORE_SPARK_VENV"
     exec 9>>"$venv.lock"
@@ -143,8 +145,6 @@ set_up() { # BUNDLE EXTRAS: both may be empty
         say 'another start is setting things up: waiting for it'
         flock 9
     fi
-    mask=$(umask)
-    umask 022
     wheels=${ROCKETMQ_STORE_SPARK_WHEELS:-} jars=${ROCKETMQ_STORE_SPARK_JARS:-}
     for directory in "$wheels" "$jars"; do
         [ -z "$directory" ] || [ -d "$directory" ] || fail 69 "there is no directory $directory"

@@ -85,7 +85,13 @@ def start(checkout: Path, tmp_path: Path, told: Path) -> Start:
             "ROCKETMQ_STORE_SPARK_MAVEN": (tmp_path / "maven").as_uri(),
         }
         return subprocess.run(
-            [program, *arguments], env={**given, **settings}, cwd=tmp_path, capture_output=True, text=True, check=False
+            [program, *arguments],
+            env={**given, **settings},
+            cwd=tmp_path,
+            umask=0o077,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     return run
