@@ -10,12 +10,11 @@ import subprocess
 import sys
 from collections import Counter
 from datetime import datetime, timedelta
-from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.html_page import Page
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
 from jobs.report import page, plots
@@ -51,35 +50,6 @@ def test_a_page_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_clock_that_ran_wild_leaves_the_plot_drawable() -> None:
     assert timedelta(days=365 * 7000) / page.step_of(timedelta(days=365 * 7000)) <= 400
-
-
-class Page(HTMLParser):
-    """Collects what a page is made of, and that its elements are closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    def having(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
 
 
 def test_the_page_is_one_sound_file() -> None:
@@ -352,108 +322,6 @@ def test_the_frame_of_the_page(drawn: list[Drawn]) -> None:
     assert [kind for kind, _, _ in drawn] == ["bars", "layers", "columns"]
 
 
-# -------------------------------------------------------------------------------------------------------------- plots
-@pytest.mark.parametrize(
-    ("largest", "unit", "expected"),
-    [
-        (999, "bytes", (1.0, "bytes")),
-        (1000, "bytes", (1e3, "kB")),
-        (999_999, "bytes", (1e3, "kB")),
-        (1e6, "bytes/s", (1e6, "MB/s")),
-        (1e9, "bytes", (1e9, "GB")),
-        (1e12, "bytes", (1e12, "TB")),
-        (5e15, "bytes", (1e12, "TB")),
-        (5e15, "messages", (1.0, "messages")),
-    ],
-)
-def test_the_unit_of_an_axis(largest: float, unit: str, expected: tuple[float, str]) -> None:
-    assert plots._scaled(largest, unit) == expected
-
-
-@pytest.mark.parametrize(
-    ("label", "shown"),
-    [
-        ("a" * 34, "a" * 34),
-        ("a" * 20 + "b" * 15, "a" * 16 + "\u2026" + "aa" + "b" * 15),
-        ("_x", "\u200b_x"),
-        ("x_", "x_"),
-    ],
-)
-def test_a_label_that_fits(label: str, shown: str) -> None:
-    assert plots._short(label) == shown
-
-
-def drawing(svg: str, height: float) -> Page:
-    """What a plot is made of; all are of one width, and as high as told, in inches."""
-    found = Page(svg)
-    (head,) = found.having("svg")
-    assert head["viewbox"] == f"0 0 {8.6 * 72:g} {height * 72:g}"
-    assert (head["role"], head["aria-label"], head.get("width"), head.get("height")) == (
-        "img",
-        "what & why",
-        None,
-        None,
-    )
-    assert "#010203" not in svg
-    assert "<metadata" not in svg
-    assert {re.sub("text-anchor: [a-z]+; ", "", text["style"] or "") for text in found.having("text")} == {
-        "font-size: 10px; fill: currentColor"
-    }  # and no font but the page's
-    assert "currentColor" in svg
-    return found
-
-
-def filled(found: Page, colour: str) -> list[tuple[float, float]]:
-    """Width and height of each area of a colour, whose outline may stand elsewhere."""
-    outlines = {path.get("id"): path["d"] or "" for path in found.having("path")}
-    areas = [path["d"] or "" for path in found.having("path") if f"fill: {colour}" in (path.get("style") or "")]
-    areas += [
-        outlines[(use["xlink:href"] or "").removeprefix("#")]
-        for use in found.having("use")
-        if f"fill: {colour}" in (use.get("style") or "")
-    ]
-    sizes = []
-    for area in areas:
-        numbers = [float(number) for number in re.findall(r"-?[\d.]+", area)]
-        sizes.append((max(numbers[::2]) - min(numbers[::2]), max(numbers[1::2]) - min(numbers[1::2])))
-    return sizes
-
-
-def test_bars_are_as_long_as_their_values() -> None:
-    svg = plots.bars("n", ["a", "b", "c"], [4_000_000, 2_000_000, 0], unit="bytes", description="what & why")
-    found = drawing(svg, 0.8 + 0.34 * 3)
-    (first, _), (second, _), (third, _) = filled(found, "#0072b2")
-    assert first == pytest.approx(2 * second, abs=0.01)
-    assert third == pytest.approx(0, abs=0.01)
-    assert "MB" in [word.strip() for word in found.words]
-    rows = dict(re.findall(r'y="([\d.]+)"[^>]*>(a|b|c)</text>', svg))
-    assert [rows[place] for place in sorted(rows, key=float)] == ["a", "b", "c"]  # the first on top
-    assert all(name.startswith("n-") for name in re.findall(r'id="([^"]+)"', svg))
-
-
-def test_columns_are_as_high_as_their_values() -> None:
-    svg = plots.columns("m", ["x1", "x2"], [4000, 2000], x="across", y="up", description="what & why")
-    found = drawing(svg, 3.0)
-    (wide, first), (_, second) = filled(found, "#009e73")
-    assert first == pytest.approx(2 * second, abs=0.01)
-    assert wide > 200  # they touch
-    words = [word.strip() for word in found.words]
-    assert {"x1", "x2", "across", "up", "4,000"} <= set(words)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_layers_lie_on_top_of_each_other(count: int) -> None:
-    times = [BEGIN + timedelta(minutes=number) for number in range(count)]
-    series = [("one", [3e6] * count), ("_two", [1e6] * count)]
-    svg = plots.layers("r", times, series, unit="bytes/s", description="what & why")
-    found = drawing(svg, 3.4)
-    first, second = (max(height for _, height in filled(found, colour)) for colour in ("#0072b2", "#e69f00"))
-    if count > 1:
-        assert first == pytest.approx(3 * second, abs=0.01)
-    words = [word.strip() for word in found.words]
-    assert {"one", "\u200b_two", "MB/s", "store time, UTC"} <= set(words)
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -517,16 +385,3 @@ def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:
     assert seen["inks"] == [seen["body"]]
     brightness = sum(map(int, re.findall(r"\d+", seen["body"])[:3]))
     assert (brightness > 380) is (scheme == "dark")
-
-
-def test_text_of_a_plot_keeps_its_size_and_takes_the_font_of_the_page() -> None:
-    """As matplotlib 3.9 writes it, and as later releases do."""
-    text = (
-        '<?xml version="1.0"?>\n<svg width="1pt" height="2pt"><text style="font: 10px \'DejaVu Sans\', serif"/>'
-        "<text style=\"font-size: 9.5px; font-family: 'DejaVu Sans'; fill: red\"/></svg>"
-    )
-    figure: Any = SimpleNamespace(savefig=lambda file, **_: file.write(text))
-    assert plots._svg(figure, "sizes", "a & b") == (
-        '<svg role="img" aria-label="a &amp; b"><text style="font-size: 10px"/>'
-        '<text style="font-size: 9.5px; fill: red"/></svg>'
-    )
