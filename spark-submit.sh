@@ -126,13 +126,13 @@ END
 
 find_python() { # the one that is named, else the first that fits
     named=${ROCKETMQ_STORE_SPARK_PYTHON:-}
-    for python in ${named:-python3 python3.13 python3.12 python3.11 python3.10 python3.14 python}; do
-        "${named:-$python}" -I -c 'import sys; sys.exit(not ((3, 10) <= sys.version_info[:2] <= (3, 14) and sys.maxsize > 2**32))' \
-            >/dev/null 2>&1 || continue
-        python=${named:-$python}
-        return
+    [ -n "$named" ] && set -- "$named" || set -- python3 python3.13 python3.12 python3.11 python3.10 python3.14 python
+    for python; do
+        "$python" -I -c 'import sys; sys.exit(not ((3, 10) <= sys.version_info[:2] <= (3, 14) and sys.maxsize > 2**32))' \
+            >/dev/null 2>&1 && return
     done
-    fail 69 "a Python 3.10 to 3.14 of 64 bits is needed${named:+, and $named is none}" 'ROCKETMQ_STORE_SPARK_PYTHON may name it'
+    fail 69 "a 64-bit Python 3.10 to 3.14 is needed${named:+; ROCKETMQ_STORE_SPARK_PYTHON names $named}" \
+        'install one, or name one in ROCKETMQ_STORE_SPARK_PYTHON'
 }
 
 set_up() { # BUNDLE EXTRAS: both may be empty
@@ -225,12 +225,13 @@ replacing() { # FILE COMMAND...: a command's output becomes FILE, whole or not a
     chmod +r "$draft" && mv -f "$draft" "$file" || fail 74 "$file cannot be written"
 }
 bundle() {
+    [ -d "$venv/jars" ] || fail 69 "Delta's jars are not there" './spark-submit.sh --setup fetches them'
     place=bundle/$(machine "$venv/bin/python") wheels=${ROCKETMQ_STORE_SPARK_WHEELS:-}
     rm -rf "$venv/tmp" && mkdir -p "$venv/tmp/$place" || exit 74
     set -- -r "$conf/requirements/build.txt" -r "$conf/requirements/setup.txt"
     [ ! -d "$venv/kernels" ] || set -- "$@" -r "$conf/requirements/fast.txt"
     pip download --dest "$venv/tmp/$place/wheels" "$@" || refuse_packages
-    cp -R "$venv/jars" "$venv/tmp/$place/jars"
+    cp -R "$venv/jars" "$venv/tmp/$place/jars" || exit 74
     (cd "$venv/tmp" && tar -cf - "$place"/wheels/* "$place"/jars/*) || exit 74
     rm -rf "$venv/tmp"
 }

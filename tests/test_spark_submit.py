@@ -44,7 +44,7 @@ Start = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Returns a copy of what a start needs, under a path with blanks; Delta has one jar there."""
+    """Returns a checkout whose path has blanks and whose ``conf/`` names one jar of Delta."""
     root = tmp_path / "a check out"
     root.mkdir()
     for name in ("spark-submit.sh", "pyproject.toml"):
@@ -150,7 +150,7 @@ class TestWithoutSetUp:
         done = start("demo", PATH=str(tmp_path / "tools"))
         assert (done.returncode, done.stderr.splitlines()[0]) == (
             69,
-            "error: a Python 3.10 to 3.14 of 64 bits is needed",
+            "error: a 64-bit Python 3.10 to 3.14 is needed",
         )
 
     def test_a_named_python_that_does_not_fit_is_not_replaced(
@@ -159,7 +159,7 @@ class TestWithoutSetUp:
         old = executable(tmp_path / "old one" / "python", "#!/bin/sh\nexit 1\n")
         done = start("demo", ROCKETMQ_STORE_SPARK_PYTHON=str(old))
         assert (done.returncode, done.stderr.splitlines()[0]) == (
-            69, f"error: a Python 3.10 to 3.14 of 64 bits is needed, and {old} is none",
+            69, f"error: a 64-bit Python 3.10 to 3.14 is needed; ROCKETMQ_STORE_SPARK_PYTHON names {old}",
         )  # fmt: skip
         assert not (checkout / ".venv").exists()
 
@@ -387,6 +387,12 @@ class TestFilesForElsewhere:
         assert "w.whl" in lines(told)
         assert f"--no-index --find-links {ready}/tmp/bundle/wheels" in lines(told)[-4]
         assert (ready / "jars" / "one-1.jar").read_bytes() == JAR
+
+    def test_a_bundle_needs_the_jars(self, start: Start, ready: Path, tmp_path: Path) -> None:
+        shutil.rmtree(ready / "jars")
+        done = start("--bundle", "b.tar")
+        assert (done.returncode, done.stderr.splitlines()[0]) == (69, "error: Delta's jars are not there")
+        assert not list(tmp_path.glob("b.tar*"))
 
     @pytest.mark.parametrize(
         ("name", "kind", "why"),

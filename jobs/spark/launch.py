@@ -13,7 +13,6 @@ import importlib.util
 import os
 import shlex
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -239,7 +238,7 @@ def delta_coordinate() -> str:
 
 
 def s3_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns Hadoop's settings for what the environment says of S3; keys it looks up there itself."""
+    """Returns Hadoop's settings for the S3 endpoint and region in the environment; Hadoop itself reads the keys."""
     found = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
@@ -306,7 +305,7 @@ def application_zip() -> Path:
     if target.is_file():
         return target
     if not os.access(sys.prefix, os.W_OK):  # a .venv that another user set up
-        target = Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-"), name)
+        target = isolation.private_directories({})[0] / name
     target.parent.mkdir(exist_ok=True)
     draft = target.with_suffix(f".{os.getpid()}")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:

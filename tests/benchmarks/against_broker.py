@@ -42,6 +42,9 @@ class Rebuilt:
     seconds: float
     stages: dict[str, float]
 
+    def stages_text(self) -> str:
+        return ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in self.stages.items())
+
 
 @dataclass(frozen=True)
 class Result:
@@ -65,10 +68,7 @@ class Result:
                 f"{self.broker_process / seconds:19.2f} {self.broker_recovery / seconds:15.2f}"
                 for name, seconds in rows
             ]
-            + [
-                f"  {kernels:8} " + ", ".join(f"{what} {s:.2f}" for what, s in run.stages.items())
-                for kernels, run in self.ours.items()
-            ]
+            + [f"  {kernels:8} {run.stages_text()}" for kernels, run in self.ours.items()]
         )
 
     def row(self) -> str:

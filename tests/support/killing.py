@@ -80,7 +80,7 @@ class Killer:
         return self._ask(job, options, Fault("SIGKILL", kill_before, str(Path(options["store"]).parent)))
 
     def command(self, words: Sequence[str], fault: Fault) -> Ended:
-        """Runs a command line to which a fault comes; its temporary files lie where the fault looks."""
+        """Runs a command line with a fault; the directory that the fault watches holds its temporary files, too."""
         return self._ask("", list(words), fault)
 
     def _ask(self, job: str, given: object, fault: Fault) -> Ended:

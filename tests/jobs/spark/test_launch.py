@@ -238,10 +238,13 @@ class TestLaunch:
             monkeypatch.setattr(launch, "ROOT", tmp_path / str(number))
             if number == 2:  # an environment of somebody else
                 stand_in(monkeypatch, launch, "os", access=lambda *_: False)
-                stand_in(monkeypatch, launch, "tempfile", mkdtemp=lambda prefix: str(tmp_path / "private"))
+                monkeypatch.setenv(isolation.LOCAL_DIRS, str(tmp_path / "private"))
             made.append(launch.application_zip())
         assert len({path.name for path in made}) == 3
-        assert [path.parent for path in made] == [*[tmp_path / "build"] * 2, tmp_path / "private"]
+        assert [path.parent for path in made[:2]] == [tmp_path / "build"] * 2
+        assert made[2].parent.parent == tmp_path / "private"
+        isolation.remove_private_directories()
+        assert not made[2].parent.exists(), "it goes with this start"
 
     def test_delta_brings_its_jars_or_says_how_to_get_them(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
