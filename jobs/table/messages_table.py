@@ -42,6 +42,7 @@ REQUIRED = ("cluster", "broker", "store_date", *IDENTITY)
 _NEAR = 64 << 20
 _MOST_DATES_A_TASK = 100
 _COMMITS_LOOKED_AT = 50
+_VERSION = re.compile(r"\d{20}\.(.+\.)?(json|parquet)")
 
 
 Session = Callable[[], "SparkSession"]
@@ -237,13 +238,13 @@ def open_table(spark: SparkSession | Session, path: str, *, writes: bool = False
 
 def _is_free(path: str) -> bool:
     """Returns whether a table can be made at a path: nothing is there, or Delta's directory without a version, in which
-    a load may be writing its first one.
+    a load may be writing its first one: delta-rs makes it as a file of another name, ``.json#1``, and links it.
     """
     names = [entry.name for entry in files.list_directory(path) or ()]
     if names != ["_delta_log"]:
         return not names
     log = files.list_directory(locations.join(path, "_delta_log")) or ()
-    return not any(re.match(r"\d{20}\.", entry.name) for entry in log)
+    return not any(_VERSION.fullmatch(entry.name) for entry in log)
 
 
 def existing_table(spark: SparkSession, path: str) -> MessagesTable:

@@ -6,17 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import pytest
+from pyspark import SparkContext
 
 from jobs.spark import launch, session
+from jobs.spark.execution import active_context
 from jobs.spark.runner import LocalRunner
+
+
+def _active(*unused: object) -> SparkContext:
+    context = active_context()
+    assert context is not None, "this job starts Spark"
+    return context
 
 
 @contextmanager
 def tasks_here() -> Iterator[None]:
-    """Within it tasks run here, one after the other, whatever a command line says of the engine."""
+    """Within it tasks run here, one after the other; a job that asks for a Spark of its own fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "check", lambda *_: None)
         patch.setattr(session.SparkOnDemand, "begin", lambda *_: None)
+        patch.setattr(session.SparkOnDemand, "_start", _active)
         patch.setattr(session, "runner_for", lambda *_: nullcontext(LocalRunner()))
         patch.setattr(session, "asks_for_spark", lambda *_: False)
         yield

@@ -23,6 +23,7 @@ from udfs.table import schemas
         ([], True),
         (["_delta_log/"], True),
         (["_delta_log/_commits/"], True),
+        (["_delta_log/00000000000000000000.json#1"], True),
         (["_delta_log/00000000000000000000.json"], False),
         (["_delta_log/00000000000000000010.checkpoint.parquet"], False),
         (["_delta_log/", "part-0.parquet"], False),
