@@ -6,6 +6,7 @@ import json
 import platform
 import re
 import signal
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from storeformat.storage import local_files
 from storeformat.storage.locations import without_secrets
 
 _ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = ("jobs", "storeformat", "udfs")
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "nothing_found": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
@@ -187,6 +189,9 @@ _WHAT_STANDS = {
 
 def failure_report(job: str, error: BaseException) -> Report:
     """Returns the report of a run that ended with an exception: status, exit code, and what to print on stderr."""
+    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] not in _PACKAGES:
+        advice = "./spark-submit.sh installs what is needed; elsewhere conf/requirements names it"
+        error = errors.DependencyMissing(f"{sys.executable} has no module {error.name}", advice=advice)
     if isinstance(error, KeyboardInterrupt):
         number = getattr(error, "number", int(signal.SIGINT))
         report = Report(job, "error", exit_code=128 + number, error=f"interrupted by {signal.Signals(number).name}")
@@ -224,7 +229,7 @@ def _place_of(error: BaseException) -> str:
         f" ({path.relative_to(_ROOT).as_posix()}, line {frame.lineno})"
         for frame in traceback.extract_tb(error.__traceback__)
         if (path := Path(frame.filename)).is_relative_to(_ROOT)
-        and path.relative_to(_ROOT).parts[0] in ("jobs", "udfs", "storeformat")
+        and path.relative_to(_ROOT).parts[0] in _PACKAGES
         and path.name != "spark_errors.py"
     ]
     return frames[-1] if frames else ""

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from jobs.spark.spark_options import is_local
 from storeformat.errors import WriteFailed
+from udfs.failures import Failure, Told
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -70,10 +72,14 @@ class SparkRunner(TimedRunner):
         return str(self._context.getConf().get(name, default))
 
     def _run(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
-        steps: Any = task
         self._context.setJobDescription(what)
         tasks = min(len(items), MOST_TASKS)
-        parts: list[list[Row]] = self._context.parallelize(items, tasks).mapPartitions(steps).glom().collect()
+        attempts = 1 if is_local(str(self._context.master)) else int(self.setting("spark.task.maxFailures", "4"))
+        told: Any = Told(task, attempts)
+        parts: list[list[Any]] = self._context.parallelize(items, tasks).mapPartitions(told).glom().collect()
         if len(parts) != tasks:  # PySpark takes the end of a JVM, while it hands rows over, for the end of the rows
             raise WriteFailed("Spark did not hand over the rows of all tasks", found=len(parts), expected=tasks)
+        for part in parts:
+            if part and isinstance(part[-1], Failure):
+                raise part[-1].error
         return [row for part in parts for row in part]

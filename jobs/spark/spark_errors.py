@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import re
 import signal
 import subprocess
@@ -10,31 +9,39 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from storeformat import errors
+from storeformat.errors import DependencyMissing, StoreFormatError, WriteFailed
 
-TRACE = "Traceback (most recent call last)"
-RAISED = re.compile(r"^(?:: )?(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
-WORKER_SAID = re.compile(r"^Error from python worker:\n\s*(.+)$", re.MULTILINE)
-OS_ERROR = re.compile(r"^\[Errno (\d+)\] (.*?)(?:: '(.*)')?$")
+_RAISED = re.compile(r"^(?:: )?(?:\w+\.)*(\w+: .*)$", re.MULTILINE)
+_TRACE = "Traceback (most recent call last)"
+
+_MORE_MEMORY = "--driver-memory 8g gives the JVM more; on a cluster --executor-memory, too"
+_A_PYTHON = "name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env"
+_SAID: dict[str, tuple[type[StoreFormatError], str, str]] = {
+    "SparkContext was shut down": (
+        WriteFailed, "Spark was ended while a job ran", "the cluster ended it: the logs of YARN or Kubernetes say why",
+    ),
+    "spark.driver.maxResultSize": (
+        WriteFailed, "Spark has not enough memory",
+        "--conf spark.driver.maxResultSize=0 --driver-memory 8g, or larger --split-size",
+    ),
+    "java.lang.OutOfMemoryError": (WriteFailed, "Spark has not enough memory", _MORE_MEMORY),
+    "Error from python worker:\n": (DependencyMissing, "the executors' Python cannot run this program", _A_PYTHON),
+    "ModuleNotFoundError: ": (DependencyMissing, "the executors' Python cannot run this program", _A_PYTHON),
+}  # fmt: skip
+"""What Spark says where the fault is neither ours nor Spark's, and what helps."""
+
+_SECONDS_TO_DIE = 3
+"""A process that was killed closes its connections first."""
 
 
 class SparkError(Exception):
     """Spark could not do what it was told; the message is Spark's own."""
 
 
-_LIMITS = {
-    "spark.driver.maxResultSize": "--conf spark.driver.maxResultSize=0 --driver-memory 8g, or larger --split-size",
-    "java.lang.OutOfMemoryError": "--driver-memory 8g gives the JVM more; on a cluster --executor-memory, too",
-}
-"""What Spark says where memory does not do, and what helps."""
-
-_SECONDS_TO_DIE = 3
-"""A process that was killed closes its connections first."""
-
-
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what Spark raises within it into what a task raised, WriteFailed where Spark itself ended, or SparkError.
+    """Turns what Spark raises within it into WriteFailed where Spark itself ended, DependencyMissing where executors
+    lack something, or SparkError. Failures of tasks do not come this way (``udfs.failures``).
 
     Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
     """
@@ -53,22 +60,21 @@ def plain_errors() -> Iterator[None]:
         text = str(error)
         if not isinstance(error, (Py4JJavaError, PySparkException)) and (code := exit_code_of_jvm()) is not None:
             advice = "short of memory? --driver-memory gives it more"
-            raise errors.WriteFailed(f"Spark's JVM has ended ({code})", advice=advice) from SparkError(text)
+            raise WriteFailed(f"Spark's JVM has ended ({code})", advice=advice) from SparkError(text)
         if isinstance(error, (ConnectionError, EOFError)):
             raise
-        raised = RAISED.findall(text, max(text.rfind(TRACE), 0))
-        by_task = TRACE in text
-        cause = raised_by_task(raised) if by_task else None
-        reason = ": ".join(raised[-1 if by_task else 0]) if raised else text.strip().split("\n", 1)[0]
-        if cause is None and "SparkContext was shut down" in reason:
-            advice = "the cluster ended it: the logs of YARN or Kubernetes say why"
-            raise errors.WriteFailed("Spark was ended while a job ran", advice=advice) from SparkError(text)
-        if cause is None and (limit := next((limit for limit in _LIMITS if limit in text), None)):
-            said_why = f"Spark has not enough memory: {reason}"
-            raise errors.WriteFailed(said_why, advice=_LIMITS[limit]) from SparkError(text)
-        if cause is None and (said := WORKER_SAID.search(text)):
-            raise without_python(said[1]) from SparkError(text)
-        raise cause or SparkError(reason) from SparkError(text)
+        for sign, (kind, what, advice) in _SAID.items():
+            if sign in text:
+                raise kind(f"{what}: {reason_in(text, sign)}", advice=advice) from SparkError(text)
+        raise SparkError(reason_in(text)) from SparkError(text)
+
+
+def reason_in(text: str, sign: str = "") -> str:
+    """Returns the line that says why: what follows a worker's ``sign``, a task's exception, or Spark's first one."""
+    if sign.endswith("\n"):
+        return text.partition(sign)[2].strip().partition("\n")[0]
+    raised = _RAISED.findall(text, max(text.rfind(_TRACE), 0))
+    return raised[-1 if _TRACE in text else 0] if raised else text.strip().partition("\n")[0]
 
 
 def exit_code_of_jvm() -> str | None:
@@ -91,28 +97,3 @@ def interruption_that_caused(error: BaseException) -> KeyboardInterrupt | None:
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__context__
     return cause
-
-
-def raised_by_task(raised: list[tuple[str, str]]) -> Exception | None:
-    """Returns the exception of ours, or the OSError, that ended a task, or None.
-
-    Spark hands the driver the task's Python traceback as text, whose last ``module.Class: message`` line names it. Its
-    ``advice`` does not survive the way.
-    """
-    for name, message in reversed(raised):
-        if name == "ModuleNotFoundError":
-            return without_python(message)
-        kind = getattr(errors, name, None) or getattr(builtins, name, None)
-        if isinstance(kind, type) and issubclass(kind, errors.StoreFormatError):
-            return kind(message)
-        if isinstance(kind, type) and issubclass(kind, OSError) and (match := OS_ERROR.match(message)):
-            return OSError(int(match[1]), match[2], match[3])
-    return None
-
-
-def without_python(reason: str) -> errors.DependencyMissing:
-    """Returns that executors have no Python for our tasks, and why."""
-    return errors.DependencyMissing(
-        f"the executors' Python cannot run this program: {reason}",
-        advice="name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env",
-    )

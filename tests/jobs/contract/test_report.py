@@ -296,6 +296,11 @@ class TestFailures:
             " ROCKETMQ_STORE_SPARK_PYTHON and JAVA_HOME"
         )
 
+    def test_a_package_that_is_missing_is_no_defect(self) -> None:
+        report = failure_report("load", ModuleNotFoundError("No module named 'x'", name="deltalake.writer"))
+        assert (report.exit_code, report["error"]) == (69, f"{sys.executable} has no module deltalake.writer")
+        assert failure_report("load", ModuleNotFoundError("No module named 'x'", name="jobs.x")).exit_code == 70
+
     def test_the_place_is_the_last_of_the_programs_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Not in a test, not in an installed package, and not where an error of Spark is only passed on."""
         monkeypatch.setattr("jobs.contract.report._ROOT", Path("/r"))

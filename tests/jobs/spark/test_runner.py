@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.spark import runner as runners
 from jobs.spark.runner import LocalRunner, SparkRunner
-from storeformat.errors import WriteFailed
+from storeformat.errors import DamagedLog, WriteFailed
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,6 +49,7 @@ class ContextThatLosesRows:
     """
 
     defaultParallelism = 3  # noqa: N815
+    master = "local[3]"
 
     def __init__(self, lost: int) -> None:
         self._lost, self.tasks, self.description = lost, 0, ""
@@ -69,6 +71,20 @@ class ContextThatLosesRows:
 
     def collect(self) -> list[Any]:
         return self._parts[: len(self._parts) - self._lost]
+
+
+def failing(items: Iterator[int]) -> Iterable[int]:
+    for item in items:
+        if item:
+            yield item
+        else:
+            raise DamagedLog("bad size", path="/log", offset=7, advice="salvage")
+
+
+def test_a_failure_is_raised_whole_and_the_first_counts(spark: SparkSession) -> None:
+    with pytest.raises(DamagedLog) as raised:
+        SparkRunner(spark.sparkContext).map("fail", failing, [1, 0, 2, 0])
+    assert (str(raised.value), raised.value.advice) == ("bad size (/log, offset 7)", "salvage")
 
 
 @pytest.mark.parametrize("most", [10_000, 5, 2])
