@@ -17,6 +17,9 @@ _TRACE = "Traceback (most recent call last)"
 _MORE_MEMORY = "--driver-memory 8g gives the JVM more; on a cluster --executor-memory, too"
 _A_PYTHON = "name one with numpy and pyarrow in PYSPARK_PYTHON, or ship one: --archives env.tar.gz#env"
 _SAID: dict[str, tuple[type[StoreFormatError], str, str]] = {
+    "methods on a stopped SparkContext": (
+        DependencyMissing, "Spark stopped before it had a job", "does the master answer? --debug shows what Spark said",
+    ),
     "SparkContext was shut down": (
         WriteFailed, "Spark was ended while a job ran", "the cluster ended it: the logs of YARN or Kubernetes say why",
     ),
@@ -26,6 +29,10 @@ _SAID: dict[str, tuple[type[StoreFormatError], str, str]] = {
     ),
     "java.lang.OutOfMemoryError": (WriteFailed, "Spark has not enough memory", _MORE_MEMORY),
     "Error from python worker:\n": (DependencyMissing, "the executors' Python cannot run this program", _A_PYTHON),
+    "UnsatisfiedLinkError: ": (
+        DependencyMissing, "Java cannot run what Spark unpacks",
+        "TMPDIR=DIRECTORY names one from which programs may run, on a file system without noexec",
+    ),
     "ModuleNotFoundError: ": (DependencyMissing, "the executors' Python cannot run this program", _A_PYTHON),
 }  # fmt: skip
 """What Spark says where the fault is neither ours nor Spark's, and what helps."""
@@ -70,8 +77,8 @@ def plain_errors() -> Iterator[None]:
 
 
 def reason_in(text: str, sign: str = "") -> str:
-    """Returns the line that says why: what follows a worker's ``sign``, a task's exception, or Spark's first one."""
-    if sign.endswith("\n"):
+    """Returns why: what follows a ``sign`` that ends with white space, or a task's exception, or Spark's first one."""
+    if sign[-1:].isspace():
         return text.partition(sign)[2].strip().partition("\n")[0]
     raised = _RAISED.findall(text, max(text.rfind(_TRACE), 0))
     return raised[-1 if _TRACE in text else 0] if raised else text.strip().partition("\n")[0]

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import shutil
+import stat
 import sys
+import tempfile
 import uuid
 import zlib
 from contextlib import suppress
@@ -49,13 +52,20 @@ def source_name() -> str:
 
 
 def cache_directory() -> str | None:
-    """Returns a writable place for compiled kernels, or None: in the virtual environment, else in the user's cache."""
-    homes = [Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache"), "rocketmq-store-spark", "kernels")]
+    """Returns a writable place for compiled kernels: in the virtual environment, else in the user's cache, else one for
+    temporary files that this user alone may enter; None where there is none. What the virtual environment has is there,
+    too.
+    """
+    own = Path(tempfile.gettempdir(), f"rocketmq-store-spark-{os.geteuid()}")
+    homes = [Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache"), "rocketmq-store-spark", "kernels"), own]
     if sys.prefix != sys.base_prefix:
-        homes.insert(0, Path(sys.prefix, "kernels"))
+        homes.insert(0, _of_environment().parent)
     for home in homes:
         try:
             directory = home.expanduser() / source_name()
+            if home == own and not _is_mine(own):
+                continue
+            _take_over(directory)
             directory.mkdir(parents=True, exist_ok=True)
         except (OSError, RuntimeError):  # no home directory
             continue
@@ -64,31 +74,67 @@ def cache_directory() -> str | None:
     return None
 
 
+def _of_environment() -> Path:
+    """Returns the place in the virtual environment: whoever set it up compiled there, perhaps for users who may not."""
+    return Path(sys.prefix, "kernels", source_name())
+
+
+def _is_mine(directory: Path) -> bool:
+    """Makes a directory that only this user may enter; returns whether it is one: others write in its parent, too."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _take_over(directory: Path) -> None:
+    """Copies compiled code of the virtual environment to a directory that is not there yet: numba wants to write where
+    it reads.
+    """
+    if directory.exists() or not _of_environment().exists():
+        return
+    draft = directory.with_name(uuid.uuid4().hex)
+    try:
+        shutil.copytree(_of_environment(), draft)
+        with suppress(OSError):  # another process was first
+            draft.rename(directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def import_compiled() -> None:
     """Has the modules with compiled functions imported from copies of their sources in the cache: their package looks
-    there first.
+    there first. Compiled code is that of a path, so the copies of the virtual environment are preferred.
 
     Where there is no place for a cache they are imported as any other module: numba then raises RuntimeError.
     """
     if "NUMBA_CACHE_DIR" not in os.environ and (directory := cache_directory()) is not None:
         os.environ["NUMBA_CACHE_DIR"] = directory
     if home := os.environ.get("NUMBA_CACHE_DIR"):
-        sources = Path(home, f"sources-{source_name()}")
-        if all(_is_copied(sources / f"{name}.py", f"{_PACKAGE}.{name}") for name in COMPILED):
-            sys.modules[_PACKAGE].__path__.insert(0, str(sources))
+        names = [(f"{name}.py", f"{_PACKAGE}.{name}") for name in COMPILED]
+        made, own = (place / f"sources-{source_name()}" for place in (_of_environment(), Path(home)))
+        if all(_is_there(made / file, module) for file, module in names):
+            sys.modules[_PACKAGE].__path__.insert(0, str(made))
+        elif all(_is_copied(own / file, module) for file, module in names):
+            sys.modules[_PACKAGE].__path__.insert(0, str(own))
+
+
+def _is_there(path: Path, module: str) -> bool:
+    """Returns whether a file is a copy of a module's source."""
+    with suppress(OSError):
+        return path.read_bytes() == _source(module)
+    return False
 
 
 def _is_copied(path: Path, module: str) -> bool:
     """Writes the source of a module to a file, with one time of change for all who write it; returns whether it is
     there.
     """
-    source = _source(module)
+    if _is_there(path, module):
+        return True
     with suppress(OSError):
-        if path.is_file() and path.read_bytes() == source:
-            return True
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{uuid.uuid4().hex}")
-        draft.write_bytes(source)
+        draft.write_bytes(_source(module))
         os.utime(draft, (0, 0))
         draft.replace(path)
         return True

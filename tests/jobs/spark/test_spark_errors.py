@@ -29,6 +29,19 @@ def test_a_cluster_that_ends_spark_is_no_defect_of_ours() -> None:
     assert failure_report("rebuild", error).exit_code == 74
 
 
+def test_a_place_from_which_nothing_may_run_is_no_defect_of_ours() -> None:
+    error = said(f"{SPARKS} x\nCaused by: java.lang.UnsatisfiedLinkError: /t/z.so: failed to map segment\n\tat x")
+    assert str(error) == "Java cannot run what Spark unpacks: /t/z.so: failed to map segment"
+    assert failure_report("rebuild", error).exit_code == 69
+
+
+def test_a_master_that_is_down_is_no_defect_of_ours() -> None:
+    report = failure_report(
+        "rebuild", said(": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.")
+    )
+    assert (report.exit_code, "does the master answer?" in report.error_lines[1]) == (69, True)
+
+
 @pytest.mark.parametrize(
     ("text", "helps"),
     [
@@ -51,7 +64,7 @@ def test_an_executor_without_our_dependencies_is_named() -> None:
         f"{SPARKS}\nTraceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'numpy'\n"
     )
     assert isinstance(error, errors.DependencyMissing)
-    assert str(error).endswith("cannot run this program: ModuleNotFoundError: No module named 'numpy'")
+    assert str(error).endswith("cannot run this program: No module named 'numpy'")
     assert "name one with numpy and pyarrow in PYSPARK_PYTHON" in str(error.advice)
 
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,29 @@ def test_compiled_code_is_kept_where_it_can_be_written(tmp_path: Path, monkeypat
     assert Path(directory).is_dir()
     assert tmp_path in Path(directory).parents
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     assert cache.cache_directory() is None
+
+
+@pytest.mark.parametrize(("mode", "taken"), [(None, True), (0o700, True), (0o755, False), (0o770, False)])
+def test_among_temporary_files_it_is_where_nobody_else_may_write(
+    mode: int | None, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", "/proc/nowhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = tmp_path / f"rocketmq-store-spark-{os.geteuid()}"
+    if mode is not None:
+        own.mkdir()
+        own.chmod(mode)
+    assert cache.cache_directory() == (str(own / cache.source_name()) if taken else None)
+    assert own.stat().st_mode & 0o777 == (mode or 0o700)
+
+
+def test_a_link_among_temporary_files_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").symlink_to(tmp_path)
+    tmp_path.chmod(0o700)
+    assert (cache._is_mine(tmp_path), cache._is_mine(tmp_path / "a")) == (True, False)
 
 
 @pytest.mark.skipif("MUTANT_UNDER_TEST" in os.environ, reason="mutants work in their own process alone")
@@ -69,6 +92,22 @@ def test_the_cache_of_a_virtual_environment_is_its_own(tmp_path: Path, monkeypat
     assert cache.cache_directory() == str(tmp_path / "cache" / "rocketmq-store-spark" / "kernels" / name)
     stand_in(monkeypatch, cache, "os", access=lambda path, mode: mode != os.W_OK)
     assert cache.cache_directory() is None
+
+
+@pytest.mark.skipif("MUTANT_UNDER_TEST" in os.environ, reason="mutants work in their own process alone")
+def test_one_who_may_not_write_there_runs_what_the_environment_has_compiled(tmp_path: Path) -> None:
+    asked = (
+        "import os, sys\n"
+        "access = os.access\n"
+        "os.access = lambda path, mode: not str(path).startswith(sys.prefix) and access(path, mode)\n"
+        "from storeformat.kernels import active, numba_values as v\n"
+        "print(active().NAME, *v._put_entries.stats.cache_hits.values(), len(v._put_entries.stats.cache_misses))"
+    )
+    settings = {**os.environ, "XDG_CACHE_HOME": "/proc/nowhere", "TMPDIR": str(tmp_path)}
+    root = Path(cache.__file__).parents[2]
+    said = subprocess.run([sys.executable, "-c", asked], env=settings, cwd=root, capture_output=True, check=True)
+    assert said.stdout.decode() == "numba 1 0\n"
+    assert [path.name for path in tmp_path.iterdir()] == [f"rocketmq-store-spark-{os.geteuid()}"]
 
 
 @pytest.fixture
