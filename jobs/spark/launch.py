@@ -207,11 +207,25 @@ def worker_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Returns the directory of this environment's pyspark: no other Spark fits. Raises DependencyMissing without it."""
+    """Returns the directory of this environment's pyspark, or the one that SPARK_HOME names if it has the same version.
+    Raises DependencyMissing for another version, and where there is no pyspark.
+    """
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise DependencyMissing("pyspark is not installed", advice="./spark-submit.sh installs what is needed")
-    return Path(next(iter(found.submodule_search_locations)))
+    ours = Path(next(iter(found.submodule_search_locations)))
+    named = Path(os.environ.get("SPARK_HOME") or ours)
+    if (there := _version_in(named)) != (here := _version_in(ours)):
+        raise DependencyMissing(
+            f"SPARK_HOME={named} is {f'Spark {there}' if there else 'no Spark'}, and the pyspark here is {here}",
+            advice="unset it, or start this program with its own bin/spark-submit: README, `A Spark of your own`",
+        )
+    return named
+
+
+def _version_in(home: Path) -> str:
+    """Returns the version of the Spark in a directory, nothing where there is none."""
+    return next((jar.stem.rpartition("-")[2] for jar in Path(home, "jars").glob("spark-core_*.jar")), "")
 
 
 def jvm_flags(execution: Execution) -> list[str]:

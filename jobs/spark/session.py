@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+OLDEST = 4
+"""The first part of the version of Spark that jobs run on at least."""
+
 
 def asks_for_spark(execution: Execution) -> bool:
     """Returns whether a job that could do without Spark shall use it: the user named it, or a program brought it."""
@@ -45,6 +48,12 @@ def started(context: type[SparkContext], **settings: Any) -> SparkContext:
     except SparkError as error:
         advice = "look at --master and the settings of Spark; --debug shows all that it said"
         raise DependencyMissing(f"Spark did not start: {error}", advice=advice) from error
+
+
+def require_version(version: str) -> None:
+    """Raises DependencyMissing where somebody else's Spark is too old for this program."""
+    if int(version.partition(".")[0]) < OLDEST:
+        raise DependencyMissing(f"this is Spark {version}, and {OLDEST}.0 or later is needed")
 
 
 class SparkOnDemand:
@@ -94,13 +103,14 @@ class SparkOnDemand:
 
     def _start(self) -> SparkContext:
         self.begin()
-        from pyspark import SparkConf, SparkContext
+        from pyspark import SparkConf, SparkContext, __version__
 
         name = f"rocketmq-store-spark {self._execution.job}"
         active = SparkContext._active_spark_context
         if active is not None:
             return active
         if self._begun is None:
+            require_version(__version__)
             context = started(SparkContext, conf=SparkConf().setAppName(name))
             self._stack.callback(context.stop)
             return context

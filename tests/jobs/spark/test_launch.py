@@ -171,6 +171,20 @@ class TestLaunch:
         assert str(error.value) == "pyspark is not installed"
         assert error.value.advice == "./spark-submit.sh installs what is needed"
 
+    def test_a_spark_of_the_machine_is_used_or_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        ours = launch.spark_home()
+        version = launch._version_in(ours)
+        for jar in (f"same/jars/spark-core_2.13-{version}.jar", "old/jars/spark-core_2.12-3.5.1.jar"):
+            (tmp_path / jar).parent.mkdir(parents=True)
+            (tmp_path / jar).touch()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path / "same"))
+        assert launch.spark_home() == tmp_path / "same"
+        for name, found in (("old", "Spark 3.5.1"), ("nowhere", "no Spark")):
+            monkeypatch.setenv("SPARK_HOME", str(tmp_path / name))
+            with pytest.raises(errors.DependencyMissing) as error:
+                launch.plan(Execution("rebuild"))
+            assert str(error.value) == f"SPARK_HOME={tmp_path / name} is {found}, and the pyspark here is {version}"
+
     def test_the_jar_of_delta_fits_spark(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("importlib.metadata.version", {"pyspark": "4.2.1", "delta-spark": "4.4.0"}.get)
         assert launch.delta_coordinate() == "io.delta:delta-spark_4.2_2.13:4.4.0"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
@@ -26,13 +26,19 @@ An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 
 def test_the_reason_is_sparks_own() -> None:
     def context(**settings: object) -> None:
-        raise Py4JError(SAID)
+        raise PySparkException(SAID)
 
     with pytest.raises(DependencyMissing) as ended:
         session.started(context)  # type: ignore[arg-type]
     assert str(ended.value) == "Spark did not start: SparkException: Application application_1_1 failed 2 times"
     assert ended.value.exit_code == 69
     assert ended.value.advice == "look at --master and the settings of Spark; --debug shows all that it said"
+
+
+def test_a_spark_that_is_too_old_is_named() -> None:
+    session.require_version("4.0.5")
+    with pytest.raises(DependencyMissing, match=r"^this is Spark 3\.5\.1, and 4\.0 or later is needed$"):
+        session.require_version("3.5.1")
 
 
 def test_a_context_that_a_program_brought_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
