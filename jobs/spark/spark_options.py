@@ -13,7 +13,8 @@ from storeformat.errors import MissingInput, UsageError
 from storeformat.javaproperties import parse_properties
 
 ROOT = Path(__file__).resolve().parents[2]
-CONF = ROOT / "conf"
+_OF_WHEEL = Path(__file__).with_name("conf")
+CONF = _OF_WHEEL if _OF_WHEEL.is_dir() else ROOT / "conf"
 
 # org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
 VALUED = frozenset({
