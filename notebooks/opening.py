@@ -19,8 +19,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.report import views
-from jobs.spark import data_size, launch
+from jobs.report import data_size, views
+from jobs.spark import launch
 from jobs.table import datasource
 from storeformat.storage import files
 

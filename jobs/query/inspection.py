@@ -17,7 +17,6 @@ from jobs.log.restored_log import restored
 from jobs.query.offline_store import row_rules, rows_of
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
-from jobs.spark.transforms import proven_ranges
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
@@ -26,7 +25,7 @@ from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
 from udfs.log.scan import SplitScan
-from udfs.table.proven_ranges import proven_blocks
+from udfs.table.proven_ranges import proven_blocks, proven_ranges
 
 DEFAULT_LIMIT = 20
 _DAMAGE = ("damaged_ranges", "kept_records", "absent_ranges", "healed_ranges")

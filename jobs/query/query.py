@@ -34,13 +34,12 @@ from jobs.query.queue_listing import Listing
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import Runner
-from jobs.spark.transforms import proven_ranges
 from storeformat.errors import UsageError
 from storeformat.queues.queue_search import Boundary
 from storeformat.record import message_ids
 from storeformat.record.pending import HOLDING_TOPICS, PREFIXES
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
-from udfs.table.proven_ranges import ProvenRange
+from udfs.table.proven_ranges import ProvenRange, proven_ranges
 
 NEVER = 2**63 - 1
 

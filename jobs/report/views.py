@@ -35,8 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.report import functions
-from jobs.spark import data_size
+from jobs.report import data_size, functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

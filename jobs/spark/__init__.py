@@ -6,11 +6,10 @@
 ``launch``         what goes to spark-submit, with which defaults
 ``jvm_command``    the command of Spark's JVM, as its launcher puts it together
 ``jvm``            the start and the end of Spark's JVM
-``session``        what runs a job's tasks; Spark for the length of a job; ``data_size`` fits it to its data
+``session``        what runs a job's tasks; Spark for the length of a job
 ``isolation``      keeps other users of the machine out
 ``signals``        signals wait while the JVM starts, and unwind the stack
 ``spark_errors``   what Spark raises, as exceptions of this program
 ``runner``         runs tasks, in Spark or here
-``transforms``     DataFrames of the log
 =================  ===================================================================================================
 """

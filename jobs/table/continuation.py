@@ -9,7 +9,6 @@ import numpy as np
 
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.spark import transforms
 from jobs.table import messages_table
 from jobs.table.load_window import Row, Window
 from storeformat.log.block_window import BlockWindow
@@ -17,7 +16,7 @@ from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
-from udfs.table.proven_ranges import proven_blocks
+from udfs.table.proven_ranges import proven_blocks, proven_ranges
 from udfs.table.rows import RowRules, record_batch
 
 
@@ -56,7 +55,7 @@ def _parts_with(
 ) -> Iterator[tuple[list[int], Iterator[RecordBlock]]]:
     """Yields each part of the log in which some of these offsets lie, the newest first: these, and its records."""
     rules = DecodeRules(as_broker=store.as_broker, properties=())
-    for proven in reversed(transforms.proven_ranges(reading.scans)):
+    for proven in reversed(proven_ranges(reading.scans)):
         inside = [offset for offset in offsets if proven.split.start <= offset < proven.split.stop]
         if inside:
             yield inside, proven_blocks(proven, rules)

@@ -23,7 +23,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import filled
-from jobs.spark import session, transforms
+from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import LocalRunner, Runner
 from jobs.spark.session import SparkOnDemand
@@ -41,7 +41,7 @@ from storeformat.storage import locations, outputs
 from storeformat.store.delay_levels import shown_delays
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles
-from udfs.table.proven_ranges import ReadRanges
+from udfs.table.proven_ranges import ReadRanges, proven_ranges
 from udfs.table.rows import NO_DOUBT, RowRules
 
 _ATTEMPTS = 5
@@ -222,7 +222,7 @@ class Load:
         with session.runner_for(self._execution, self._reporter, "compare", size) as runner:
             found = compare_with_log(self._store, self._options, table, state, begin, zone, runner)
             read = row_reader(self._store, self._options, None, begin, zone)
-            return found, transforms.file_writer(runner.setting, table.path, read, self._run_id)
+            return found, WriteFiles.of(runner.setting, table.path, read, self._run_id)
 
     def _differences(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Returns what the report says of rows that were read past damage, once the log is sound again."""
@@ -314,9 +314,7 @@ class Load:
                 runner: Runner = tasks
                 if table is not None and files and not options.dry_run:
                     read = row_reader(self._store, options, None, window.rows_from, zone)
-                    runner = self._drafts = Drafts(
-                        runner, transforms.file_writer(tasks.setting, table.path, read, self._run_id)
-                    )
+                    runner = self._drafts = Drafts(runner, WriteFiles.of(tasks.setting, table.path, read, self._run_id))
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
 
@@ -378,12 +376,15 @@ class Load:
                     if self._drafts
                     else ([], read.ranges)
                 )
-                write = transforms.file_writer(runner.setting, table.path, read, self._run_id)
+                write = WriteFiles.of(runner.setting, table.path, read, self._run_id)
                 written = held + runner.map("write rows", write, missing)
                 self._commits_after = table.version()
                 return table.append(written, what, state, self._topics)
             self._spark.context.setJobDescription("write rows")
-            return table.replace(transforms.message_rows(self._spark.session, read), what, bodies=options.with_bodies)
+            # A range is a partition, so a file of the table holds one stretch of the log.
+            numbers = self._spark.session.range(0, len(read.ranges), 1, max(len(read.ranges), 1))
+            rows = numbers.mapInArrow(read, schemas.to_spark(schemas.select(read.rules.columns)))
+            return table.replace(rows, what, bodies=options.with_bodies)
 
     def _metadata(self, window: Window, end: int, damaged: Sequence[LogRange]) -> dict[str, Any]:
         """Returns what DESCRIBE HISTORY shows of this load."""
@@ -461,7 +462,7 @@ def row_reader(
         doubt=doubt_of(reading) if reading else NO_DOUBT,
     )  # fmt: skip
     return ReadRanges(
-        transforms.proven_ranges(reading.scans, rows_from) if reading else (),
+        proven_ranges(reading.scans, rows_from) if reading else (),
         rules,
         rows_from,
         options.topics,

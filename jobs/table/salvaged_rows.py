@@ -19,7 +19,6 @@ import pyarrow as pa
 from jobs.contract.options import LoadOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
-from jobs.spark import transforms
 from jobs.spark.runner import Runner
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from jobs.table.plain_table import PlainTable
@@ -30,7 +29,7 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import PARTITION, RangeFiles, WriteFiles, WrittenFile
-from udfs.table.proven_ranges import ReadRanges
+from udfs.table.proven_ranges import ReadRanges, proven_ranges
 from udfs.table.rows import Doubt, RowRules
 
 _OFFSET = "commit_log_offset"
@@ -106,9 +105,7 @@ def compare_with_log(
     rules = RowRules(
         store.dispatch_rules(), store.rules.split_parser, tuple(columns), zone, options.cluster, options.broker
     )
-    read = ReadRanges(
-        transforms.proven_ranges(reading.scans, begin), rules, begin, tuple(map(TopicFilter.parse, state.topics))
-    )
+    read = ReadRanges(proven_ranges(reading.scans, begin), rules, begin, tuple(map(TopicFilter.parse, state.topics)))
     gone, rows = [np.zeros(0, np.int64)], [empty]
     for low, high, logged in _parts(read, begin, state.end, empty):
         there = table.rows_between(options.cluster, options.broker, low, high, columns)

@@ -23,7 +23,6 @@ from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import LocalRunner
-from jobs.spark.transforms import proven_ranges
 from storeformat.errors import Refused
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
@@ -31,6 +30,7 @@ from storeformat.log.segments import segment_at
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files
 from udfs.table.datasource import LogPartition, LogReader
+from udfs.table.proven_ranges import proven_ranges
 
 OFFSET = "offset"
 SPLIT_SIZE = 128 << 20

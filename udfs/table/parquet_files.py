@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -38,10 +38,13 @@ from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock
 from storeformat.storage import files, locations
 from udfs.log.scan import ScanTask, SplitScan, scan_split
+from udfs.table import schemas
 from udfs.table.ordered_rows import OrderedRows
 from udfs.table.proven_ranges import ProvenRange, ReadRanges
 
 PARTITION = "store_date"
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
+"""Spark's names of codecs that pyarrow calls otherwise."""
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 _STATISTICS_LENGTH = 32
 _ABOVE_ALL = "\U0010ffff"
@@ -81,6 +84,15 @@ class WriteFiles:
     statistics: tuple[str, ...]
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Part of the names of all its files."""
+
+    @classmethod
+    def of(cls, setting: Callable[[str, str], str], table: str, read: ReadRanges, run: str) -> WriteFiles:
+        """Returns what writes the rows of ranges; compressed with zstd, unless a ``setting`` of Spark's names another
+        codec.
+        """
+        codec = setting("spark.sql.parquet.compression.codec", "zstd")
+        encoded = replace(read, rules=replace(read.rules, encoded=True), ranges=())
+        return cls(table, encoded, _CODECS.get(codec.lower(), codec), schemas.STATISTICS_COLUMNS, run)
 
     def __call__(self, ranges: Iterable[ProvenRange]) -> Iterator[WrittenFile]:
         for wanted in ranges:

@@ -10,7 +10,7 @@ times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from storeformat.log.segments import Split
 from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
+from udfs.log.scan import SplitScan
 from udfs.table.ordered_rows import OrderedRows
 from udfs.table.rows import RowRules
 
@@ -42,6 +43,15 @@ class ProvenRange:
         """Returns the range that a split's report proved."""
         split, start, end = report.split, report.start or 0, report.end
         return ProvenRange(Split(split.number, split.segment, start, end, end, start), records)
+
+
+def proven_ranges(scans: Iterable[SplitScan], from_offset: int = 0) -> tuple[ProvenRange, ...]:
+    """Returns the ranges with records at or after ``from_offset``, in log order."""
+    return tuple(
+        ProvenRange.of(scan.report, scan.records)
+        for scan in scans
+        if scan.report.start is not None and scan.records and scan.report.end > from_offset
+    )
 
 
 def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLOCK_SIZE) -> Iterator[RecordBlock]:

@@ -12,13 +12,13 @@ from jobs.log.opening import open_store, read_log
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
 from jobs.spark.runner import LocalRunner
-from jobs.spark.transforms import proven_ranges
 from jobs.table import load
 from jobs.table.stream import proven_partitions
 from storeformat.errors import WriteFailed
 from storeformat.record.decode import DecodeRules
 from udfs.table.datasource import LogReader
 from udfs.table.find_messages import FindMessages, Wanted
+from udfs.table.proven_ranges import proven_ranges
 from udfs.table.rows import RowRules
 
 

@@ -10,10 +10,9 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import open_store, read_log
 from jobs.spark.runner import LocalRunner
-from jobs.spark.transforms import proven_ranges
 from jobs.table import continuation, messages_table
 from jobs.table.load_window import Window
-from udfs.table.proven_ranges import ReadRanges
+from udfs.table.proven_ranges import ReadRanges, proven_ranges
 from udfs.table.rows import RowRules
 
 

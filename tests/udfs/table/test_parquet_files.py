@@ -201,3 +201,23 @@ def test_records_that_become_no_rows_are_an_error(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(parquet_files, "scan_split", without_blocks)
     with pytest.raises(TotalsDisagree, match="other records than became rows"):
         draft(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("named", "codec"),
+    [(None, "zstd"), ("snappy", "snappy"), ("UNCOMPRESSED", "none"), ("lz4_raw", "lz4"), ("GZIP", "GZIP")],
+)
+def test_a_codec_is_parquets_or_the_users(named: str | None, codec: str) -> None:
+    asked = []
+
+    def setting(name: str, default: str) -> str:
+        asked.append(name)
+        return default if named is None else named
+
+    read = ReadRanges((1, 2), RowRules(None, columns=("topic",)))  # type: ignore[arg-type]
+    writer = WriteFiles.of(setting, "/table", read, "run")
+    assert asked == ["spark.sql.parquet.compression.codec"]
+    assert (writer.table, writer.codec, writer.run) == ("/table", codec, "run")
+    assert writer.statistics == schemas.STATISTICS_COLUMNS
+    assert (writer.read.ranges, writer.read.rules.encoded, writer.read.rules.columns) == ((), True, ("topic",))
+    assert not read.rules.encoded

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from storeformat.errors import WriteFailed
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from udfs.table.proven_ranges import ProvenRange, ReadRanges, proven_blocks
+from udfs.table.proven_ranges import ProvenRange, ReadRanges, proven_blocks, proven_ranges
 from udfs.table.rows import RowRules
 
 RULES = RowRules(DispatchRules(()), columns=("topic", "queue_id", "commit_log_offset"))
@@ -52,3 +54,14 @@ def test_another_number_of_records_is_a_log_that_changed(ranges: tuple[ProvenRan
     assert sum(len(block.offsets) for block in proven_blocks(proven, DecodeRules())) == 6
     with pytest.raises(WriteFailed, match="changed while it was read"):
         list(proven_blocks(ProvenRange(proven.split, proven.records + 1), DecodeRules()))
+
+
+def test_ranges_with_records_from_an_offset_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProvenRange, "of", lambda report, records: (report.end, records))
+    scans: Any = [
+        SimpleNamespace(report=SimpleNamespace(start=start, end=end), records=records)
+        for start, end, records in ((0, 10, 1), (None, 20, 2), (20, 30, 0), (30, 40, 4), (40, 50, 5))
+    ]
+    assert proven_ranges(scans) == ((10, 1), (40, 4), (50, 5))
+    assert proven_ranges(scans, 39) == ((40, 4), (50, 5))
+    assert proven_ranges(scans, 40) == ((50, 5),)

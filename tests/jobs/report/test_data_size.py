@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.spark import data_size, spark_options
+from jobs.report import data_size
+from jobs.spark import spark_options
 
 
 @pytest.mark.parametrize(
