@@ -11,8 +11,8 @@ It happens early, too. The imports take as long as the start of the JVM, so the 
 what goes over the socket      and why
 =============================  =====================================================================================
 stdin, stdout, stderr          Spark's pipes: the daemon tells its own socket there, and ends when stdin does
-JSON, one line                 arguments, directory and environment that Spark gave
-``y`` or ``n``, back           ``n`` where the environment holds what must be there when a process starts
+JSON, one line                 arguments and environment that Spark gave
+``y``, back                    the place is taken
 =============================  =====================================================================================
 
 The one that Spark knows then waits until the other has gone. Whatever goes wrong, it imports and serves by itself.
@@ -25,12 +25,10 @@ import gc
 import json
 import os
 import select
-import shutil
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 
 from udfs import hidden_pandas
@@ -41,13 +39,7 @@ EARLY = "ROCKETMQ_STORE_SPARK_EARLY_DAEMON"
 ROWS = "ROCKETMQ_STORE_SPARK_ROWS"
 """Name of the environment variable that says that tasks will be ours alone, and by 1 that they will make rows."""
 
-_AT_START = ("GLIBC_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHONHASHSEED", "PYTHONSAFEPATH", "ROCKETMQ_")
 _PATIENCE = 30
-
-
-def at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that a process, or what it imports, reads once."""
-    return {name: value for name, value in environment.items() if name.startswith(_AT_START) and name != EARLY}
 
 
 def prepared() -> Callable[[], None]:
@@ -88,17 +80,13 @@ def print_trace() -> None:
 
 def wait_for_place(path: str) -> None:
     """Imports, and takes the place that is handed over at ``path``; ends when stdin does, or without a word."""
-    os.setpgid(0, 0)
-    try:
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(path)
-            listening.listen(1)
-            manager = prepared()
-            if 0 in select.select([0, listening.fileno()], [], [])[0]:
-                return
-            connection, _ = listening.accept()
-    finally:
-        shutil.rmtree(Path(path).parent, ignore_errors=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen(1)
+        manager = prepared()
+        if 0 in select.select([0, listening.fileno()], [], [])[0]:
+            return
+        connection, _ = listening.accept()
     connection.settimeout(_PATIENCE)
     data, handles, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     while not data.endswith(b"\n"):
@@ -107,14 +95,10 @@ def wait_for_place(path: str) -> None:
             return
         data += more
     given = json.loads(data)
-    if at_start(given["environment"]) != at_start(os.environ):
-        connection.sendall(b"n")
-        return
     connection.sendall(b"y")
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
         os.close(handle)
-    os.chdir(given["directory"])
     os.environ.clear()
     os.environ.update(given["environment"])
     sys.argv = given["arguments"]
@@ -123,7 +107,7 @@ def wait_for_place(path: str) -> None:
 
 def hand_over(path: str) -> bool:
     """Returns whether another process has taken this one's place; then its work is over, too."""
-    given = {"arguments": sys.argv, "directory": str(Path.cwd()), "environment": dict(os.environ)}
+    given = {"arguments": sys.argv, "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE)
         try:

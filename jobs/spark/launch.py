@@ -33,10 +33,15 @@ SOCKETS = "spark.python.unix.domain.socket"
 LONGEST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
 PACKAGES = ("jobs", "storeformat", "udfs")
-HARMLESS = frozenset({"spark.master", "spark.driver.memory", "spark.local.dir", "spark.executor.memory"})
-"""Settings with which a JVM has nothing to write at its end. An event log, say, or what an option of Java's asks for,
-is written then.
-"""
+_HARMLESS = frozenset({
+    "spark.master", "spark.driver.memory", "spark.local.dir", "spark.executor.memory",
+    "--master", "--driver-memory", "--executor-memory", "--conf", "-c", "--properties-file",
+})  # fmt: skip
+_OF_LAUNCHER = frozenset({
+    "HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_DRIVER_MEMORY", "SPARK_MEM",
+    "SPARK_PREPEND_CLASSES", "SPARK_SUBMIT_OPTS", "SPARK_TESTING", "YARN_CONF_DIR",
+})  # fmt: skip
+"""Variables with which the user changes the command of the JVM."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +49,19 @@ class Launch:
     """What one Spark is started with.
 
     ``arguments`` and ``own`` are those of spark-submit, without the program; ``own`` name the directories of this start
-    alone. ``environment`` is all of the JVM's, ``worker_environment`` what Spark adds for Python workers (None: workers
-    come from elsewhere). ``directory`` is private to this start (None: Spark runs on other machines). ``python`` runs
-    the workers. A JVM with ``nothing_to_write`` may be killed when its work is done.
+    alone. ``environment`` is all of the JVM's. ``directory`` is private to this start (None: Spark runs on other
+    machines). ``python`` runs the workers. ``memory`` is the JVM's where the user said nothing else that concerns it:
+    then its command is known, and it has nothing to write at its end (an event log, say). ``worker_environment`` is
+    what such a Spark adds for Python workers, where there are any.
     """
 
     arguments: tuple[str, ...]
     own: tuple[str, ...]
     environment: Mapping[str, str]
-    worker_environment: Mapping[str, str] | None
     directory: Path | None
     python: str | None
-    nothing_to_write: bool
-    debug: bool
+    memory: str | None
+    worker_environment: Mapping[str, str] | None
 
 
 def socket_settings(directory: str | None, chosen: Mapping[str, str]) -> dict[str, str]:
@@ -141,16 +146,26 @@ def plan(execution: Execution) -> Launch:
     }
     if execution.runs_python:
         environment[ROWS] = "1" if execution.makes_rows else "0"
-    early = execution.runs_python and python == ours and settings.get("spark.python.daemon.module") == WORKER_DAEMON
+    memory = (settings | chosen)["spark.driver.memory"] if _is_plain(execution) else None
     return Launch(
         (*_as_options(settings), *execution.options, *extra),
         tuple(_as_options(own)),
         environment,
-        worker_environment(settings | chosen) if early else None,
         directory,
         python,
-        is_local(execution.master) and chosen.keys() <= HARMLESS and "SPARK_SUBMIT_OPTS" not in os.environ,
-        execution.debug,
+        memory,
+        worker_environment(settings) if memory and execution.runs_python else None,
+    )
+
+
+def _is_plain(execution: Execution) -> bool:
+    """Returns whether the user said nothing that concerns the JVM but how much memory it has."""
+    said = {*execution.chosen, *(word.partition("=")[0] for word in execution.options if word.startswith("-"))}
+    return (
+        is_local(execution.master)
+        and said <= _HARMLESS
+        and not _OF_LAUNCHER & os.environ.keys()
+        and not (spark_home() / "conf").exists()
     )
 
 

@@ -80,11 +80,11 @@ class SparkOnDemand:
         with self._starting, deferred_signals():
             if self._begun is None and active_context() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
                 self._begun = jvm.begin(launch.plan(self._execution))
-                self._stack.push(self._end_jvm)
+                self._stack.callback(self._end_jvm)
 
-    def _end_jvm(self, kind: type[BaseException] | None, *unused: object) -> None:
+    def _end_jvm(self) -> None:
         assert self._begun is not None
-        jvm.end(self._begun, self._gateway, at_work=kind is not None or self._context is None)
+        jvm.end(self._begun, self._gateway)
         isolation.remove_private_directories()
 
     @property

@@ -78,7 +78,8 @@ def user_settings(options: Sequence[str]) -> dict[str, str]:
     UsageError and MissingInput where spark-submit would print a Java stack trace.
     """
     settings = {"spark.master": os.environ["MASTER"]} if os.environ.get("MASTER") else {}
-    conf_dir = os.environ.get("SPARK_CONF_DIR")
+    home = os.environ.get("SPARK_HOME")
+    conf_dir = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
     named = values_of(options, "--properties-file")
     files = [Path(path) for path in named]
     for path in files:

@@ -79,10 +79,12 @@ class TestLaunch:
         assert {name: planned.environment[name] for name in expected} == expected
         assert planned.python == worker
         defaults = spark_options.read_properties(spark_options.CONF / "spark-defaults.conf")
-        assert planned.worker_environment == launch.worker_environment(defaults)
+        assert (planned.memory, planned.worker_environment) == (None, None), "the user says something of Java's"
         assert f"spark.python.daemon.module={launch.WORKER_DAEMON}" in planned.arguments
         assert set(planned.own) == {"--conf", f"spark.local.dir={private}", f"{launch.SOCKETS}.dir={private}"}
-        assert not [word for word in planned.arguments if str(private) in word], "the next start has the same command"
+        monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+        planned = launch.plan(Execution("load"))
+        assert (planned.memory, planned.worker_environment) == ("2g", launch.worker_environment(defaults))
         monkeypatch.setenv("PYTHONPATH", "/mine")
         planned = launch.plan(Execution("report", options=("--conf", "spark.pyspark.python=/py")))
         assert planned.environment["PYTHONPATH"] == f"{launch.ROOT}{os.pathsep}/mine"
@@ -90,22 +92,25 @@ class TestLaunch:
         assert planned.worker_environment is None
 
     @pytest.mark.parametrize(
-        ("options", "java", "nothing"),
+        ("options", "variable", "memory"),
         [
-            ((), None, True),
-            (("--master", "local[2]", "--driver-memory", "8g"), None, True),
-            (("--conf", "spark.eventLog.enabled=true"), None, False),
-            (("--master", "spark://h:1"), None, False),
-            ((), "-XX:ArchiveClassesAtExit=x", False),
+            ((), None, "2g"),
+            (("--master", "local[2]", "--driver-memory", "8g"), None, "8g"),
+            (("--driver-memory=8g",), None, "8g"),
+            (("--conf", "spark.eventLog.enabled=true"), None, None),
+            (("--driver-java-options", "-Dx=1"), None, None),
+            (("--verbose",), None, None),
+            (("--master", "spark://h:1"), None, None),
+            ((), "SPARK_SUBMIT_OPTS", None),
+            ((), "HADOOP_CONF_DIR", None),
         ],
     )
-    def test_which_jvm_may_be_killed_when_its_work_is_done(
-        self, options: tuple[str, ...], java: str | None, nothing: bool, monkeypatch: pytest.MonkeyPatch
+    def test_which_jvm_is_all_ours(
+        self, options: tuple[str, ...], variable: str | None, memory: str | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        if java is not None:
-            monkeypatch.setenv("SPARK_SUBMIT_OPTS", java)
-        assert launch.plan(Execution("load", options=options)).nothing_to_write is nothing
-        isolation.remove_private_directories()
+        if variable is not None:
+            monkeypatch.setenv(variable, "x")
+        assert launch.plan(Execution("load", options=options)).memory == memory
 
     def test_the_machines_own_python_is_for_other_machines_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A profile that names one for another Spark broke each job here."""
