@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -60,9 +61,11 @@ class MessagesTable:
         self.path = path
         self._plain = plain
 
-    @property
+    @cached_property
     def _spark(self) -> SparkSession:
-        return self._session()
+        session = self._session()
+        require_delta(session)
+        return session
 
     @property
     def _place(self) -> str:
@@ -224,14 +227,12 @@ def open_table(spark: SparkSession | Session, path: str, *, writes: bool = False
     table = MessagesTable(spark, path, plain)
     if plain is None and writes and s3_tables.on_s3(path):
         raise s3_tables.needs_delta(path, "this table has properties or features that")
-    if plain is None:
-        require_delta(table._spark)
+    if plain is None and not table.exists():
+        # A load that makes the table at this moment, or was killed when it did, has made Delta's directory first.
+        if _is_free(path):
+            return None
         if not table.exists():
-            # A load that makes the table at this moment, or was killed when it did, has made Delta's directory first.
-            if _is_free(path):
-                return None
-            if not table.exists():
-                raise NotAStore("this exists and is not a Delta table", path=path)
+            raise NotAStore("this exists and is not a Delta table", path=path)
     check_schema(table.schema(), path)
     return table
 
