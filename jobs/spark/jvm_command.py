@@ -36,7 +36,7 @@ def command_of(launch: Launch) -> list[str]:
     _require_account()
     java = java_of(launch.environment)
     home = Path(launch.environment["SPARK_HOME"])
-    rest = [*launch.arguments, *launch.own, _SHELL]
+    rest = [*launch.arguments, _SHELL]
     if launch.memory is None or not (options := _kept(home)):
         return [str(home / "bin" / "spark-submit"), *rest]
     flags = shlex.split(launch.environment["SPARK_SUBMIT_OPTS"])

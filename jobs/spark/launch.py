@@ -48,15 +48,13 @@ _OF_LAUNCHER = frozenset({
 class Launch:
     """What one Spark is started with.
 
-    ``arguments`` and ``own`` are those of spark-submit, without the program; ``own`` name the directories of this start
-    alone. ``environment`` is all of the JVM's. ``directory`` is private to this start (None: Spark runs on other
-    machines). ``python`` runs the workers. ``memory`` is the JVM's where the user said nothing else that concerns it:
-    then its command is known, and it has nothing to write at its end (an event log, say). ``worker_environment`` is
-    what such a Spark adds for Python workers, where there are any.
+    ``arguments`` are those of spark-submit, without the program. ``environment`` is all of the JVM's. ``directory`` is
+    private to this start (None: Spark runs on other machines). ``python`` runs the workers. ``memory`` is the JVM's
+    where the user said nothing else that concerns it: then its command is known, and it has nothing to write at its end
+    (an event log, say). ``worker_environment`` is what such a Spark adds for Python workers, where there are any.
     """
 
     arguments: tuple[str, ...]
-    own: tuple[str, ...]
     environment: Mapping[str, str]
     directory: Path | None
     python: str | None
@@ -98,8 +96,7 @@ def check(execution: Execution) -> None:
     if execution.asks_for_spark:
         _reads_s3(execution)
     if execution.chosen.get("spark.submit.deployMode") == "cluster":
-        planned = plan(execution)
-        become_spark_submit([*planned.arguments, *planned.own], execution.arguments)
+        become_spark_submit(plan(execution).arguments, execution.arguments)
 
 
 def plan(execution: Execution) -> Launch:
@@ -110,7 +107,6 @@ def plan(execution: Execution) -> Launch:
     chosen, settings = execution.chosen, dict(execution.settings)
     environment = dict(os.environ)
     extra: list[str] = []
-    own: dict[str, str] = {}
     directory = ours = None
     if execution.delta or "io.delta" in " ".join(chosen.values()):
         try:
@@ -122,11 +118,10 @@ def plan(execution: Execution) -> Launch:
         private = isolation.private_directories(chosen)
         directory, ours = private[0], isolation.worker_python(private[0])
         places = ",".join(map(str, private))
-        own = {"spark.local.dir": places}
+        extra += ["--conf", f"spark.local.dir={places}"]
         if isolation.LOCAL_DIRS in environment:
             environment[isolation.LOCAL_DIRS] = places
-        for name, value in local_settings(chosen, directory).items():
-            (own if str(directory) in value else settings)[name] = value
+        settings |= local_settings(chosen, directory)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
     else:
         settings |= socket_settings(None, chosen)
@@ -146,10 +141,9 @@ def plan(execution: Execution) -> Launch:
     }
     if execution.runs_python:
         environment[ROWS] = "1" if execution.makes_rows else "0"
-    memory = (settings | chosen)["spark.driver.memory"] if _is_plain(execution) else None
+    memory = (settings | chosen).get("spark.driver.memory") if _is_plain(execution) else None
     return Launch(
         (*_as_options(settings), *execution.options, *extra),
-        tuple(_as_options(own)),
         environment,
         directory,
         python,
@@ -181,7 +175,7 @@ def prepare(options: Sequence[str] = (), *, delta: bool = False) -> None:
         return
     planned = plan(Execution(options=tuple(options), delta=delta))
     os.environ.update(planned.environment)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*planned.arguments, *planned.own, "pyspark-shell"])
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*planned.arguments, "pyspark-shell"])
 
 
 def _reads_s3(execution: Execution) -> bool:

@@ -24,7 +24,7 @@ from storeformat.errors import DependencyMissing
 def planned(**more: Any) -> Launch:
     """What a local Spark is started with, less what a test says otherwise."""
     given = {
-        "arguments": (), "own": (), "environment": dict(os.environ), "directory": None, "python": sys.executable,
+        "arguments": (), "environment": dict(os.environ), "directory": None, "python": sys.executable,
         "memory": None, "worker_environment": None,
     }  # fmt: skip
     return Launch(**{**given, **more})

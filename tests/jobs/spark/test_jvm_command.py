@@ -21,14 +21,14 @@ MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 def launch(memory: str | None = "3g", **environment: str) -> Launch:
     given = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SUBMIT_OPTS": '-Da=1 "-Db=2 3"', **environment}
-    return Launch(("--conf", "spark.a=b c"), ("--conf", "own=1"), given, Path("/private"), sys.executable, memory, None)
+    return Launch(("--conf", "spark.a=b c"), given, Path("/private"), sys.executable, memory, None)
 
 
 @pytest.mark.spark
 def test_it_is_the_launchers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Word by word what bin/spark-submit would run, but for the module of vectors and the place of libraries."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    rest = ["--conf", "spark.a=b c", "--conf", "own=1", "pyspark-shell"]
+    rest = ["--conf", "spark.a=b c", "pyspark-shell"]
     assert jvm_command.command_of(launch()) == [SUBMIT, *rest], "nothing is kept yet"
     jvm_command.keep()
     words = jvm_command.command_of(launch())
