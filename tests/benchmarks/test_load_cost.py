@@ -62,6 +62,7 @@ MADE_UP = {
     "properties": f"map('UNIQ_KEY', {_UNIQ_KEY}, 'KEYS', concat({_KEYS}), 'TAGS', concat('Tag', id % 17))",
     "magic_code": "-626843481",
     "dispatched": "true",
+    "salvaged": "false",
 }
 
 
