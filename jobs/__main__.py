@@ -18,10 +18,13 @@ def main() -> int:
     from udfs import hidden_pandas  # noqa: PLC0415  (only now the path is right)
 
     hidden_pandas.hide()
-    from jobs.cli import command_line, standard_streams  # noqa: PLC0415
+    try:
+        from jobs.cli import command_line, standard_streams  # noqa: PLC0415
 
-    standard_streams.make_usable()
-    return command_line.main(sys.argv[1:])
+        standard_streams.make_usable()
+        return command_line.main(sys.argv[1:])
+    except KeyboardInterrupt:
+        return 130  # before anything was begun
 
 
 if __name__ == "__main__":

@@ -4,13 +4,18 @@ It begins long before it is needed (``begin``), for nothing takes longer; Python
 meanwhile, and then connects (``connect``). The process from which Python workers are forked is started beside it
 (``udfs.worker_daemon``), so that its imports take no time of their own.
 
-Where the user said nothing that asks the JVM to write something at its end, it is killed when its work is done:
-``SparkContext.stop`` takes 0.6 s for the same. Its directories are ours and go with us.
+Where the user said nothing that asks the JVM to write something at its end, it is killed when its work is done. Its
+directories are ours and go with us. When it has ended, no worker on this machine runs any more: what tasks staged can
+be removed.
+
+Of an ``inspect`` that takes 2.1 s (one segment, two cores), each without the others: the daemon beside the JVM saves
+1.1 s, the kill in place of ``SparkContext.stop`` 1.0 s.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -47,6 +52,8 @@ _IMPORTS = (
 
 _PATIENCE = 300
 """Seconds that a JVM may take to end: making the class archive takes a minute on a busy machine."""
+_TO_DIE = 10
+"""Seconds that killed workers may take to die."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Jvm:
     told_in: Path
     """Where the JVM writes the port and the secret to connect with."""
     daemon: subprocess.Popen[bytes] | None
+    alive: int
+    """A pipe that ends when the daemon and all its workers have."""
 
 
 def begin(launch: Launch) -> Jvm:
@@ -83,15 +92,18 @@ def begin(launch: Launch) -> Jvm:
         preexec_fn=_ignore_interrupts,  # noqa: PLW1509  (as pyspark does: Ctrl-C is for the driver)
     )
     daemon = None
+    alive, held = os.pipe()
     if early:
         daemon = subprocess.Popen(
             [str(launch.python), "-m", WORKER_DAEMON, "--early"],
             env={**environment, **(launch.worker_environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            pass_fds=[held],
             preexec_fn=os.setpgrp,  # noqa: PLW1509  (its workers are ended with it)
         )
-    return Jvm(launch, process, told_in, daemon)
+    os.close(held)
+    return Jvm(launch, process, told_in, daemon, alive)
 
 
 def _ignore_interrupts() -> None:
@@ -102,11 +114,12 @@ def connect(jvm: Jvm) -> Any:
     """Returns the py4j gateway to a JVM, when it is up; raises DependencyMissing if it ends before."""
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
     from py4j.java_gateway import java_import
+    from pyspark import SparkContext
 
     while not jvm.told_in.is_file():
-        if jvm.process.poll() is not None:
+        if (code := jvm.process.poll()) is not None:
             raise DependencyMissing(
-                "Spark's JVM did not start", advice="is Java older than 17? --debug shows what it said"
+                f"Spark's JVM did not start ({ending(code)})", advice="what it said is above; is Java older than 17?"
             )
         time.sleep(0.005)
     told = jvm.told_in.read_bytes()  # two ints of Java, the port and the length of the secret, then the secret
@@ -118,9 +131,15 @@ def connect(jvm: Jvm) -> Any:
         python_parameters=PythonParameters(port=0, eager_load=False),
     )
     gateway.proc = jvm.process
+    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     for name in _IMPORTS:
         java_import(gateway.jvm, name)
     return gateway
+
+
+def ending(code: int) -> str:
+    """Returns how a process has ended, by what ``subprocess`` says of it."""
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def end(jvm: Jvm, gateway: Any = None) -> None:
@@ -141,9 +160,12 @@ def end(jvm: Jvm, gateway: Any = None) -> None:
         with suppress(ProcessLookupError):
             os.killpg(jvm.daemon.pid, signal.SIGKILL)
         jvm.daemon.wait()
+        select.select([jvm.alive], [], [], _TO_DIE)
+    os.close(jvm.alive)
     shutil.rmtree(jvm.told_in.parent, ignore_errors=True)
     if gateway is not None:
         gateway.shutdown()
+    if "pyspark" in sys.modules:
         forget_session()
 
 
@@ -154,8 +176,6 @@ def _end_accumulators() -> None:
     context = SparkContext._active_spark_context
     server = context and context._accumulatorServer
     if server:
-        # It takes the end of its connection for a fault and prints a trace.
-        server.handle_error = lambda *unused: None  # type: ignore[method-assign]
         threading.Thread(target=server.shutdown, name="accumulators end", daemon=True).start()
 
 

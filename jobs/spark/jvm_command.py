@@ -1,7 +1,8 @@
 """The command of Spark's JVM.
 
-``bin/spark-submit`` starts a JVM that does nothing but print this command, which takes 0.3 s. Where the user says
-nothing that concerns the JVM, only memory and flags differ from start to start. The set-up asks for the rest once::
+``bin/spark-submit`` starts a JVM that does nothing but print this command, which takes 0.15 s. Where the user says
+nothing that concerns the JVM, only memory and flags differ from start to start. The set-up asks for the rest once,
+and leaves out a module with which each JVM writes a warning to stderr::
 
     .venv/jvm-options      the words between ``java`` and the main class, a NUL after each
 

@@ -51,7 +51,8 @@ class Launch:
     ``arguments`` are those of spark-submit, without the program. ``environment`` is all of the JVM's. ``directory`` is
     private to this start (None: Spark runs on other machines). ``python`` runs the workers. ``memory`` is the JVM's
     where the user said nothing else that concerns it: then its command is known, and it has nothing to write at its end
-    (an event log, say). ``worker_environment`` is what such a Spark adds for Python workers, where there are any.
+    (an event log, say). ``worker_environment`` is what Spark adds for Python workers, None where they come from
+    elsewhere.
     """
 
     arguments: tuple[str, ...]
@@ -141,6 +142,7 @@ def plan(execution: Execution) -> Launch:
     }
     if execution.runs_python:
         environment[ROWS] = "1" if execution.makes_rows else "0"
+    early = execution.runs_python and python == ours and settings.get("spark.python.daemon.module") == WORKER_DAEMON
     memory = (settings | chosen).get("spark.driver.memory") if _is_plain(execution) else None
     return Launch(
         (*_as_options(settings), *execution.options, *extra),
@@ -148,7 +150,7 @@ def plan(execution: Execution) -> Launch:
         directory,
         python,
         memory,
-        worker_environment(settings) if memory and execution.runs_python else None,
+        worker_environment(settings | chosen) if early else None,
     )
 
 

@@ -14,7 +14,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -111,13 +111,17 @@ class SparkOnDemand:
             return active
         if self._begun is None:
             require_version(__version__)
-            context = started(SparkContext, conf=SparkConf().setAppName(name))
+            # A module in the working directory must not hide one of the standard library.
+            conf = SparkConf().setAppName(name).setExecutorEnv("PYTHONSAFEPATH", "1")
+            context = started(SparkContext, conf=conf)
             self._stack.callback(context.stop)
             return context
         with deferred_signals():
             gateway = self._gateway = jvm.connect(self._begun)
         context = started(SparkContext, gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(name))
         context.pythonExec = self._begun.launch.python or context.pythonExec
+        if context._accumulatorServer:  # it takes the end of its connection for a fault and prints a trace
+            context._accumulatorServer.handle_error = lambda *unused: None  # type: ignore[method-assign]
         return context
 
     @cached_property
@@ -142,6 +146,11 @@ class SparkOnDemand:
                 yield
             finally:
                 self.end()
+
+    def close(self) -> None:
+        """Ends what has started, now, and refuses to start again."""
+        with self.ending():
+            pass
 
     def end(self) -> None:
         """Refuses to start from now on; waits for a start that is under way."""
@@ -175,9 +184,20 @@ def shared_spark(execution: Execution, *, early: bool = False) -> Iterator[Spark
 
 @contextmanager
 def spark_on_demand(execution: Execution) -> Iterator[SparkOnDemand]:
-    """Yields Spark that has not started; what was asked for ends with the block, or with ``shared_spark``."""
-    with ExitStack() as stack, plain_errors():
-        yield _shared or SparkOnDemand(execution, stack)
+    """Yields Spark that has not started; what was asked for ends with the block, or with ``shared_spark``. It ends at
+    once where it was given up: a task that still runs would write into what the job is about to remove.
+    """
+    with ExitStack() as stack:
+        spark = _shared or SparkOnDemand(execution, stack)
+        try:
+            with plain_errors():
+                yield spark
+        except BaseException as error:
+            gave_up = isinstance(error, (KeyboardInterrupt, SparkError, ConnectionError, EOFError))
+            alone = threading.current_thread() is threading.main_thread()  # a broker of a fleet stops no other
+            if alone and (gave_up or isinstance(error.__cause__, SparkError)):
+                spark.close()
+            raise
 
 
 @contextmanager
@@ -202,11 +222,12 @@ def watched(context: SparkContext, reporter: Reporter, what: str, total: int) ->
 
     def watch(progress: Progress) -> None:
         tracker = context.statusTracker()
-        while not ended.wait(0.5):
-            stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
-            tasks = sum(stage.numTasks for stage in stages)
-            if tasks:
-                progress.update(progress.total * sum(stage.numCompletedTasks for stage in stages) // tasks)
+        with suppress(Exception):  # the JVM may end meanwhile
+            while not ended.wait(0.5):
+                stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
+                tasks = sum(stage.numTasks for stage in stages)
+                if tasks:
+                    progress.update(progress.total * sum(stage.numCompletedTasks for stage in stages) // tasks)
 
     with reporter.progress(what, total) as progress:
         thread = threading.Thread(target=watch, args=(progress,), name="progress", daemon=True)

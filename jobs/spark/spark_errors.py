@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from jobs.spark.jvm import ending
 from storeformat.errors import DependencyMissing, StoreFormatError, WriteFailed
 
 _RAISED = re.compile(r"^(?:: )?(?:\w+\.)*(\w+: .*)$", re.MULTILINE)
@@ -21,7 +21,7 @@ _SAID: dict[str, tuple[type[StoreFormatError], str, str]] = {
         DependencyMissing, "Spark stopped before it had a job", "does the master answer? --debug shows what Spark said",
     ),
     "SparkContext was shut down": (
-        WriteFailed, "Spark was ended while a job ran", "the cluster ended it: the logs of YARN or Kubernetes say why",
+        WriteFailed, "Spark was ended while a job ran", "on a cluster the logs of YARN or Kubernetes say why",
     ),
     "spark.driver.maxResultSize": (
         WriteFailed, "Spark has not enough memory",
@@ -92,10 +92,9 @@ def exit_code_of_jvm() -> str | None:
     if process is None:
         return None
     try:
-        code = process.wait(_SECONDS_TO_DIE)
+        return ending(process.wait(_SECONDS_TO_DIE))
     except subprocess.TimeoutExpired:
         return None
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def interruption_that_caused(error: BaseException) -> KeyboardInterrupt | None:

@@ -294,7 +294,9 @@ def check_schema(found: StructType, path: str) -> None:
 def require_delta(spark: SparkSession) -> None:
     """Raises DependencyMissing where Spark cannot read Delta tables."""
     advice = (
-        "./spark-submit.sh brings it; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0, with Delta's extension"
+        "./spark-submit.sh brings it; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0"
+        " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
+        " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
     )
     jvm: Any = spark._jvm
     if type(jvm.org.apache.spark.sql.delta.DeltaLog).__name__ != "JavaClass":

@@ -34,7 +34,7 @@ def planned(**more: Any) -> Launch:
 def spark_context(monkeypatch: pytest.MonkeyPatch) -> Any:
     """PySpark's class as it is while a context runs, with a server for accumulators."""
     ended: list[str] = []
-    server = SimpleNamespace(shutdown=lambda: ended.append("accumulators"), handle_error=None, ended=ended)
+    server = SimpleNamespace(shutdown=lambda: ended.append("accumulators"), ended=ended)
     for name, value in (
         ("_active_spark_context", SimpleNamespace(_accumulatorServer=server)), ("_gateway", "one"), ("_jvm", "one"),
     ):  # fmt: skip
@@ -51,18 +51,32 @@ def test_only_a_jvm_with_nothing_to_write_is_killed(memory: str | None, code: in
         for _ in range(2)
     )
     said: list[str] = []
-    begun = jvm.Jvm(planned(memory=memory), process, Path("/nonexistent/connect"), daemon)
+    alive, held = os.pipe()
+    os.close(held)
+    begun = jvm.Jvm(planned(memory=memory), process, Path("/nonexistent/connect"), daemon, alive)
     jvm.end(begun, SimpleNamespace(shutdown=lambda: said.append("shutdown")))
     assert (process.returncode, daemon.returncode, said) == (code, -signal.SIGKILL, ["shutdown"])
-    assert spark_context.handle_error(1, 2) is None
     assert (SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm) == (None, None, None)
 
 
 def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jvm, "_PATIENCE", 0)
     process = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
-    jvm.end(jvm.Jvm(planned(), process, Path("/nonexistent/connect"), None))
+    jvm.end(jvm.Jvm(planned(), process, Path("/nonexistent/connect"), None, os.open(os.devnull, os.O_RDONLY)))
     assert process.returncode == -signal.SIGKILL
+
+
+def test_the_end_is_that_of_the_last_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is still being killed would write into what the job is about to remove."""
+    alive, held = os.pipe()
+    daemon = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    worker = subprocess.Popen(["sleep", "0.3"], pass_fds=[held])
+    os.close(held)
+    process = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    daemon.wait()
+    jvm.end(jvm.Jvm(planned(), process, Path("/nonexistent/connect"), daemon, alive))
+    assert worker.wait(timeout=60) == 0
+    assert worker.returncode is not None
 
 
 class TestBegin:
@@ -87,12 +101,14 @@ class TestBegin:
         assert begun.daemon is None
         with pytest.raises(DependencyMissing) as error:
             jvm.connect(begun)
-        assert str(error.value) == "Spark's JVM did not start"
-        assert error.value.advice == "is Java older than 17? --debug shows what it said"
+        assert str(error.value) == "Spark's JVM did not start (exit code 0)"
+        assert error.value.advice == "what it said is above; is Java older than 17?"
         jvm.end(begun)
         assert list(tmp_path.iterdir()) == []
 
-    def test_the_port_and_the_secret_are_what_it_wrote(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_port_and_the_secret_are_what_it_wrote(
+        self, monkeypatch: pytest.MonkeyPatch, spark_context: Any
+    ) -> None:
         client = SimpleNamespace(jvm="the JVM")
         given: list[Any] = []
         monkeypatch.setattr("py4j.clientserver.ClientServer", lambda **named: given.append(named) or client)
@@ -107,6 +123,7 @@ class TestBegin:
         assert (parameters.port, parameters.auth_token, parameters.auto_convert) == (40512, "abc", True)
         assert ("the JVM", "org.apache.spark.api.python.*") in given
         assert gateway.proc is begun.process
+        assert (SparkContext._gateway, SparkContext._jvm) == (gateway, "the JVM"), "where PySpark looks for them"
         assert not begun.told_in.exists(), "the secret"
         jvm.end(begun)
         assert not begun.told_in.parent.exists()

@@ -79,12 +79,9 @@ class TestLaunch:
         assert {name: planned.environment[name] for name in expected} == expected
         assert planned.python == worker
         defaults = spark_options.read_properties(spark_options.CONF / "spark-defaults.conf")
-        assert (planned.memory, planned.worker_environment) == (None, None), "the user says something of Java's"
+        assert planned.worker_environment == launch.worker_environment(defaults)
         assert f"spark.python.daemon.module={launch.WORKER_DAEMON}" in planned.arguments
         assert {f"spark.local.dir={private}", f"{launch.SOCKETS}.dir={private}"} <= set(planned.arguments)
-        monkeypatch.delenv("SPARK_SUBMIT_OPTS")
-        planned = launch.plan(Execution("load"))
-        assert (planned.memory, planned.worker_environment) == ("2g", launch.worker_environment(defaults))
         monkeypatch.setenv("PYTHONPATH", "/mine")
         planned = launch.plan(Execution("report", options=("--conf", "spark.pyspark.python=/py")))
         assert planned.environment["PYTHONPATH"] == f"{launch.ROOT}{os.pathsep}/mine"

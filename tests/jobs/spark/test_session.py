@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
-from storeformat.errors import DependencyMissing
+from jobs.spark.spark_errors import SparkError
+from storeformat.errors import DependencyMissing, MissingInput
 
 LOAD = Execution("load")
 
@@ -86,6 +87,28 @@ class TestSharedSpark:
                 thread.join()
             assert "end" not in said
         assert said == ["start verify", *["a context"] * 4, "end"]
+
+    @staticmethod
+    def fail_with(error: BaseException) -> None:
+        with session.spark_on_demand(LOAD) as spark:
+            assert spark.context
+            raise error
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), SparkError("given up"), ConnectionError()])
+    def test_one_that_was_given_up_ends_at_once(self, error: BaseException, said: list[str]) -> None:
+        """The job removes what tasks have staged, and they must not go on."""
+        with session.shared_spark(LOAD):
+            with pytest.raises(type(error)):
+                self.fail_with(error)
+            assert said == ["start load", "end"]
+            with pytest.raises(RuntimeError, match="has ended"):
+                self.fail_with(error)
+
+    def test_what_one_broker_of_a_fleet_refuses_stops_no_other(self, said: list[str]) -> None:
+        with session.shared_spark(LOAD):
+            with pytest.raises(MissingInput):
+                self.fail_with(MissingInput("no log"))
+            assert said == ["start load"]
 
     def test_alone_it_ends_with_its_own_block(self, said: list[str]) -> None:
         for _ in range(2):
