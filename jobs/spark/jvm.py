@@ -166,7 +166,7 @@ def end(jvm: Jvm, gateway: Any = None) -> None:
     if gateway is not None:
         gateway.shutdown()
     if "pyspark" in sys.modules:
-        forget_session()
+        forget_session(jvm.process)
 
 
 def _end_accumulators() -> None:
@@ -179,10 +179,12 @@ def _end_accumulators() -> None:
         threading.Thread(target=server.shutdown, name="accumulators end", daemon=True).start()
 
 
-def forget_session() -> None:
-    """Lets PySpark forget the JVM that has gone, so that the next session of this process gets a new one."""
+def forget_session(process: subprocess.Popen[bytes]) -> None:
+    """Lets PySpark forget a JVM that has gone, so that the next session of this process gets a new one."""
     from pyspark import SparkContext
 
+    if getattr(SparkContext._gateway, "proc", None) is not process:
+        return
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None

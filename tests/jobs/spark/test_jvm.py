@@ -45,12 +45,15 @@ def spark_context(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(("memory", "code"), [("2g", -signal.SIGKILL), (None, 0)])
-def test_only_a_jvm_with_nothing_to_write_is_killed(memory: str | None, code: int, spark_context: Any) -> None:
+def test_only_a_jvm_with_nothing_to_write_is_killed(
+    memory: str | None, code: int, spark_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     process, daemon = (
         subprocess.Popen(["sh", "-c", "read line; exit 0"], stdin=subprocess.PIPE, preexec_fn=os.setpgrp)  # noqa: PLW1509
         for _ in range(2)
     )
     said: list[str] = []
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
     alive, held = os.pipe()
     os.close(held)
     begun = jvm.Jvm(planned(memory=memory), process, Path("/nonexistent/connect"), daemon, alive)
@@ -59,11 +62,12 @@ def test_only_a_jvm_with_nothing_to_write_is_killed(memory: str | None, code: in
     assert (SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm) == (None, None, None)
 
 
-def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch, spark_context: Any) -> None:
+    """And what PySpark knows of another JVM stays."""
     monkeypatch.setattr(jvm, "_PATIENCE", 0)
     process = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
     jvm.end(jvm.Jvm(planned(), process, Path("/nonexistent/connect"), None, os.open(os.devnull, os.O_RDONLY)))
-    assert process.returncode == -signal.SIGKILL
+    assert (process.returncode, SparkContext._gateway) == (-signal.SIGKILL, "one")
 
 
 def test_the_end_is_that_of_the_last_worker(monkeypatch: pytest.MonkeyPatch) -> None:

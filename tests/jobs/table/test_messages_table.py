@@ -111,7 +111,9 @@ def spark(
 
 def test_what_spark_needs_for_delta(tmp_path: Path) -> None:
     advice = (
-        "./spark-submit.sh brings it; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0, with Delta's extension"
+        "./spark-submit.sh brings it; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0"
+        " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
+        " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
     )
     messages_table.require_delta(spark())
     lacks = "Spark has Delta's jar, but not its extension and catalog"

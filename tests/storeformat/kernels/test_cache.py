@@ -103,7 +103,8 @@ def test_one_who_may_not_write_there_runs_what_the_environment_has_compiled(tmp_
         "from storeformat.kernels import active, numba_values as v\n"
         "print(active().NAME, *v._put_entries.stats.cache_hits.values(), len(v._put_entries.stats.cache_misses))"
     )
-    settings = {**os.environ, "XDG_CACHE_HOME": "/proc/nowhere", "TMPDIR": str(tmp_path)}
+    inherited = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    settings = {**inherited, "XDG_CACHE_HOME": "/proc/nowhere", "TMPDIR": str(tmp_path)}
     root = Path(cache.__file__).parents[2]
     said = subprocess.run([sys.executable, "-c", asked], env=settings, cwd=root, capture_output=True, check=True)
     assert said.stdout.decode() == "numba 1 0\n"
@@ -119,7 +120,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(cache, "_PACKAGE", "kernels_of_a_test")
     monkeypatch.setattr(cache, "COMPILED", ("one", "two"))
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # so that it is put back
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
     monkeypatch.setattr(cache, "cache_directory", lambda: None)
     yield importlib.import_module("kernels_of_a_test")
     for name in [name for name in sys.modules if name.startswith("kernels_of_a_test")]:
