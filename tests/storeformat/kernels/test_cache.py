@@ -100,8 +100,10 @@ def test_one_who_may_not_write_there_runs_what_the_environment_has_compiled(tmp_
         "import os, sys\n"
         "access = os.access\n"
         "os.access = lambda path, mode: not str(path).startswith(sys.prefix) and access(path, mode)\n"
-        "from storeformat.kernels import active, numba_values as v\n"
-        "print(active().NAME, *v._put_entries.stats.cache_hits.values(), len(v._put_entries.stats.cache_misses))"
+        "from storeformat.kernels import active\n"
+        "name = active().NAME\n"
+        "from storeformat.kernels import numba_values as v\n"
+        "print(name, *v._put_entries.stats.cache_hits.values(), len(v._put_entries.stats.cache_misses))"
     )
     inherited = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     settings = {**inherited, "XDG_CACHE_HOME": "/proc/nowhere", "TMPDIR": str(tmp_path)}
