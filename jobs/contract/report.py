@@ -18,7 +18,7 @@ from storeformat.storage import local_files
 from storeformat.storage.locations import without_secrets
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PACKAGES = ("jobs", "storeformat", "udfs")
+PACKAGES = ("jobs", "storeformat", "udfs")
 EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "nothing_found": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
@@ -189,7 +189,7 @@ _WHAT_STANDS = {
 
 def failure_report(job: str, error: BaseException) -> Report:
     """Returns the report of a run that ended with an exception: status, exit code, and what to print on stderr."""
-    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] not in _PACKAGES:
+    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] not in PACKAGES:
         advice = "./spark-submit.sh installs what is needed; elsewhere conf/requirements names it"
         error = errors.DependencyMissing(f"{sys.executable} has no module {error.name}", advice=advice)
     if isinstance(error, KeyboardInterrupt):
@@ -229,7 +229,7 @@ def _place_of(error: BaseException) -> str:
         f" ({path.relative_to(_ROOT).as_posix()}, line {frame.lineno})"
         for frame in traceback.extract_tb(error.__traceback__)
         if (path := Path(frame.filename)).is_relative_to(_ROOT)
-        and path.relative_to(_ROOT).parts[0] in _PACKAGES
+        and path.relative_to(_ROOT).parts[0] in PACKAGES
         and path.name != "spark_errors.py"
     ]
     return frames[-1] if frames else ""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from jobs.contract.report import PACKAGES
 from jobs.spark import isolation
 from jobs.spark.execution import Execution
 from jobs.spark.spark_options import CONF, ROOT, is_local, values_of
@@ -32,7 +33,6 @@ WORKER_DAEMON = "udfs.worker_daemon"
 SOCKETS = "spark.python.unix.domain.socket"
 LONGEST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
-PACKAGES = ("jobs", "storeformat", "udfs")
 _HARMLESS = frozenset({
     "spark.master", "spark.driver.memory", "spark.local.dir", "spark.executor.memory",
     "--master", "--driver-memory", "--executor-memory", "--conf", "-c", "--properties-file",
@@ -109,6 +109,7 @@ def plan(execution: Execution) -> Launch:
     environment = dict(os.environ)
     extra: list[str] = []
     directory = ours = None
+    home = spark_home()
     if execution.delta or "io.delta" in " ".join(chosen.values()):
         try:
             extra += delta_options(chosen, settings, on_s3=_reads_s3(execution))
@@ -137,13 +138,13 @@ def plan(execution: Execution) -> Launch:
     environment |= {
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONSAFEPATH": "1",
-        "SPARK_HOME": str(spark_home()),
+        "SPARK_HOME": str(home),
         "SPARK_SUBMIT_OPTS": " ".join(filter(None, (*jvm_flags(execution), environment.get("SPARK_SUBMIT_OPTS")))),
     }
     if execution.runs_python:
         environment[ROWS] = "1" if execution.makes_rows else "0"
     early = execution.runs_python and python == ours and settings.get("spark.python.daemon.module") == WORKER_DAEMON
-    memory = (settings | chosen).get("spark.driver.memory") if _is_plain(execution) else None
+    memory = (settings | chosen).get("spark.driver.memory") if _is_plain(execution, home) else None
     return Launch(
         (*_as_options(settings), *execution.options, *extra),
         environment,
@@ -154,14 +155,14 @@ def plan(execution: Execution) -> Launch:
     )
 
 
-def _is_plain(execution: Execution) -> bool:
+def _is_plain(execution: Execution, home: Path) -> bool:
     """Returns whether the user said nothing that concerns the JVM but how much memory it has."""
     said = {*execution.chosen, *(word.partition("=")[0] for word in execution.options if word.startswith("-"))}
     return (
         is_local(execution.master)
         and said <= _HARMLESS
         and not _OF_LAUNCHER & os.environ.keys()
-        and not (spark_home() / "conf").exists()
+        and not (home / "conf").exists()
     )
 
 
@@ -225,7 +226,9 @@ def spark_home() -> Path:
     if found is None or not found.submodule_search_locations:
         raise DependencyMissing("pyspark is not installed", advice="./spark-submit.sh installs what is needed")
     ours = Path(next(iter(found.submodule_search_locations)))
-    named = Path(os.environ.get("SPARK_HOME") or ours)
+    if not os.environ.get("SPARK_HOME"):
+        return ours
+    named = Path(os.environ["SPARK_HOME"])
     if (there := _version_in(named)) != (here := _version_in(ours)):
         raise DependencyMissing(
             f"SPARK_HOME={named} is {f'Spark {there}' if there else 'no Spark'}, and the pyspark here is {here}",
@@ -235,7 +238,7 @@ def spark_home() -> Path:
 
 
 def _version_in(home: Path) -> str:
-    """Returns the version of the Spark in a directory, nothing where there is none."""
+    """Returns the version of the Spark installed in a directory; empty if there is none."""
     return next((jar.stem.rpartition("-")[2] for jar in Path(home, "jars").glob("spark-core_*.jar")), "")
 
 

@@ -52,9 +52,8 @@ def source_name() -> str:
 
 
 def cache_directory() -> str | None:
-    """Returns a writable place for compiled kernels: in the virtual environment, else in the user's cache, else one for
-    temporary files that this user alone may enter; None where there is none. What the virtual environment has is there,
-    too.
+    """Returns a writable directory for compiled kernels, None if there is none. It tries the virtual environment, the
+    user's cache, and a temporary directory that only this user may enter. The last two start as a copy of the first.
     """
     own = Path(tempfile.gettempdir(), f"rocketmq-store-spark-{os.geteuid()}")
     homes = [Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache"), "rocketmq-store-spark", "kernels"), own]

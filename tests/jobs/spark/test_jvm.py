@@ -70,17 +70,16 @@ def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch, spark_
     assert (process.returncode, SparkContext._gateway) == (-signal.SIGKILL, "one")
 
 
-def test_the_end_is_that_of_the_last_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_is_that_of_the_last_worker(tmp_path: Path) -> None:
     """A worker that is still being killed would write into what the job is about to remove."""
     alive, held = os.pipe()
     daemon = subprocess.Popen(["true"], stdin=subprocess.PIPE)
-    worker = subprocess.Popen(["sleep", "0.3"], pass_fds=[held])
+    worker = subprocess.Popen(["sh", "-c", "sleep 0.3; touch written"], pass_fds=[held], cwd=tmp_path)
     os.close(held)
     process = subprocess.Popen(["true"], stdin=subprocess.PIPE)
-    daemon.wait()
     jvm.end(jvm.Jvm(planned(), process, Path("/nonexistent/connect"), daemon, alive))
+    assert (tmp_path / "written").exists()
     assert worker.wait(timeout=60) == 0
-    assert worker.returncode is not None
 
 
 class TestBegin:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,10 +105,15 @@ class TestSharedSpark:
             with pytest.raises(RuntimeError, match="has ended"):
                 self.fail_with(error)
 
-    def test_what_one_broker_of_a_fleet_refuses_stops_no_other(self, said: list[str]) -> None:
+    def test_a_refusal_does_not_end_it(self, said: list[str]) -> None:
         with session.shared_spark(LOAD):
             with pytest.raises(MissingInput):
                 self.fail_with(MissingInput("no log"))
+            assert said == ["start load"]
+
+    def test_a_broker_of_a_fleet_that_gives_up_stops_no_other(self, said: list[str]) -> None:
+        with ThreadPoolExecutor(1) as pool, session.shared_spark(LOAD):
+            assert isinstance(pool.submit(self.fail_with, SparkError("given up")).exception(), SparkError)
             assert said == ["start load"]
 
     def test_alone_it_ends_with_its_own_block(self, said: list[str]) -> None:
