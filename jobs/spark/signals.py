@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
 
 from jobs.contract.report import Interrupted
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SOON = 0.01  # seconds
 
 
 @contextmanager
@@ -20,7 +22,7 @@ def deferred_signals() -> Iterator[None]:
         return
     arrived: list[int] = []
     try:
-        with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda number, frame: arrived.append(number)):
+        with _handled((*_ENDING, signal.SIGALRM), lambda number, frame: arrived.append(number)):
             yield
     finally:
         for number in arrived[:1]:
@@ -28,16 +30,38 @@ def deferred_signals() -> Iterator[None]:
 
 
 @contextmanager
-def orderly_signals(*numbers: int) -> Iterator[None]:
-    """Within it these signals, SIGTERM and SIGHUP by default, unwind the stack as Ctrl-C does, so that drafts and
-    Spark's JVM are removed.
+def orderly_signals() -> Iterator[None]:
+    """Within it SIGINT, SIGTERM and SIGHUP unwind the stack as Interrupted, so that drafts and Spark's JVM are removed;
+    one that was ignored before, as by ``nohup``, still is.
+
+    One that comes where an exception does harm (``_is_unsafe``) comes again a little later.
     """
+    came: list[int] = []
 
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise Interrupted(number)
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if frame is not None and _is_unsafe(frame):
+            signal.setitimer(signal.ITIMER_REAL, _SOON)
+            return
+        raise Interrupted(came[0])
 
-    with _handled(numbers or (signal.SIGTERM, signal.SIGHUP), interrupt):
-        yield
+    heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    with _handled((*heard, signal.SIGALRM), interrupt):
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _is_unsafe(frame: FrameType) -> bool:
+    """Returns whether an exception must not be raised in a frame: it would leave a lock taken, for which the threads of
+    a pool then wait for ever, because ``Condition.__enter__`` is Python code; or Python would swallow it, as it does in
+    what it calls when an object goes. Frames that wait for another thread are safe.
+    """
+    module, function = frame.f_globals.get("__name__"), frame.f_code.co_name
+    if module in ("threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"):
+        return function not in ("join", "_wait_for_tstate_lock") and "gotit" not in frame.f_locals  # Condition.wait
+    return module in ("weakref", "_weakrefset") or function == "__del__"
 
 
 @contextmanager
