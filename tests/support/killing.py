@@ -147,6 +147,7 @@ def _child(job: str, kind: Any, given: Any, fault: Fault, said: int) -> int:
     from jobs.contract.reporter import Reporter
     from jobs.spark import isolation
 
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else one that nohup ignores in the tests is ignored here, too
     try:
         if kind is not None:
             module = importlib.import_module(f"jobs.publish.{job}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -12,6 +13,14 @@ from jobs.contract.report import Interrupted
 from jobs.spark.signals import deferred_signals, orderly_signals
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Nothing ignores SIGHUP, as nohup does in a run of the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def raised_inside(number: signal.Signals, error: Exception | None = None) -> list[str]:
