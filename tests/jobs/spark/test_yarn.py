@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,7 +46,10 @@ class Bench:
     def uri(self, name: str) -> str:
         return locations.join(self.cluster.files, name)
 
-    def start(self, mode: str, job: str, *arguments: str, executors: int = 1) -> subprocess.Popen[str]:
+    def start(
+        self, mode: str, job: str, *arguments: str, executors: int = 1, stock: bool = False
+    ) -> subprocess.Popen[str]:
+        """Starts a job, with ``stock`` by Spark's own spark-submit, as README says."""
         java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         path = f"{Path(sys.executable).resolve().parent}:{os.environ['PATH']}"  # nodes have a Python of this version
         settings = (
@@ -61,12 +65,19 @@ class Bench:
             "spark.executorEnv.SPARK_LOCAL_IP=127.0.0.1",
             *(f"spark.{those}.NUMBA_CACHE_DIR={self.compiled}" for those in ("executorEnv", "yarn.appMasterEnv")),
         )
-        line = [
-            sys.executable, str(ROOT / "jobs" / "__main__.py"),
+        main = str(ROOT / "jobs" / "__main__.py")
+        options = [
             "--properties-file", str(ROOT / "conf" / "yarn.properties"),
-            *(word for setting in settings for word in ("--conf", setting)), job, *arguments, "--json",
-            "--debug",
+            *(word for setting in settings for word in ("--conf", setting)),
         ]  # fmt: skip
+        if stock:
+            program = self.work / "rocketmq-store-spark.zip"
+            zipfile.main(["-c", str(program), *(str(ROOT / name) for name in ("jobs", "storeformat", "udfs"))])
+            submit = str(spark_home() / "bin" / "spark-submit")
+            options += ["--conf", f"spark.pyspark.driver.python={sys.executable}", "--py-files", str(program)]
+            line = [submit, *options, main, job, *arguments, "--json"]
+        else:
+            line = [sys.executable, main, *options, job, *arguments, "--json", "--debug"]
         hidden = ("PYSPARK_", "PYTHON", "SPARK_", "HADOOP_", "YARN_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         environment |= {"HADOOP_CONF_DIR": str(self.cluster.conf), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -89,8 +100,8 @@ class Bench:
         report: dict[str, Any] = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
         return report
 
-    def run(self, mode: str, job: str, *arguments: str) -> dict[str, Any]:
-        return self.finished(self.start(mode, job, *arguments))
+    def run(self, mode: str, job: str, *arguments: str, stock: bool = False) -> dict[str, Any]:
+        return self.finished(self.start(mode, job, *arguments, stock=stock))
 
     def logs(self) -> str:
         """Returns the ends of what the newest containers and the cluster complained of."""
@@ -132,7 +143,8 @@ def test_the_driver_in_the_cluster(bench: Bench) -> None:
 
 
 def test_the_driver_here(bench: Bench) -> None:
-    verified = bench.run("client", "verify", "--store", bench.uri("snap/broker-a/store"), *bench.settings())
+    of_the_store = ("--store", bench.uri("snap/broker-a/store"), *bench.settings())
+    verified = bench.run("client", "verify", *of_the_store, stock=True)
     assert (verified["status"], verified["messages"]) == ("ok", bench.store.entry["counts"]["messages"])
 
 
