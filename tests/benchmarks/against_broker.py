@@ -31,8 +31,8 @@ sys.path[:0] = [str(ROOT / "tests")]
 from support.real_store import RealStore, Timing  # noqa: E402
 
 TOPICS = 40
-TABLE = ((3, 1000), (10, 1000), (20, 1000), (1, 220), (3, 220))
-"""The rows of the README's table: size of the log in 10**9 bytes, and of a message in bytes."""
+TABLE = ((0.3, 1000, 40), (3.2, 1000, 40), (10.6, 1000, 40), (1.5, 1000, 300), (1, 220, 40), (3, 220, 40))
+"""The rows of the README's table: size of the log in 10**9 bytes, of a message in bytes, topics."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Result:
 
     log_bytes: int
     messages: int
+    queues: int
     broker_process: float
     broker_recovery: float
     ours: dict[str, Rebuilt]
@@ -75,9 +76,9 @@ class Result:
         """Returns the row of the README's table."""
         each = self.log_bytes / self.messages
         size = "1 KB" if 900 < each < 1100 else f"{each:.0f} bytes"
-        log = f"{self.log_bytes / 1e9:.0f} GB, {self.messages / 1e6:.1f} million messages of {size}"
+        log = f"{self.log_bytes / 1e9:.1f} GB, {self.messages / 1e6:.1f} million messages of {size}"
         cells = [
-            f"{log}, {3 * self.messages / 1e6:.0f} million index entries",
+            f"{log}, {self.queues:,} queues",
             f"{self.broker_process:.1f} s ({self.broker_recovery:.1f} s)",
         ]
         cells += [
@@ -115,6 +116,7 @@ def measure(
     return Result(
         log_bytes=timings[0].store.end_offset - timings[0].store.min_offset,
         messages=timings[0].messages,
+        queues=8 * topics,
         broker_process=min(timing.process_seconds for timing in timings),
         broker_recovery=min(timing.seconds for timing in timings),
         ours={name: min(runs, key=lambda run: run.seconds) for name, runs in ours.items()},
@@ -189,24 +191,24 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--table", action="store_true", help="all rows of the README's table, instead of one log")
     options = parser.parse_args(arguments)
-    logs = TABLE if options.table else ((options.gb, options.message_bytes),)
+    logs = TABLE if options.table else ((options.gb, options.message_bytes, options.topics),)
     with tempfile.TemporaryDirectory(prefix="against-broker-") as scratch:
         directory = (options.directory or Path(scratch)).resolve()
         directory.mkdir(parents=True, exist_ok=True)
-        for gb, message_bytes in logs:
+        for gb, message_bytes, topics in logs:
             size = int(gb * 1e9)
-            kept = log_directory(directory, size, message_bytes, options.topics).exists() or not options.table
+            kept = log_directory(directory, size, message_bytes, topics).exists() or not options.table
             result = measure(
                 directory,
                 size,
                 message_bytes=message_bytes,
-                topics=options.topics,
+                topics=topics,
                 release=options.release,
                 kernels=options.kernels.split(","),
                 rounds=options.rounds,
             )
             if not kept:
-                shutil.rmtree(log_directory(directory, size, message_bytes, options.topics))
+                shutil.rmtree(log_directory(directory, size, message_bytes, topics))
             print(
                 json.dumps(asdict(result)) if options.json else "\n".join([*result.lines(), result.row(), ""]),
                 flush=True,
