@@ -16,7 +16,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Returns the pairs of a file of properties, values without the blanks at their ends.
+    """Returns the pairs of a file of properties, values with the blanks at their ends.
 
     >>> parse_properties("# sizes" + chr(10) + "mappedFileSizeCommitLog = 1073741824")
     {'mappedFileSizeCommitLog': '1073741824'}
@@ -30,6 +30,6 @@ def parse_properties(text: str) -> dict[str, str]:
         match = _PROPERTY.match(logical)
         if match is not None and not logical.startswith(("#", "!")):
             name, value = (_ESCAPED.sub(r"\1", part) for part in match.groups())
-            pairs[name] = value.rstrip(_BLANKS)
+            pairs[name] = value
         logical = ""
     return pairs

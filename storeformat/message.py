@@ -66,6 +66,7 @@ INNER_MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
 PROPERTY_CRC = b"__CRC32#"
 
 CRC_MASK = 0x7FFFFFFF
+DUP_INFO = b"DUP_INFO"
 PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1
 """``CommitLog.CRC32_RESERVED_LEN``: name, 0x01, ten digits least significant first, 0x02."""
 

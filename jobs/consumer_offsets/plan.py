@@ -29,10 +29,10 @@ from jobs.consumer_offsets.copies import OffsetsCopy, queues_of, read_copies, wi
 from jobs.consumer_offsets.ranges import QueueRanges, Range, TopicQueue, offsets_at, queue_ranges
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.record.pending import RETRY_PREFIX
 from storeformat.storage import locations
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.config.config_files import CONFIG, FileState, read_config
 from storeformat.store.config.consumer_offsets import (
     OFFSETS,
@@ -220,7 +220,7 @@ class OffsetsPlan:
         return found
 
 
-def refuse_where_unread(store: OpenedStore, settings: StartSettings) -> None:
+def refuse_where_unread(store: OpenedStore, settings: BrokerConf) -> None:
     """Raises Refused where the broker would not read the file.
 
     With RocksDB queues it has a database of offsets; RocksDBConsumerOffsetManager#merge of 5.3.2 and later takes the

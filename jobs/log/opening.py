@@ -4,7 +4,6 @@ reading its log as the options of a job say, the front half of every job on a lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, MissingInput, Refused, UsageError, WrongSettings
-from storeformat.javaproperties import parse_properties
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import LogPart, Segment
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
@@ -21,12 +19,12 @@ from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import files, locations, rocksdb
 from storeformat.storage.broker_lock import is_live
+from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN, BrokerRules, guess_version, rules_of
 from storeformat.store.config.topic_config import find_batch_topics
 from storeformat.store.layout import (
     LOCK,
     StoreLayout,
-    apply_settings,
     file_name,
     has_effect,
 )
@@ -62,9 +60,13 @@ class OpenedStore:
     """Ranges of its log that were taken from replicas."""
     missing_from: int | None = None
     """From where on entries are lost that the group's checkpoint counts as committed."""
-    queue_store: Mapping[str, str] = field(default_factory=dict)
-    """The settings that were given about where queues are kept, under their broker.conf names."""
+    conf: BrokerConf = field(default_factory=BrokerConf)
     queues_in: QueueStore = field(default_factory=QueueStore)
+
+    @property
+    def queue_store(self) -> dict[str, str]:
+        """The settings that were given about where queues are kept, under their broker.conf names."""
+        return {name: self.conf.given[name] for name in QUEUE_STORE_SETTINGS if name in self.conf.given}
 
     @property
     def log_size(self) -> int:
@@ -129,7 +131,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     root = locations.absolute(options.store)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
-    layout, given = _configured_layout(options)
+    conf = read_broker_conf(options.broker_conf, options.settings)
+    layout, given = conf.layout(), conf.given
     directories = commit_log_directories(root, layout, given.keys(), options.commitlog)
     sized = "mappedFileSizeCommitLog" in given
     size = layout.mapped_file_size_commit_log if sized else None
@@ -167,10 +170,9 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
             offset=committed.missing_from,
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )  # fmt: skip
-    queue_store = {name: given[name] for name in QUEUE_STORE_SETTINGS if name in given}
     return OpenedStore(
         root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
-        missing_from=committed.missing_from, queue_store=queue_store,
+        missing_from=committed.missing_from, conf=conf,
     )  # fmt: skip
 
 
@@ -211,23 +213,6 @@ def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> 
         )  # fmt: skip
     topics = store.batch_topics if kept.in_files else frozenset()
     return replace(store, queues_in=kept, batch_topics=topics)
-
-
-def _configured_layout(options: LogOptions) -> tuple[StoreLayout, dict[str, str]]:
-    """Returns the layout from broker.conf and ``--set``, and the settings that were given."""
-    layout = StoreLayout()
-    given: dict[str, str] = {}
-    if options.broker_conf is not None:
-        conf = parse_properties(files.read_bytes(options.broker_conf).decode("utf-8", "replace"))
-        try:
-            layout = apply_settings(layout, conf, strict=False)
-        except WrongSettings as error:
-            error.path = options.broker_conf
-            raise
-        given |= conf
-    settings = dict(options.settings)
-    given |= settings
-    return apply_settings(layout, settings, strict=True), given
 
 
 MOST_SPLITS = 1_000_000

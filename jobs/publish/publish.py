@@ -223,7 +223,7 @@ def _check_queue_types(configured: str, manifest: Manifest) -> None:
 
 def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
     """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
-    layout = apply_settings(StoreLayout(), manifest.settings, strict=False)
+    layout = apply_settings(StoreLayout(), manifest.settings)
     directories = tuple(commit_log_directories(root, layout, named=named))
     if missing := [path for path in directories if not files.exists(path)]:
         raise MissingInput("there is no commit log", path=missing[0], advice="--commitlog PATH[,PATH] says where it is")

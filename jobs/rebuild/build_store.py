@@ -26,7 +26,6 @@ from jobs.rebuild.planning import planned_bytes, refuse_if_too_large
 from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.staging import CLAIM, Workplace
 from jobs.rebuild.timers import TimersPlan, plan_timers, timer_settings
-from jobs.safety.evidence.start_settings import read_settings
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
 from storeformat.queues import consume_queue
@@ -100,7 +99,7 @@ def rebuild(
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
     configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
-    offsets, timers = _offsets(options, store, reading), _timers(options, reading)
+    offsets, timers = _offsets(options, store, reading), _timers(options, store, reading)
     if not options.dry_run:
         whole_files = {TOPICS: configuration} if configuration else {}
         whole_files |= {offsets.path: offsets.content()} if offsets else {}
@@ -142,11 +141,10 @@ def _offsets(options: RebuildOptions, store: OpenedStore, reading: LogReading) -
     return plan_offsets(store, reading, options.replicas, options.consumer_offsets_at, files_stay=files_stay)
 
 
-def _timers(options: RebuildOptions, reading: LogReading) -> TimersPlan | None:
+def _timers(options: RebuildOptions, store: OpenedStore, reading: LogReading) -> TimersPlan | None:
     if TIMERS not in options.only:
         return None
-    settings = timer_settings(read_settings(options.broker_conf, options.settings))
-    return plan_timers(reading, settings, int(time.time() * 1000))
+    return plan_timers(reading, timer_settings(store.conf), int(time.time() * 1000))
 
 
 def _write_timers(place: Workplace, plan: TimersPlan) -> FileRows:

@@ -27,7 +27,6 @@ from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note
 from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
-from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.retention import retention_notes
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
@@ -51,12 +50,11 @@ def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROU
         raise UsageError("--consumer-offsets-at needs consumer-offsets in --only")
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
     store = _with_queue_store(options, store)
-    settings = read_settings(options.broker_conf, options.settings)
     if CONSUMER_OFFSETS in options.only:
-        refuse_where_unread(store, settings)
+        refuse_where_unread(store, store.conf)
     if not is_live(locations.join(store.root, LOCK)):
         store = replace(
-            store, notes=(*store.notes, *retention_notes(store.root, store.segments, settings, store.rules))
+            store, notes=(*store.notes, *retention_notes(store.root, store.segments, store.conf, store.rules))
         )
     reporter.note(*store.notes)
     output = outputs.place_for(locations.absolute(options.output))

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.log.log_scan import LogReading
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, Refused
 from storeformat.record.pending import TIMER_TOPIC
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.config.timer_files import (
     DEFAULT,
     DEFAULT_FILE_SIZE,
@@ -142,7 +142,7 @@ def _unit(one: WaitingTimer, now: int, settings: TimerSettings) -> TimerUnit:
     return TimerUnit(slot, now, magic, one.offset, one.size, one.topic_hash)
 
 
-def timer_settings(settings: StartSettings) -> TimerSettings:
+def timer_settings(settings: BrokerConf) -> TimerSettings:
     """Returns the settings of the timer; raises Refused for those with which a broker keeps its timers elsewhere."""
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         if settings.flag(name, default=False):

@@ -9,6 +9,7 @@ from jobs.safety import (
     config_databases,
     configuration,
     files_and_space,
+    log_cuts,
     offsets,
     queues_and_log,
     retention,
@@ -17,10 +18,10 @@ from jobs.safety import (
     timers_and_epochs,
 )
 from jobs.safety.evidence.evidence import Evidence, gather
-from jobs.safety.evidence.start_settings import StartSettings, read_settings
 from jobs.safety.reason import Answer, Reason, answer_of
 from jobs.safety.replicas import Replica, replicas_compared
 from storeformat.errors import StoreFormatError
+from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 
 Rule = Callable[[Evidence], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (
@@ -30,6 +31,8 @@ RULES: tuple[Rule, ...] = (
     files_and_space.store_in_use,
     files_and_space.log_files,
     files_and_space.not_the_brokers,
+    log_cuts.settings_not_taken,
+    log_cuts.records_not_taken,
     configuration.store_type,
     configuration.config_files,
     config_databases.config_databases_lost,
@@ -67,11 +70,11 @@ def start_facts(
 ) -> dict[str, Any]:
     """Returns the answer as fields for the report of another job; where it cannot be had, it says why."""
     try:
-        return safe_to_start(root, read_settings(broker_conf, tuple(settings)), version).facts()
+        return safe_to_start(root, read_broker_conf(broker_conf, tuple(settings)), version).facts()
     except StoreFormatError as error:
         return {"answer": f"not known: {error}", "reasons": []}
 
 
-def safe_to_start(root: str, settings: StartSettings, version: str | None = None) -> Answer:
+def safe_to_start(root: str, settings: BrokerConf, version: str | None = None) -> Answer:
     """Returns whether a broker with these settings may be started on a store."""
     return judge(gather(root, settings, version))

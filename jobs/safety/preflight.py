@@ -11,16 +11,16 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.safety.answer import judge
 from jobs.safety.evidence.evidence import gather
-from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.replicas import read_replica
 from storeformat import kernels
+from storeformat.store.broker_conf import read_broker_conf
 
 
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
-    """Returns the answer for one store, with exit code 1 for no; raises as ``read_settings`` and ``gather``."""
+    """Returns the answer for one store, with exit code 1 for no; raises as ``read_broker_conf`` and ``gather``."""
     kernels.prefer_numpy()
-    settings = read_settings(options.broker_conf, options.settings)
-    if not settings.from_broker_conf:
+    settings = read_broker_conf(options.broker_conf, options.settings)
+    if not settings.from_file:
         reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
     evidence = gather(options.store, settings, options.broker_version)
     replicas = [read_replica(evidence, root) for root in options.replicas]

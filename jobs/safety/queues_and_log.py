@@ -332,6 +332,6 @@ def _queue_file_size(evidence: Evidence, *, batch: bool) -> int:
     name, default = (
         ("mapperFileSizeBatchConsumeQueue", 300_000 * 46) if batch else ("mappedFileSizeConsumeQueue", 300_000 * 20)
     )
-    if not settings.from_broker_conf and name not in settings.given:
+    if not settings.from_file and name not in settings.given:
         return 0
     return settings.number(name, default) if batch else -(-settings.number(name, default) // 20) * 20

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jobs.safety.evidence.evidence import Evidence
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
 from storeformat.log.segments import Segment
 from storeformat.storage import local_status, locations
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import BrokerRules
 from storeformat.store.layout import CONSUME_QUEUE
 
@@ -42,7 +42,7 @@ class Doomed:
 
 
 def doomed(
-    segments: Sequence[FileStatus], paths: Sequence[str], settings: StartSettings, rules: BrokerRules, now_ms: int
+    segments: Sequence[FileStatus], paths: Sequence[str], settings: BrokerConf, rules: BrokerRules, now_ms: int
 ) -> Doomed | None:
     """Returns what the next cleaning deletes of these segments, None for nothing; ``paths`` are the directories of the
     log, and that of the queues.
@@ -88,7 +88,7 @@ def _used_percent(paths: Sequence[str]) -> int:
     return max(min(log, default=0), queues)
 
 
-def retention_notes(root: str, segments: Sequence[Segment], settings: StartSettings, rules: BrokerRules) -> list[str]:
+def retention_notes(root: str, segments: Sequence[Segment], settings: BrokerConf, rules: BrokerRules) -> list[str]:
     """Returns a note where a broker that is started on a log now deletes a part of it; nothing for remote logs."""
     found = [local_status.status_of(segment.path) for segment in segments if locations.is_local(segment.path)]
     there = [status for status in found if status is not None]
@@ -99,7 +99,7 @@ def retention_notes(root: str, segments: Sequence[Segment], settings: StartSetti
         return []
     why = part.why if part.forced else f"{part.why} ({settings.number('fileReservedTime', _RESERVED_HOURS)} h)"
     when = part.when if part.hours == 0 else f"{part.when} (deleteWhen {settings.text('deleteWhen', '04')})"
-    hint = "" if settings.from_broker_conf else "; give --broker-conf to use the broker's own settings"
+    hint = "" if settings.from_file else "; give --broker-conf to use the broker's own settings"
     what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"
     cure = "raise fileReservedTime, or touch the segments, before the start"
     return [f"retention: a broker that starts now deletes {what}: {why}; {cure}{hint}"]

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jobs.safety.evidence.evidence import Evidence
-from jobs.safety.evidence.log_files import paths_of
 from jobs.safety.reason import Reason
 from storeformat.storage import local_status, outputs
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, is_file_name
@@ -57,10 +56,11 @@ def log_elsewhere(evidence: Evidence) -> Iterator[Reason]:
     if evidence.settings.flag("enableDLegerCommitLog", default=False) or any(other_store(evidence)):
         return
     for setting in (_LOG, _READ_ONLY):
-        paths = paths_of(evidence.settings, setting)
+        paths = evidence.settings.paths(setting)
         for path in paths:
             status = local_status.status_of(path)
-            absent = status is None or not status.is_directory
+            relative = not path.startswith("/")
+            absent = status is None or not status.is_directory or relative
             if not absent and _holds_segments(path):
                 continue
             partly = not absent and (len(paths) > 1 or setting == _READ_ONLY) and bool(evidence.log.files)
@@ -69,11 +69,16 @@ def log_elsewhere(evidence: Evidence) -> Iterator[Reason]:
             own = _own_log_apart(evidence, path)
             yield Reason(
                 "store_path",
-                f"{setting} names {path}, which {'does not exist' if absent else 'holds no segment'}: the broker "
+                f"{setting} names '{path}', a path relative to where the broker is started: it serves nothing of what "
+                "is not there"
+                if relative
+                else f"{setting} names {path}, which {'does not exist' if absent else 'holds no segment'}: the broker "
                 "serves nothing of it" + (f"; {own} holds segments" if own else ""),
-                found="absent" if absent else "empty",
+                found="relative" if relative else "absent" if absent else "empty",
                 expected="segments",
-                cure=f"set {setting}={own} in broker.conf, or mount {path}"
+                cure=f"write {setting} with whole paths, without blanks after its commas"
+                if relative
+                else f"set {setting}={own} in broker.conf, or mount {path}"
                 if own and len(paths) == 1
                 else f"mount {path}, or make the directory if it is new",
                 unsafe=not partly,

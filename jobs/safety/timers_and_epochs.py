@@ -46,7 +46,7 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
         return
     log_size = evidence.settings.number("mappedFileSizeTimerLog", DEFAULT_FILE_SIZE)
     wrong = [size for size in timers.log_sizes if size != log_size]
-    if wrong and evidence.settings.from_broker_conf:
+    if wrong and evidence.settings.from_file:
         yield Reason(
             "timer_log_size",
             f"{LOG}/ has a file of {wrong[0]} bytes: the broker does not start",

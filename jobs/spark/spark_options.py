@@ -70,7 +70,7 @@ def values_of(options: Sequence[str], *names: str) -> list[str]:
 def read_properties(path: Path) -> dict[str, str]:
     """Settings of a spark-defaults.conf; a name without a value is left out."""
     settings = parse_properties(path.read_text(encoding="utf-8", errors="replace"))
-    return {name: value for name, value in settings.items() if value}
+    return {name: value.strip() for name, value in settings.items() if value.strip()}
 
 
 def user_settings(options: Sequence[str]) -> dict[str, str]:

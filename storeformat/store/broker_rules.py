@@ -47,6 +47,14 @@ class BrokerRules:
     """A queue's first message is searched for; a queue whose messages are all gone begins at its end (from 5.0.0)."""
     search_by_store_time: bool = False
     """A search by time takes the file by its messages' store times, not by its time of last change (from 5.1.1)."""
+    reads_long_topics: bool = False
+    """Records with two-byte topic lengths (V2) are records (from 5.1.0, of which the name 5.0 is, too)."""
+    wants_dup_info: bool = False
+    """With ``duplicationEnable`` recovery takes no record with properties and without DUP_INFO (from 5.0.0)."""
+    wants_property_crc: bool = False
+    """With ``forceVerifyPropCRC`` recovery takes no record without a property CRC (from 5.2.0)."""
+    trims_settings: bool = False
+    """Texts of broker.conf lose the blanks around them (from 5.2.0)."""
     dispatch_uncommitted: bool = False
     """Recovery after a crash dispatches entries that a DLedger group has not committed (from 5.2.0)."""
     bounded_recovery: bool = False
@@ -81,11 +89,19 @@ class BrokerRules:
 _UPTO_4_7_0 = BrokerRules("4.6", split_parser=True, count_every_put=True)
 _UPTO_4_9_0 = replace(_UPTO_4_7_0, version="4.8", count_every_put=False)
 _UPTO_4_9_8 = replace(_UPTO_4_9_0, version="4.9", split_parser=False, corrects_delay_offsets=True)
-_UPTO_5_1_0 = replace(_UPTO_4_9_8, version="5.0", search_min_offset=True, deletes_at_once=True, trusts_clean_stop=True)
+_UPTO_5_1_0 = replace(
+    _UPTO_4_9_8,
+    version="5.0",
+    search_min_offset=True,
+    wants_dup_info=True,
+    deletes_at_once=True,
+    trusts_clean_stop=True,
+)
 _UPTO_5_1_4 = replace(
     _UPTO_5_1_0,
     version="5.1",
     search_by_store_time=True,
+    reads_long_topics=True,
     passes_over_directories=True,
     deletes_empty_segment=True,
     no_light_topics=("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"),
@@ -94,6 +110,8 @@ _UPTO_5_1_4 = replace(
 _UPTO_5_3 = replace(
     _UPTO_5_1_4,
     version="5.3",
+    wants_property_crc=True,
+    trims_settings=True,
     dispatch_uncommitted=True,
     starts_at_furthest_queue=True,
     takes_offsets_file=True,

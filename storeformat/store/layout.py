@@ -18,6 +18,7 @@ backup/                     of this program: what a swap took out of the store
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -25,7 +26,6 @@ from storeformat.errors import WrongSettings
 from storeformat.index import index_file
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
 COMMIT_LOG = "commitlog"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -106,22 +106,18 @@ def has_effect(name: str) -> bool:
     return any(broker_name(field.name) == name for field in fields(StoreLayout))
 
 
-def apply_settings(layout: StoreLayout, settings: Mapping[str, str], *, strict: bool) -> StoreLayout:
+def apply_settings(layout: StoreLayout, settings: Mapping[str, str]) -> StoreLayout:
     """Returns the layout with these settings (broker.conf names). Those that shape no file are left alone; raises
-    WrongSettings for a value that cannot be read and, if ``strict``, for a name that no broker knows.
+    WrongSettings for a value that a broker does not take.
 
-    >>> apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "65536"}, strict=True).mapped_file_size_commit_log
+    >>> apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "65536"}).mapped_file_size_commit_log
     65536
     """
     known = {broker_name(field.name): field for field in fields(StoreLayout)}
     changes: dict[str, object] = {}
     for name, text in settings.items():
-        field = known.get(name)
-        if field is None:
-            if strict and name not in SETTING_NAMES:
-                raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)
-            continue
-        changes[field.name] = _parse_value(name, text, str(field.type))
+        if (field := known.get(name)) is not None:
+            changes[field.name] = _parse_value(name, text, str(field.type))
     return replace(layout, **changes)  # type: ignore[arg-type]
 
 
@@ -131,10 +127,9 @@ def _parse_value(name: str, text: str, kind: str) -> object:
             raise WrongSettings(f"{name} is not a boolean", found=text, expected="true or false")
         return text.lower() == "true"
     if kind == "int":
-        try:
-            return int(text)
-        except ValueError:
-            raise WrongSettings(f"{name} is not an integer", found=text, expected="bytes or a count") from None
+        if not re.fullmatch("[+-]?[0-9]{1,19}", text):  # Integer#parseInt takes no blanks
+            raise WrongSettings(f"{name} is not an integer", found=text, expected="bytes or a count, and no blank")
+        return int(text)
     return text
 
 

@@ -25,8 +25,8 @@ from support.real_group import BrokerGroup
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.reason import Reason
+from storeformat.store.broker_conf import read_broker_conf
 
 pytestmark = pytest.mark.broker
 
@@ -70,7 +70,7 @@ def send(name: str, count: int) -> dict[str, Any]:
 
 
 def said_of_epochs(group: BrokerGroup, store: Path) -> list[Reason]:
-    settings = read_settings(str(group.member_conf("one", store)), ())
+    settings = read_broker_conf(str(group.member_conf("one", store)), ())
     answer = safe_to_start(str(store), settings, rules_of_release(group.release))
     return [reason for reason in answer.reasons if reason.rule == "epoch_file"]
 

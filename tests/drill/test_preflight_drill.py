@@ -39,8 +39,8 @@ from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import judge
 from jobs.safety.evidence.evidence import Evidence, gather
-from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.reason import Answer, Reason
+from storeformat.store.broker_conf import read_broker_conf
 
 pytestmark = pytest.mark.broker
 
@@ -95,7 +95,7 @@ class Story:
 
 
 def evidence_of(site: BrokerSite, store: Path, settings: Mapping[str, Any] | None = None) -> Evidence:
-    conf = read_settings(str(site.broker_conf(store, **(settings or {}))), ())
+    conf = read_broker_conf(str(site.broker_conf(store, **(settings or {}))), ())
     return gather(str(store), conf, rules_of_release(site.release))
 
 

@@ -20,8 +20,8 @@ from support.real_broker import RELEASES, BrokerSite
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import read_settings
 from jobs.safety.reason import Answer
+from storeformat.store.broker_conf import read_broker_conf
 
 pytestmark = pytest.mark.broker
 
@@ -45,7 +45,7 @@ class Story:
 
 
 def preflight(site: BrokerSite, store: Path) -> Answer:
-    settings = read_settings(str(site.broker_conf(store)), ())
+    settings = read_broker_conf(str(site.broker_conf(store)), ())
     return safe_to_start(str(store), settings, rules_of_release(site.release))
 
 

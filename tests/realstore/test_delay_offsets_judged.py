@@ -11,8 +11,8 @@ from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
+from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -21,7 +21,7 @@ AHEAD = 7
 
 
 def reason_of(root: Path, release: str) -> Reason:
-    settings = StartSettings({**{name: str(value) for name, value in SETTINGS.items()}, "fileReservedTime": "99999"})
+    settings = BrokerConf({**{name: str(value) for name, value in SETTINGS.items()}, "fileReservedTime": "99999"})
     answer = safe_to_start(str(root), settings, rules_of_release(release))
     return next(reason for reason in answer.reasons if reason.rule == "delay_offset_beyond_queue")
 

@@ -17,8 +17,8 @@ from support.real_store import RealStore, RealStoreFailed, build
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
+from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = [
     pytest.mark.realstore,
@@ -40,7 +40,7 @@ OTHERS = {  # files that somebody else made, and that the broker opens
 def reason(root: Path, release: str, rule: str) -> Reason | None:
     settings = {**{name: str(value) for name, value in SETTINGS.items()}, "fileReservedTime": "99999",
                 "diskMaxUsedSpaceRatio": "95", "cleanFileForciblyEnable": "false"}  # fmt: skip
-    answer = safe_to_start(str(root), StartSettings(settings), rules_of_release(release))
+    answer = safe_to_start(str(root), BrokerConf(settings), rules_of_release(release))
     return next((found for found in answer.reasons if found.rule == rule), None)
 
 

@@ -15,8 +15,8 @@ from support.store_to_start import configure
 from support.wrong_stores import QUEUE_FILE, SEGMENT, SETTINGS, cut_units, said_of, served
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.storage import local_status
+from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -28,7 +28,7 @@ def test_healthy_stores_are_safe(release: str, halt: bool, tmp_path: Path) -> No
     for store in stores:
         settings: dict[str, Any] = {name: str(value) for name, value in store.settings.items()}
         configure(store.root)
-        answer = safe_to_start(str(store.root), StartSettings(settings), rules_of_release(release))
+        answer = safe_to_start(str(store.root), BrokerConf(settings), rules_of_release(release))
         assert answer.safe, (store.root.name, answer.lines())
 
 
@@ -38,7 +38,7 @@ def test_members_of_a_group_are_safe(release: str, tmp_path: Path, monkeypatch: 
     for store in RealStore(release).write(tmp_path, 3, seed=78_500, features=["dledger"]):
         settings = {name: str(value).lower() for name, value in store.settings.items()}
         configure(store.root)
-        answer = safe_to_start(str(store.root), StartSettings(settings), rules_of_release(release))
+        answer = safe_to_start(str(store.root), BrokerConf(settings), rules_of_release(release))
         assert answer.first_line == "safe to start", answer.lines()
 
 

@@ -26,8 +26,8 @@ from support.real_store import RealStore, RealStoreFailed
 from support.rebuilding import rebuild_here, rules_of_release
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer
+from storeformat.store.broker_conf import BrokerConf
 
 pytest.importorskip("rocksdict")
 from support.rocksdb_stores import broker_settings
@@ -44,7 +44,7 @@ RULES = {"database_not_read", "messages_not_served"}
 
 def said_of(root: Path, release: str) -> Answer:
     settings = {"fileReservedTime": "999999", "cleanFileForciblyEnable": "false"}
-    answer = safe_to_start(str(root), StartSettings(broker_settings(ROCKSDB, **settings)), rules_of_release(release))
+    answer = safe_to_start(str(root), BrokerConf(broker_settings(ROCKSDB, **settings)), rules_of_release(release))
     # no broker was around: there is no configuration, which other tests are about
     return Answer(tuple(reason for reason in answer.reasons if reason.rule in RULES))
 

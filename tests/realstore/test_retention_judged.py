@@ -21,8 +21,8 @@ from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer, Reason
+from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -135,7 +135,7 @@ def fill(disk: Path, percent: int | None) -> None:
 
 def said_of(root: Path, settings: Mapping[str, Any], release: str) -> Answer:
     conf = {key: str(value).lower() for key, value in {**SETTINGS, **settings}.items()}
-    return safe_to_start(str(root), StartSettings(conf), rules_of_release(release))
+    return safe_to_start(str(root), BrokerConf(conf), rules_of_release(release))
 
 
 @dataclass(frozen=True)

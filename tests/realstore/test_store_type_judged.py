@@ -12,8 +12,8 @@ from support.real_store import Opened, RealStore, RealStoreFailed
 from support.rebuilding import rules_of_release
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer
+from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -23,7 +23,7 @@ FILES, ROCKSDB = {"storeType": "default"}, {"storeType": "defaultRocksDB"}
 
 def said(root: Path, release: str, settings: Mapping[str, Any]) -> Answer:
     conf = {name: str(value) for name, value in {**SETTINGS, "fileReservedTime": 99_999, **settings}.items()}
-    return safe_to_start(str(root), StartSettings(conf), rules_of_release(release))
+    return safe_to_start(str(root), BrokerConf(conf), rules_of_release(release))
 
 
 def names_store_type(answer: Answer) -> bool:

@@ -25,8 +25,8 @@ from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, SEGMENT, finished
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
+from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -117,7 +117,7 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             shutil.copytree(scratch / "whole", root)
             lose(root, *states)
             roots.append(root)
-        told = StartSettings({name: str(value) for name, value in SETTINGS.items()})
+        told = BrokerConf({name: str(value) for name, value in SETTINGS.items()})
         answer = safe_to_start(str(root), told, rules_of_release(release))
         said.append(tuple(reason for reason in answer.reasons if reason.rule.startswith("timer")))
         cure(root)

@@ -13,7 +13,7 @@ from storeformat.javaproperties import parse_properties
         ("", {}),
         ("a=1\r\nb = 2\r\n\r\n", {"a": "1", "b": "2"}),
         ("a=1\rb=2", {"a": "1", "b": "2"}),
-        ("  a\t=\t1  \n# c=3\n  ! d=4\n#e=5\\\nf=6", {"a": "1", "f": "6"}),
+        ("  a\t=\t1  \n# c=3\n  ! d=4\n#e=5\\\nf=6", {"a": "1  ", "f": "6"}),
         ("a:1\nb 2\nc : 3\nd\n=4", {"a": "1", "b": "2", "c": "3", "d": ""}),
         ("a=1\na=2", {"a": "2"}),
         ("delays=1s \\\n   5s \\\r\n10s\nb=2\\", {"delays": "1s 5s 10s", "b": "2"}),

@@ -20,8 +20,8 @@ from support.store_builder import LogBuilder
 
 from jobs.safety.answer import judge
 from jobs.safety.evidence.evidence import Evidence, gather
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer, Reason
+from storeformat.store.broker_conf import BrokerConf
 
 SEGMENT = 4096
 QUEUE_FILE = 400
@@ -40,7 +40,7 @@ class StoreToStart:
     version: str = "5.3"
 
     def evidence(self) -> Evidence:
-        return gather(str(self.root), StartSettings(self.conf), self.version)
+        return gather(str(self.root), BrokerConf(self.conf), self.version)
 
     def answer(self) -> Answer:
         return judge(self.evidence())

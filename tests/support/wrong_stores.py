@@ -16,8 +16,8 @@ from support.real_store import Opened
 from support.rebuilding import rebuild_here, rules_of_release
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer
+from storeformat.store.broker_conf import BrokerConf
 
 SEGMENT, QUEUE_FILE = 65_536, 400
 SETTINGS = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "maxHashSlotNum": 100,
@@ -47,7 +47,7 @@ class Facts:
 def said_of(root: Path, release: str) -> Answer:
     settings = {name: str(value) for name, value in SETTINGS.items()}
     settings |= {"fileReservedTime": "999999", "cleanFileForciblyEnable": "false"}
-    return safe_to_start(str(root), StartSettings(settings), rules_of_release(release))
+    return safe_to_start(str(root), BrokerConf(settings), rules_of_release(release))
 
 
 def served(opened: Opened) -> dict[tuple[str, int], list[int]]:

@@ -3,6 +3,5 @@
 ``evidence``        everything that the rules judge, read once
 ``log_files``       files of the log
 ``log_tail``        the last part of the log, as recovery reads it
-``start_settings``  what broker.conf says of a start
 ``recovery``        what a release dispatches again by itself
 """

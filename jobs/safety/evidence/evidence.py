@@ -10,13 +10,13 @@ from functools import cached_property
 from jobs.safety.evidence.log_files import LogFiles, read_log_files
 from jobs.safety.evidence.log_tail import LogTail, read_tail
 from jobs.safety.evidence.recovery import Redispatch, looks_from, redispatch
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log import dledger
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import broker_lock, files, local_status, locations, rocksdb
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import checkpoint
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import NOTHING_SHOWN, BrokerRules, guess_version, rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.config.config_files import (
@@ -35,7 +35,6 @@ from storeformat.store.layout import (
     LOCK,
     ROCKSDB_QUEUES,
     StoreLayout,
-    apply_settings,
 )
 from storeformat.store.queue_ends import QueueEnd, queue_ends
 from storeformat.store.queue_places import holds_pairs
@@ -67,7 +66,7 @@ class Evidence:
     """A store as the rules see it. ``now_ms`` is the time of the check; ``live`` says that its lock is held."""
 
     root: str
-    settings: StartSettings
+    settings: BrokerConf
     rules: BrokerRules
     log: LogFiles
     tail: LogTail
@@ -116,7 +115,7 @@ class Evidence:
         return locations.join(self.root, *parts)
 
 
-def gather(root: str, settings: StartSettings, version: str | None = None, now_ms: int | None = None) -> Evidence:
+def gather(root: str, settings: BrokerConf, version: str | None = None, now_ms: int | None = None) -> Evidence:
     """Returns the evidence of a store; raises MissingInput and NotAStore where there is none."""
     root = locations.absolute(root)
     if not locations.is_local(root):
@@ -161,7 +160,7 @@ def gather(root: str, settings: StartSettings, version: str | None = None, now_m
 _DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
 
 
-def _rocksdb(root: str, settings: StartSettings) -> RocksDb:
+def _rocksdb(root: str, settings: BrokerConf) -> RocksDb:
     """Returns what there is of databases, and what that of the queues says where the broker is going to read it."""
     found = RocksDb(
         holds_pairs(locations.join(root, CONSUME_QUEUE)),
@@ -192,9 +191,11 @@ def _checkpoint(root: str) -> StoreCheckpoint | None:
     return checkpoint.parse_checkpoint(files.read_bytes(path))
 
 
-def _index_sizes(settings: StartSettings) -> StoreLayout:
+def _index_sizes(settings: BrokerConf) -> StoreLayout:
     """Returns the layout with the sizes of index files, all that the signs of a release need of a broker.conf."""
-    names = ("maxHashSlotNum", "maxIndexNum")
-    return apply_settings(
-        StoreLayout(), {name: settings.given[name] for name in names if name in settings.given}, strict=False
+    default = StoreLayout()
+    return replace(
+        default,
+        max_hash_slot_num=settings.number("maxHashSlotNum", default.max_hash_slot_num),
+        max_index_num=settings.number("maxIndexNum", default.max_index_num),
     )

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.log.dledger import DATA, is_of_group
 from storeformat.log.segments import Segment
 from storeformat.storage import local_status, locations
 from storeformat.storage.local_status import FileStatus
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import COMMIT_LOG, is_file_name
 from storeformat.store.log_directories import group_directories
 
@@ -52,7 +52,7 @@ class LogFiles:
         return int(self.files[0].name) if self.files else 0
 
 
-def read_log_files(root: str, settings: StartSettings) -> LogFiles:
+def read_log_files(root: str, settings: BrokerConf) -> LogFiles:
     """Returns the files of a store's log, where its settings or its own folders say that they are."""
     directories = _directories(root, settings)
     entries = [entry for directory in directories for entry in local_status.statuses_in(directory)]
@@ -67,25 +67,20 @@ def read_log_files(root: str, settings: StartSettings) -> LogFiles:
     )
 
 
-def paths_of(settings: StartSettings, name: str) -> list[str]:
-    """Returns the paths that a setting names, separated by commas, each once."""
-    return list(dict.fromkeys(path.strip() for path in settings.text(name, "").split(",") if path.strip()))
-
-
-def _directories(root: str, settings: StartSettings) -> list[str]:
+def _directories(root: str, settings: BrokerConf) -> list[str]:
     """Returns the directories of the log; the store's own where none that is named is there."""
     if settings.flag("enableDLegerCommitLog", default=False):
         group = settings.text("storePathDLedgerCommitLog", "")
         groups = group_directories(root, settings.text("dLegerSelfId", ""))
         found = [group] if group else [locations.join(path, DATA) for path in groups]
         return found or [locations.join(root, COMMIT_LOG)]
-    named = paths_of(settings, "storePathCommitLog") + paths_of(settings, "readOnlyCommitLogStorePaths")
+    named = settings.paths("storePathCommitLog") + settings.paths("readOnlyCommitLogStorePaths")
     there = [path for path in dict.fromkeys(named) if local_status.status_of(path) is not None]
     return there or [locations.join(root, COMMIT_LOG)]
 
 
-def _segment_size(settings: StartSettings, segments: Sequence[FileStatus]) -> int:
-    if settings.from_broker_conf or "mappedFileSizeCommitLog" in settings.given:
+def _segment_size(settings: BrokerConf, segments: Sequence[FileStatus]) -> int:
+    if settings.from_file or "mappedFileSizeCommitLog" in settings.given:
         return settings.number("mappedFileSizeCommitLog", DEFAULT_SIZE)
     lengths = Counter(segment.size for segment in segments if segment.size > 0)
     return lengths.most_common(1)[0][0] if lengths else DEFAULT_SIZE

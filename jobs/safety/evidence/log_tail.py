@@ -6,20 +6,21 @@ a check of the start takes a second whatever the log's length; what lies before 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from storeformat.arrays import Int64s
+from storeformat import message as m
+from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log.block_window import BlockWindow, search_certificate
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
-from storeformat.record.decode import DecodeRules, RecordBlock, store_timestamp_at
+from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, store_timestamp_at
 from storeformat.record.dispatch import dispatched
 from storeformat.storage.files import RangeReader, read_range
 
@@ -27,12 +28,22 @@ READ_AT_MOST = 128 << 20
 _LAST_ZEROS = 16 << 20
 
 
+TRAITS: dict[str, Callable[[RecordBlock], Bools]] = {
+    "long topic": lambda block: block.heads.magic_code == m.MAGIC_V2,
+    "no DUP_INFO": lambda block: (block.heads.properties_length > 0) & (block.properties[m.DUP_INFO].lengths < 0),
+    "no property CRC": lambda block: block.properties[m.PROPERTY_CRC].lengths < 0,
+}
+"""Of a block of records those with which recovery of some releases, or with some settings, ends the log."""
+_PROPERTIES = (*DISPATCH_PROPERTIES, m.DUP_INFO)
+
+
 @dataclass(frozen=True)
 class LogTail:
     """Records that go to a queue, one a row: ``offsets``, ``ends`` (after them), ``queue_offsets``, and ``key_of``
     into ``keys`` (topic, queue id). ``begin`` and ``end`` are the part of the log that was read; ``defect`` says why it
     ended, ``goes_on_at`` where the first younger record lies after the place where it broke. ``passed`` are places of
-    damage that recovery does not read.
+    damage that recovery does not read. ``firsts`` are the offsets of the first records that recovery reads and that
+    have a trait which not every broker takes (``TRAITS``).
     """
 
     begin: int = 0
@@ -45,6 +56,7 @@ class LogTail:
     defect: RecordDefect = RecordDefect.UNWRITTEN
     goes_on_at: int | None = None
     passed: tuple[int, ...] = ()
+    firsts: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def rows_of(self) -> dict[tuple[str, int], Int64s]:
@@ -66,9 +78,11 @@ class LogTail:
 
 
 class _TailRows:
-    """Gathers the rows of a tail, block by block."""
+    """Gathers the rows of a tail, block by block, and the first traits from ``met_from`` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, met_from: int) -> None:
+        self.met_from = met_from
+        self.firsts: dict[str, int] = {}
         self.parts: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
         self.numbers: dict[tuple[str, int], int] = {}
         self.time = 0
@@ -76,6 +90,10 @@ class _TailRows:
     def add(self, block: RecordBlock) -> None:
         self.time = int(block.heads.store_timestamp[-1])
         rows = np.flatnonzero(dispatched(block))
+        for trait, has in TRAITS.items():
+            met = block.offsets[has(block) & (block.offsets >= self.met_from)]
+            if met.size:
+                self.firsts.setdefault(trait, int(met[0]))
         heads = block.heads
         queue_ids = heads.queue_id[rows].astype(np.int64)
         combined = block.topic_codes[rows].astype(np.int64) << 32 | queue_ids
@@ -99,11 +117,12 @@ def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRule
     """Returns the tail of a log; ``furthest_unit`` is where the furthest consume queue ends, -1 without any. Damage
     before ``met_from`` is passed over, where a sound record comes after it.
     """
+    rules = replace(rules, properties=_PROPERTIES)
     written = [segment for segment in segments if any(read_range(segment.path, 0, min(8, segment.size)))]
     if not written:
         return LogTail(end=segments[0].base if segments else 0)
     at, start = _start(segments, written[-1], furthest_unit)
-    begin, rows, position, defect, passed = start, _TailRows(), start, RecordDefect.OK, []
+    begin, rows, position, defect, passed = start, _TailRows(met_from), start, RecordDefect.OK, []
     while at < len(segments):
         segment = segments[at]
         with RangeReader(segment.path) as reader:
@@ -137,6 +156,7 @@ def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRule
         defect,
         goes_on,
         tuple(passed),
+        rows.firsts,
     )
 
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.arrays import Bools, Int64s
 from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage.files import RangeReader
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import MOST_RECOVERED_SEGMENTS, BrokerRules
 from storeformat.store.checkpoint import StoreCheckpoint
 
@@ -47,7 +47,7 @@ class Redispatch:
         return np.asarray((offsets >= self.begin) & (offsets != self.skipped))
 
 
-def recovered_from(segments: Sequence[Segment], rules: BrokerRules, settings: StartSettings) -> int:
+def recovered_from(segments: Sequence[Segment], rules: BrokerRules, settings: BrokerConf) -> int:
     """Returns the offset to which recovery goes back at most."""
     if not rules.bounded_recovery:
         return segments[0].base
@@ -59,7 +59,7 @@ def redispatch(
     segments: Sequence[Segment],
     page: StoreCheckpoint,
     rules: BrokerRules,
-    settings: StartSettings,
+    settings: BrokerConf,
     furthest_unit: int,
     *,
     after_crash: bool,
@@ -81,7 +81,7 @@ _LOOKS_AT_MORE = ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable"
 
 
 def looks_from(
-    segments: Sequence[Segment], rules: BrokerRules, settings: StartSettings, furthest_unit: int, *, after_crash: bool
+    segments: Sequence[Segment], rules: BrokerRules, settings: BrokerConf, furthest_unit: int, *, after_crash: bool
 ) -> int:
     """Returns the first offset that the next start reads in the log, of all releases that the rules are of: damage
     before it is not met. After a crash, and with queues in RocksDB, that is the log's begin: there checkpoints decide.
@@ -105,7 +105,7 @@ def looks_from(
 
 
 def _matched(
-    segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, settings: StartSettings, first: int
+    segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, settings: BrokerConf, first: int
 ) -> int:
     """Returns the base of the segment in which recovery after a crash begins."""
     limit = max(min(page.physic_msg_timestamp, page.logics_msg_timestamp) - _MARGIN_MS, 0)

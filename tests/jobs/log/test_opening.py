@@ -154,7 +154,7 @@ def test_settings_of_a_file_stand_below_those_of_the_command_line(root: Path) ->
     store = open_store(options)
     assert (store.layout.max_index_num, store.layout.max_hash_slot_num) == (8, 9)
     assert not [note for note in store.notes if "flushDiskType" in note], "a file says much that is not asked for here"
-    conf.write_text("maxIndexNum = many\n")
+    conf.write_text("maxHashSlotNum = many\n")
     with pytest.raises(WrongSettings) as error:
         open_store(options)
     assert error.value.path == str(conf)

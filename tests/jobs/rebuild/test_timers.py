@@ -16,9 +16,9 @@ from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_s
 from support.timer_model import TimerStart
 
 from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_units, slot_of, timer_settings
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import Refused
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
+from storeformat.store.broker_conf import BrokerConf
 from udfs.log.timers import TIMER_PROPERTIES
 
 RULES = DecodeRules(properties=tuple(dict.fromkeys((*DISPATCH_PROPERTIES, *TIMER_PROPERTIES))))
@@ -130,12 +130,12 @@ def test_slots_are_those_of_the_broker() -> None:
 
 
 def test_timers_that_lie_elsewhere_are_refused() -> None:
-    assert timer_settings(StartSettings({"timerPrecisionMs": "100"})).precision_ms == 100
+    assert timer_settings(BrokerConf({"timerPrecisionMs": "100"})).precision_ms == 100
     for told, window in (("600", 600), ("1", 604_740), ("604800", 604_740)):
-        assert timer_settings(StartSettings({"timerRollWindowSlot": told})).roll_window_slots == window
+        assert timer_settings(BrokerConf({"timerRollWindowSlot": told})).roll_window_slots == window
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         with pytest.raises(Refused, match=name):
-            timer_settings(StartSettings({name: "true"}))
+            timer_settings(BrokerConf({name: "true"}))
 
 
 @pytest.fixture

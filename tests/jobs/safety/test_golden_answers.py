@@ -13,7 +13,7 @@ from support.store_to_start import configure
 
 from jobs.safety.answer import safe_to_start
 from jobs.safety.evidence.evidence import gather
-from jobs.safety.evidence.start_settings import StartSettings
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN
 
 pytestmark = pytest.mark.golden
@@ -31,7 +31,7 @@ def test_safe(store: GoldenStore, told: bool, tmp_path: Path) -> None:
     version = rules_of_release(store.version) if told else None
     root = golden.unpack(store, tmp_path)
     configure(root)  # no broker was around it
-    answer = safe_to_start(str(root), StartSettings(settings), version)
+    answer = safe_to_start(str(root), BrokerConf(settings), version)
     assert answer.safe, answer.lines()
     notes = {reason.rule for reason in answer.reasons}
     assert notes - EXPECTED_NOTES <= NOTES_OF_SCENARIO.get(store.scenario, set())
@@ -40,8 +40,8 @@ def test_safe(store: GoldenStore, told: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
 @pytest.mark.parametrize("conf", [True, False], ids=["with settings", "without"])
 def test_the_release_that_is_shown(store: GoldenStore, conf: bool) -> None:
-    settings = StartSettings(
-        {name: str(value).lower() for name, value in store.settings.items()} if conf else {}, from_broker_conf=conf
+    settings = BrokerConf(
+        {name: str(value).lower() for name, value in store.settings.items()} if conf else {}, from_file=conf
     )
     found = gather(str(golden.unpack(store)), settings)
     shows = rules_of_release(store.version) in ("4.6", "5.3", "5.5")  # else 5.3 is taken
@@ -60,7 +60,7 @@ def test_a_store_of_4_6_1_is_none_of_5_3(tmp_path: Path) -> None:
         os.utime(path)
     size = segments[0].stat().st_size
     (root / "commitlog" / f"{int(segments[-1].name) + size:020d}").touch()
-    settings = StartSettings({name: str(value).lower() for name, value in store.settings.items()})
+    settings = BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
     answer = safe_to_start(str(root), settings)
     assert not answer.safe
     assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["segment_size"]
@@ -72,7 +72,7 @@ def test_an_empty_segment_of_a_release_that_nothing_shows(tmp_path: Path) -> Non
     configure(root)
     segments = sorted((root / "commitlog").iterdir())
     (root / "commitlog" / f"{int(segments[-1].name) + segments[0].stat().st_size:020d}").touch()
-    settings = StartSettings({name: str(value).lower() for name, value in store.settings.items()})
+    settings = BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
     assert gather(str(root), settings).release_reason == NOTHING_SHOWN
     assert not safe_to_start(str(root), settings).safe
     assert safe_to_start(str(root), settings, "5.3").safe

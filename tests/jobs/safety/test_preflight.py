@@ -113,7 +113,7 @@ def test_a_metrics_file_is_replaced_whole(store: StoreToStart, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.parametrize(("what", "code"), [("store", 66), ("commitlog", 66), ("conf", 66), ("size", 65), ("huge", 65)])
+@pytest.mark.parametrize(("what", "code"), [("store", 66), ("commitlog", 66), ("conf", 66), ("huge", 65)])
 def test_what_cannot_be_judged(store: StoreToStart, what: str, code: int) -> None:
     conf = store.root.parent / "broker.conf"
     if what == "store":
@@ -122,8 +122,6 @@ def test_what_cannot_be_judged(store: StoreToStart, what: str, code: int) -> Non
         (store.root / "commitlog").rename(store.root / "log")
     elif what == "conf":
         conf.unlink()
-    elif what == "size":
-        conf.write_text("mappedFileSizeCommitLog=big\n")
     else:
         with store.config("topics.json").open("wb") as file:
             file.truncate(10 << 30)

@@ -12,8 +12,8 @@ from support.store_to_start import StoreToStart, finished, healthy_store
 
 from jobs.safety import queues_and_log
 from jobs.safety.evidence.recovery import Redispatch
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.config.config_files import FileState
 from storeformat.store.queue_ends import QueueEnd
@@ -227,7 +227,7 @@ def test_units_are_not_cut(store: StoreToStart, case: str) -> None:
         )
     ]
     other = {
-        "databases": replace(shorter, settings=StartSettings({"storeType": "defaultRocksDB"})),
+        "databases": replace(shorter, settings=BrokerConf({"storeType": "defaultRocksDB"})),
         "members": replace(shorter, log=replace(shorter.log, of_group=True)),
         "no segments": replace(shorter, log=replace(shorter.log, segments=())),
         "goes on": replace(shorter, tail=replace(shorter.tail, goes_on_at=6500)),

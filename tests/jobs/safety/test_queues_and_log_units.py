@@ -12,8 +12,8 @@ from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, SEGMENT, StoreToStart, finished, healthy_store
 
 from jobs.safety import queues_and_log
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
+from storeformat.store.broker_conf import BrokerConf
 
 UNIT = struct.Struct(">qiq")
 NOT_SERVED = "messages_not_served"
@@ -129,7 +129,7 @@ def test_lengths_of_queue_files_without_a_broker_conf_are_those_of_most(store: S
     path = store.queue_directory("Orders", 0) / f"{0:020d}"
     path.write_bytes(path.read_bytes()[:-20])
     evidence = store.evidence()
-    shown = replace(evidence, settings=StartSettings({}, from_broker_conf=False))
+    shown = replace(evidence, settings=BrokerConf({}, from_file=False))
     wrong = "has the wrong length: the broker does not start"
     assert list(queues_and_log.queue_files(shown)) == [not_loaded(path, wrong, 380)]
     for given, count in (
@@ -137,10 +137,10 @@ def test_lengths_of_queue_files_without_a_broker_conf_are_those_of_most(store: S
         ({"mappedFileSizeConsumeQueue": "381"}, 1),
         ({}, 4),
     ):
-        for from_broker_conf in (True, False) if given else (True,):
-            settings = StartSettings(given, from_broker_conf=from_broker_conf)
+        for from_file in (True, False) if given else (True,):
+            settings = BrokerConf(given, from_file=from_file)
             assert len(list(queues_and_log.queue_files(replace(evidence, settings=settings)))) == count
-    (reason, *_) = queues_and_log.queue_files(replace(evidence, settings=StartSettings()))
+    (reason, *_) = queues_and_log.queue_files(replace(evidence, settings=BrokerConf()))
     assert reason.expected == "6000000 bytes, 20 digits as name"
 
 
@@ -148,10 +148,10 @@ def test_batch_queues_have_a_length_of_their_own(store: StoreToStart) -> None:
     evidence = store.evidence()
     queues = {key: replace(queue, batch=key == ("Stock", 1)) for key, queue in evidence.queues.items()}
     for given, wrong in (({}, True), ({"mapperFileSizeBatchConsumeQueue": "400"}, False)):
-        settings = StartSettings({**store.conf, **given})
+        settings = BrokerConf({**store.conf, **given})
         found = list(queues_and_log.queue_files(replace(evidence, queues=queues, settings=settings)))
         assert [reason.expected for reason in found] == ["13800000 bytes, 20 digits as name"] * wrong
-    shown = replace(evidence, queues=queues, settings=StartSettings({}, from_broker_conf=False))
+    shown = replace(evidence, queues=queues, settings=BrokerConf({}, from_file=False))
     assert list(queues_and_log.queue_files(shown)) == []
 
 

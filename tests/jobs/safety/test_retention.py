@@ -14,11 +14,11 @@ from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
 from jobs.safety import retention
 from jobs.safety.evidence.recovery import Redispatch
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
 from jobs.safety.retention import Doomed, doomed, retention_notes
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus, Space
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
 
 RULE = "messages_deleted"
@@ -157,7 +157,7 @@ def test_a_full_disk_takes_young_ones(
 
 def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
     segments = open_store(LogOptions(store=str(store.root)), needs_index_sizes=False).segments
-    assert retention_notes(str(store.root), segments, StartSettings(), rules_of("5.3")) == []
+    assert retention_notes(str(store.root), segments, BrokerConf(), rules_of("5.3")) == []
     store.age(100, segments=1)
     begin = "retention: a broker that starts now deletes 1 of 2 segments "
     end = (
@@ -165,15 +165,15 @@ def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
         "touch the segments, before the start"
     )
     hint = "; give --broker-conf to use the broker's own settings"
-    for when, shown, from_broker_conf in (
+    for when, shown, from_file in (
         ("04;05", "within 18 h (deleteWhen 04;05)", True),
         ("10", "at once", False),
         (None, "within 18 h (deleteWhen 04)", True),
     ):
-        settings = StartSettings({} if when is None else {"deleteWhen": when}, from_broker_conf=from_broker_conf)
+        settings = BrokerConf({} if when is None else {"deleteWhen": when}, from_file=from_file)
         notes = retention_notes(str(store.root), segments, settings, rules_of("5.3"))
-        assert notes == [begin + shown + end + ("" if from_broker_conf else hint)]
-    assert retention_notes(str(store.root), segments, StartSettings({"fileReservedTime": "200"}), rules_of("5.3")) == []
+        assert notes == [begin + shown + end + ("" if from_file else hint)]
+    assert retention_notes(str(store.root), segments, BrokerConf({"fileReservedTime": "200"}), rules_of("5.3")) == []
 
 
 # ------------------------------------------------------------------------------------- what is deleted, at its bounds
@@ -207,7 +207,7 @@ def segments_of(now: int, *ages: int) -> list[FileStatus]:
     ],
 )
 def test_segments_that_are_old_enough(noon: int, ages: list[int], expected: tuple[int, int] | None) -> None:
-    found = doomed(segments_of(noon, *ages), ["/"], StartSettings({"deleteWhen": "12"}), rules_of("5.3"), noon)
+    found = doomed(segments_of(noon, *ages), ["/"], BrokerConf({"deleteWhen": "12"}), rules_of("5.3"), noon)
     assert found == (None if expected is None else Doomed(*expected, forced=False, hours=0))
 
 
@@ -228,7 +228,7 @@ def test_segments_that_are_old_enough(noon: int, ages: list[int], expected: tupl
 )
 def test_the_hour_in_which_segments_are_deleted(noon: int, when: str, hours: int) -> None:
     """What becomes old enough until then goes, too."""
-    settings = StartSettings({"deleteWhen": when, "fileReservedTime": "30"})
+    settings = BrokerConf({"deleteWhen": when, "fileReservedTime": "30"})
     aged, younger = ((30 - hours) * HOUR, (30 - hours) * HOUR - 1)
     found = doomed(segments_of(noon, aged, younger, 0), ["/"], settings, rules_of("4.9"), noon)
     assert found == Doomed(1, 4096, forced=False, hours=hours)
@@ -268,7 +268,7 @@ def test_how_full_a_disk_may_be(
     go.
     """
     monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used, 100 - used))
-    settings = StartSettings({"deleteWhen": "13", **given})
+    settings = BrokerConf({"deleteWhen": "13", **given})
     found = doomed(segments_of(noon, 72 * HOUR, 70 * HOUR, 0), ["/"], settings, rules_of(version), noon)
     on_time = Doomed(1, 4096, forced=False, hours=1)
     count = 2 if expected and expected[0] else 1
@@ -285,7 +285,7 @@ def test_the_emptiest_disk_of_the_log_counts(
     for name in used:
         Path(name).mkdir()
     monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used[path], 100 - used[path]))
-    settings = StartSettings({"deleteWhen": "13"})
+    settings = BrokerConf({"deleteWhen": "13"})
     paths = [*list(used)[:2], *list(used)[2:]]
     for given in (paths, [*paths[:2], paths[2] + "/absent"]):
         found = doomed(segments_of(noon, 72 * HOUR, 0), given, settings, rules_of("5.3"), noon)

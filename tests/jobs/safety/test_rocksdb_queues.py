@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.safety.answer import safe_to_start
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Answer
+from storeformat.store.broker_conf import BrokerConf
 
 pytest.importorskip("rocksdict")
 from support.rocksdb_stores import ChangedDatabase, broker_settings, with_database
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
 
 def asked(store: tuple[Path, dict[str, Any]], version: str = "5.5", **more: str) -> Answer:
     root, settings = store
-    return safe_to_start(str(root), StartSettings(broker_settings(settings, **more)), version)
+    return safe_to_start(str(root), BrokerConf(broker_settings(settings, **more)), version)
 
 
 def found(answer: Answer) -> set[str]:

@@ -89,3 +89,18 @@ def test_a_plain_store_is_no_groups(store: StoreToStart) -> None:
     (reason,) = store.answer().reasons
     assert (reason.rule, reason.unsafe, reason.expected) == (RULE, True, "dledger-n0/data")
     assert "after the 2 segments of a plain log" in reason.what
+
+
+def test_a_blank_after_a_comma(store: StoreToStart, tmp_path: Path) -> None:
+    """The broker takes it for the beginning of a relative path; the cure changes the answer."""
+    other = tmp_path / "other"
+    other.mkdir()
+    last = max((store.root / "commitlog").iterdir())
+    last.rename(other / last.name)
+    own = store.root / "commitlog"
+    store.conf["storePathCommitLog"] = f"{own}, {other}"
+    reason = store.only_reason(RULE)
+    assert (reason.found, reason.unsafe) == ("relative", True)
+    assert reason.what.startswith(f"storePathCommitLog names ' {other}', a path relative to where")
+    store.conf["storePathCommitLog"] = f"{own},{other}"
+    assert store.answer().safe

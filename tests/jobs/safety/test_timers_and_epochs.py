@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from support.store_to_start import StoreToStart, finished, healthy_store
 
-from jobs.safety.evidence.start_settings import StartSettings
 from jobs.safety.reason import Reason
 from jobs.safety.timers_and_epochs import epoch_file, timer_state
 from storeformat.errors import NotAStore
+from storeformat.store.broker_conf import BrokerConf
 
 WHEEL_SIZE = 38_707_200
 RULE = "timer_state_lost"
@@ -138,7 +138,7 @@ def test_a_timer_log_of_another_length(waiting: StoreToStart) -> None:
     assert waiting.answer().reasons == (said,)
     del waiting.conf["mappedFileSizeTimerLog"]
     assert waiting.answer().reasons == (replace(said, expected=100 << 20),)
-    settings = StartSettings(waiting.conf, from_broker_conf=False)
+    settings = BrokerConf(waiting.conf, from_file=False)
     assert list(timer_state(replace(waiting.evidence(), settings=settings))) == []
 
 

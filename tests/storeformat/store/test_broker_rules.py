@@ -9,9 +9,15 @@ from support.rebuilding import rules_of_release
 from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
 
 _4_9 = {"corrects_delay_offsets"}
-_5_0 = _4_9 | {"search_min_offset", "deletes_at_once", "trusts_clean_stop"}
-_5_1 = _5_0 | {"search_by_store_time", "passes_over_directories", "deletes_empty_segment"}
-_5_3 = _5_1 | {"dispatch_uncommitted", "starts_at_furthest_queue", "takes_offsets_file"}
+_5_0 = _4_9 | {"search_min_offset", "wants_dup_info", "deletes_at_once", "trusts_clean_stop"}
+_5_1 = _5_0 | {"search_by_store_time", "reads_long_topics", "passes_over_directories", "deletes_empty_segment"}
+_5_3 = _5_1 | {
+    "wants_property_crc",
+    "trims_settings",
+    "dispatch_uncommitted",
+    "starts_at_furthest_queue",
+    "takes_offsets_file",
+}
 
 
 @pytest.mark.parametrize(

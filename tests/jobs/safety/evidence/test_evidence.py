@@ -10,12 +10,12 @@ from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.safety.evidence.evidence import RocksDb, gather
 from jobs.safety.evidence.recovery import Redispatch
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.errors import MissingInput, NotAStore, StoreFormatError
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.queue_ends import QueueEnd
 
-SETTINGS = StartSettings({}, from_broker_conf=False)
+SETTINGS = BrokerConf({}, from_file=False)
 OFFSETS = {"consumerOffset.json", "lmqConsumerOffset.json"}
 
 
@@ -67,13 +67,13 @@ def test_the_release_that_a_store_shows(
 
 
 def test_what_is_told_of_a_healthy_store(store: StoreToStart) -> None:
-    found = gather(str(store.root), StartSettings(store.conf), "5.5", now_ms=7)
+    found = gather(str(store.root), BrokerConf(store.conf), "5.5", now_ms=7)
     assert (found.after_crash, found.live, found.now_ms, found.rocksdb) == (False, False, 7, RocksDb())
     assert (found.furthest_unit, found.redispatch) == (6744, Redispatch(6744, 6744))
     assert OFFSETS & set(found.configs) == {"consumerOffset.json"}
     assert found.offsets_file.name == "consumerOffset.json"
     store.conf["enableLmq"] = "true"
-    found = gather(str(store.root), StartSettings(store.conf), "5.5")
+    found = gather(str(store.root), BrokerConf(store.conf), "5.5")
     assert OFFSETS & set(found.configs) == {"lmqConsumerOffset.json"}
     assert found.offsets_file.name == "lmqConsumerOffset.json"
     assert found.now_ms > 1_600_000_000_000

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from jobs.safety.evidence.log_files import LogFiles, read_log_files
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.log.segments import Segment
+from storeformat.store.broker_conf import BrokerConf
 
-SHOWN = StartSettings({}, from_broker_conf=False)
+SHOWN = BrokerConf({}, from_file=False)
 
 
 def files_in(directory: Path, *files: tuple[int, int]) -> None:
@@ -21,7 +21,7 @@ def files_in(directory: Path, *files: tuple[int, int]) -> None:
             file.truncate(size)
 
 
-def read(root: Path, settings: StartSettings = SHOWN) -> LogFiles:
+def read(root: Path, settings: BrokerConf = SHOWN) -> LogFiles:
     return read_log_files(str(root), settings)
 
 
@@ -69,12 +69,12 @@ def test_strays_and_folders(tmp_path: Path) -> None:
     ("settings", "size"),
     [
         (SHOWN, 100),
-        (StartSettings(), 1 << 30),
-        (StartSettings({"mappedFileSizeCommitLog": "50"}), 50),
-        (StartSettings({"mappedFileSizeCommitLog": "50"}, from_broker_conf=False), 50),
+        (BrokerConf(), 1 << 30),
+        (BrokerConf({"mappedFileSizeCommitLog": "50"}), 50),
+        (BrokerConf({"mappedFileSizeCommitLog": "50"}, from_file=False), 50),
     ],
 )
-def test_the_length_of_a_segment(tmp_path: Path, settings: StartSettings, size: int) -> None:
+def test_the_length_of_a_segment(tmp_path: Path, settings: BrokerConf, size: int) -> None:
     files_in(tmp_path / "commitlog", (0, 100))
     found = read(tmp_path, settings)
     assert (found.size, len(found.wrong_size)) == (size, int(size != 100))
@@ -85,26 +85,24 @@ def test_several_directories_that_settings_name(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     files_in(a, (100, 100))
     files_in(b, (0, 100), (200, 100))
-    given = {"storePathCommitLog": f" {a} ,{tmp_path}/absent,,{b}", "readOnlyCommitLogStorePaths": str(a)}
-    found = read(tmp_path, StartSettings(given, from_broker_conf=False))
+    given = {"storePathCommitLog": f" {a},{tmp_path}/absent,,{b} ", "readOnlyCommitLogStorePaths": str(a)}
+    found = read(tmp_path, BrokerConf(given, from_file=False))
     assert found.directories == (str(a), str(b))
     assert [segment.base for segment in found.segments] == [0, 100, 200]
-    read_only = read(tmp_path, StartSettings({"readOnlyCommitLogStorePaths": str(b)}, from_broker_conf=False))
+    read_only = read(tmp_path, BrokerConf({"readOnlyCommitLogStorePaths": str(b)}, from_file=False))
     assert read_only.directories == (str(b),)
     assert read_only.gaps == [(read_only.files[0], read_only.files[1])]
-    assert read(tmp_path, StartSettings({"storePathCommitLog": "/absent/x"})).directories == (f"{tmp_path}/commitlog",)
+    assert read(tmp_path, BrokerConf({"storePathCommitLog": "/absent/x"})).directories == (f"{tmp_path}/commitlog",)
 
 
 def test_the_folder_of_a_group(tmp_path: Path) -> None:
     files_in(tmp_path / "dledger-n0" / "data", (0, 100))
     files_in(tmp_path / "dledger-n1" / "data", (0, 100))
     group = {"enableDLegerCommitLog": "true"}
-    assert read(tmp_path, StartSettings({**group, "dLegerSelfId": "n1"})).directories == (
-        f"{tmp_path}/dledger-n1/data",
-    )
-    found = read(tmp_path, StartSettings(group))
+    assert read(tmp_path, BrokerConf({**group, "dLegerSelfId": "n1"})).directories == (f"{tmp_path}/dledger-n1/data",)
+    found = read(tmp_path, BrokerConf(group))
     assert (found.directories, found.of_group) == (
         (f"{tmp_path}/dledger-n0/data", f"{tmp_path}/dledger-n1/data"), True,
     )  # fmt: skip
-    named = read(tmp_path, StartSettings({**group, "storePathDLedgerCommitLog": f"{tmp_path}/own"}))
+    named = read(tmp_path, BrokerConf({**group, "storePathDLedgerCommitLog": f"{tmp_path}/own"}))
     assert (named.directories, named.of_group) == ((f"{tmp_path}/own",), False)

@@ -8,8 +8,8 @@ import pytest
 from support.store_builder import LogBuilder
 
 from jobs.safety.evidence.recovery import NEVER, Redispatch, looks_from, redispatch
-from jobs.safety.evidence.start_settings import StartSettings
 from storeformat.log.segments import Segment
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
 
@@ -35,7 +35,7 @@ def segments(tmp_path: Path) -> list[Segment]:
      ("5.3", Redispatch(NEVER)), ("5.5", Redispatch(7000, 7000))],
 )  # fmt: skip
 def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Redispatch) -> None:
-    page, settings = StoreCheckpoint(), StartSettings()
+    page, settings = StoreCheckpoint(), BrokerConf()
     assert redispatch(segments, page, rules_of(version), settings, 7000, after_crash=False) == expected
 
 
@@ -44,7 +44,7 @@ def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Red
 )
 def test_where_a_start_after_a_clean_stop_begins_to_read(segments: list[Segment], version: str, number: int) -> None:
     """The furthest queue ends in segment 7 of 15."""
-    read = looks_from(segments, rules_of(version), StartSettings(), 7 * SIZE + 9, after_crash=False)
+    read = looks_from(segments, rules_of(version), BrokerConf(), 7 * SIZE + 9, after_crash=False)
     assert read == number * SIZE
 
 
@@ -72,32 +72,32 @@ def test_where_a_start_after_a_clean_stop_begins_to_read(segments: list[Segment]
 def test_where_a_start_begins_to_read(
     segments: list[Segment], version: str, count: int, furthest: int, given: dict[str, str], number: int
 ) -> None:
-    settings, rules = StartSettings(given), rules_of(version)
+    settings, rules = BrokerConf(given), rules_of(version)
     assert looks_from(segments[:count], rules, settings, furthest, after_crash=False) == number * SIZE
     assert looks_from(segments[1:], rules, settings, furthest, after_crash=True) == SIZE
 
 
 def test_without_segments_nothing_is_read() -> None:
     rules = rules_of("5.5")
-    assert looks_from([], rules, StartSettings(), -1, after_crash=False) == 0
-    assert redispatch([], StoreCheckpoint(), rules, StartSettings(), -1, after_crash=True) == Redispatch(NEVER)
+    assert looks_from([], rules, BrokerConf(), -1, after_crash=False) == 0
+    assert redispatch([], StoreCheckpoint(), rules, BrokerConf(), -1, after_crash=True) == Redispatch(NEVER)
 
 
 @pytest.mark.parametrize("version", ["4.9", "5.5"])
 def test_queues_that_end_before_the_log(segments: list[Segment], version: str) -> None:
-    again = redispatch(segments[7:9], StoreCheckpoint(), rules_of(version), StartSettings(), 100, after_crash=False)
+    again = redispatch(segments[7:9], StoreCheckpoint(), rules_of(version), BrokerConf(), 100, after_crash=False)
     assert again == Redispatch(7 * SIZE, 100 if version == "5.5" else -1)
 
 
 def test_ten_segments_at_most(segments: list[Segment]) -> None:
     rules, page = rules_of("5.5"), StoreCheckpoint()
-    assert redispatch(segments, page, rules, StartSettings(), -1, after_crash=False) == Redispatch(5 * SIZE)
-    more = StartSettings({"commitLogRecoverMaxNum": "12"})
+    assert redispatch(segments, page, rules, BrokerConf(), -1, after_crash=False) == Redispatch(5 * SIZE)
+    more = BrokerConf({"commitLogRecoverMaxNum": "12"})
     assert redispatch(segments, page, rules, more, -1, after_crash=True) == Redispatch(3 * SIZE)
 
 
 def test_recheck_from_queues(segments: list[Segment]) -> None:
-    settings = StartSettings({"recheckReputOffsetFromCq": "true"})
+    settings = BrokerConf({"recheckReputOffsetFromCq": "true"})
     again = redispatch(segments, StoreCheckpoint(), rules_of("5.1"), settings, 7000, after_crash=False)
     assert again == Redispatch(7000)
 
@@ -123,21 +123,21 @@ def test_recheck_from_queues(segments: list[Segment]) -> None:
     ],
 )
 def test_after_a_crash(segments: list[Segment], version: str, page: StoreCheckpoint, segment: int) -> None:
-    found = redispatch(segments, page, rules_of(version), StartSettings(), 7000, after_crash=True)
+    found = redispatch(segments, page, rules_of(version), BrokerConf(), 7000, after_crash=True)
     assert found == Redispatch(segment * SIZE)
 
 
 def test_the_index_may_hold_it_back(segments: list[Segment]) -> None:
     page = StoreCheckpoint(T0 + 90_000, T0 + 90_000, T0 + 20_000)
-    settings = StartSettings({"messageIndexSafe": "true"})
+    settings = BrokerConf({"messageIndexSafe": "true"})
     assert redispatch(segments, page, rules_of("5.3"), settings, 7000, after_crash=True) == Redispatch(2 * SIZE)
 
 
 def test_segments_of_zeros_are_passed_over(segments: list[Segment]) -> None:
     page = StoreCheckpoint(T0 + 99_000, T0 + 99_000)
-    assert redispatch(segments, page, rules_of("5.3"), StartSettings(), 7000, after_crash=True) == Redispatch(9 * SIZE)
+    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(9 * SIZE)
     Path(segments[9].path).write_bytes(bytes(SIZE))
-    assert redispatch(segments, page, rules_of("5.3"), StartSettings(), 7000, after_crash=True) == Redispatch(8 * SIZE)
+    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(8 * SIZE)
 
 
 def test_what_is_covered() -> None:

@@ -1,0 +1,86 @@
+"""The settings of a broker.conf, as a broker takes them.
+
+==========  ========================================================================================================
+numbers     one that Integer#parseInt does not take, for a blank at its end, too, is passed over: the default stands
+booleans    all but ``true``, in any case of letters, is false, with a blank at its end, too
+text        from 5.2.0 on without the blanks around it, before with them
+==========  ========================================================================================================
+
+Mirrors BrokerStartup#buildBrokerController and MixAll#properties2Object (4.9.8, 5.1.4, 5.2.0, 5.3.3 and 5.5.0).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+from storeformat.errors import WrongSettings
+from storeformat.javaproperties import parse_properties
+from storeformat.storage import files
+from storeformat.store.layout import StoreLayout, apply_settings, broker_name
+from storeformat.store.setting_names import SETTING_NAMES, nearest_names
+
+LARGEST = 1 << 20
+"""Bytes of a broker.conf at most."""
+_SIZES = frozenset(broker_name(field.name) for field in fields(StoreLayout) if field.type == "int")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+@dataclass(frozen=True)
+class BrokerConf:
+    """Settings under their broker.conf names, as they are written; ``from_file`` is false where no broker.conf was
+    given: then sizes that are not named are those that the store shows.
+    """
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    from_file: bool = True
+    path: str | None = None
+
+    def text(self, name: str, default: str) -> str:
+        return self.given.get(name, default).strip()
+
+    def number(self, name: str, default: int) -> int:
+        text = self.given.get(name, "")
+        return int(text) if _NUMBER.fullmatch(text) else default
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return self.given.get(name, str(default)).lower() == "true"
+
+    def paths(self, name: str) -> list[str]:
+        """Returns the paths that a setting names, each once: what is between commas, with its blanks."""
+        return list(dict.fromkeys(path for path in self.text(name, "").split(",") if path))
+
+    def not_taken(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that would be a number or ``true`` without the blanks around them, and sizes that are no
+        numbers.
+        """
+        for name, text in self.given.items():
+            meant = text.strip()
+            blank = meant != text and (_NUMBER.fullmatch(meant) or meant.lower() == "true")
+            if blank or (name in _SIZES and not _NUMBER.fullmatch(text)):
+                yield name, text
+
+    def layout(self) -> StoreLayout:
+        """Returns what shapes the files of a store; raises WrongSettings for a value that no broker takes."""
+        try:
+            return apply_settings(StoreLayout(), self.given)
+        except WrongSettings as error:
+            error.path = self.path
+            raise
+
+
+def read_broker_conf(path: str | None, settings: Sequence[tuple[str, str]] = ()) -> BrokerConf:
+    """Returns the settings of a broker.conf and of the command line, which wins; raises WrongSettings for a file of
+    absurd length, and for a name on the command line that no broker knows.
+    """
+    for name, _ in settings:
+        if name not in SETTING_NAMES:
+            raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)
+    if path is None:
+        return BrokerConf(dict(settings), from_file=False)
+    size = files.size_of(path)
+    if size is not None and size > LARGEST:
+        raise WrongSettings("this is not a broker.conf", path=path, found=size, expected="at most 1 MiB")
+    written = parse_properties(files.read_bytes(path).decode("utf-8", "replace"))
+    return BrokerConf({**written, **dict(settings)}, path=path)
