@@ -55,11 +55,11 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
             cure="set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
         )
     if (empty := log.empty_last) is not None:
-        kept = evidence.release_assumed or not evidence.rules.deletes_empty_segment
+        kept = evidence.release_assumed or not evidence.rules.deletes_empty_file
         yield Reason(
             "segment_size",
             f"{empty.path} has no bytes: the broker "
-            + ("does not start" if kept else "deletes it (5.1.3 and later; 5.1.1 and 5.1.2 do not start)"),
+            + ("does not start (5.1.3 and later delete it)" if kept else "deletes it"),
             found=0,
             expected=log.size,
             cure=command("rm", "--", empty.path),
@@ -74,6 +74,15 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
                 expected="segments",
                 cure=set_aside(f"{evidence.root}/..", [folder.path]),
             )
+    for one, other in log.twice:
+        yield Reason(
+            "segment_twice",
+            f"{one.path} and {other.path} are one segment in two paths: the broker maps both, and looks into the "
+            "wrong one",
+            found=2,
+            expected=1,
+            cure=set_aside(f"{evidence.root}/..", [other.path]) + ", if it is the one without the messages",
+        )
     for before, after in log.gaps:
         if before.size == log.size and after.size in (log.size, 0):
             yield Reason(

@@ -287,7 +287,19 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
     for (topic, queue_id), queue in sorted(evidence.queues.items()):
         name = f"queue {queue_id} of {topic}"
         size = _queue_file_size(evidence, batch=queue.batch) or sizes[queue.batch]
-        wrong = [file for file in queue.files if file.size != size]
+        empty = queue.files[-1] if queue.files and not queue.files[-1].size else None
+        if empty is not None:
+            kept = evidence.release_assumed or not evidence.rules.deletes_empty_file
+            yield Reason(
+                "queue_files",
+                f"{empty.path} has no bytes: the broker "
+                + ("does not start (5.1.3 and later delete it)" if kept else "deletes it"),
+                found=0,
+                expected=size,
+                cure=command("rm", "--", empty.path),
+                unsafe=kept,
+            )
+        wrong = [file for file in queue.files if file.size != size and file is not empty]
         for file in (*queue.stray, *wrong):
             yield Reason(
                 "queue_files",

@@ -55,6 +55,9 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
             cure="set mappedFileSizeTimerLog right, or move the file away with timercheck",
         )
     queue = evidence.queues.get((TIMER_TOPIC, 0))
+    if beyond := list(_beyond_log(evidence, 0 if queue is None else queue.end)):
+        yield from beyond
+        return
     waiting = 0 if queue is None else queue.end - queue.begin
     if queue is None or not waiting:
         return
@@ -83,6 +86,28 @@ def timer_state(evidence: Evidence) -> Iterator[Reason]:
             found="no timercheck",
             expected="wheel, log and timercheck of one time",
             unsafe=False,
+        )
+
+
+def _beyond_log(evidence: Evidence, end: int) -> Iterator[Reason]:
+    """Yields timer state of messages that neither the log nor its queue, which ends at ``end``, has: 5.1.1 and 5.3.3
+    stop delivering timers when they meet it.
+    """
+    timers, tail = evidence.timers, evidence.tail
+    rows = tail.rows_of.get((TIMER_TOPIC, 0))
+    end = max(end, int(tail.queue_offsets[rows].max()) + 1 if rows is not None else 0)
+    if not evidence.log.segments or evidence.log.of_group or tail.goes_on_at is not None:
+        return
+    units = sum(place > tail.end for place in timers.last_ends)
+    offsets = max((timers.queued_up_to or 0) - end, 0)
+    if units or offsets:
+        yield Reason(
+            "timer_beyond_log",
+            f"{units} units of {LOG}/ are of messages beyond the log's end, and timercheck is {offsets} messages ahead "
+            f"of {TIMER_TOPIC}: timers are no longer delivered",
+            found=max(timers.last_ends, default=0) if units else timers.queued_up_to,
+            expected=f"at most {tail.end if units else end}",
+            cure="rebuild --only timers, then publish",
         )
 
 

@@ -71,8 +71,9 @@ class BrokerRules:
     """After a clean stop nothing is dispatched again (5.0.0 to 5.3.1; from 5.3.2 on what lies after all queues)."""
     passes_over_directories: bool = False
     """A directory in the log does not end the start (from 5.1.0)."""
-    deletes_empty_segment: bool = False
-    """An empty last segment is deleted at the start, which it ended before (from 5.1.3)."""
+    deletes_empty_file: bool = False
+    """An empty last file of the log or of a queue is deleted at the start, which it ended before (from 5.1.3, of which
+    the name 5.1 is only in part)."""
     starts_at_furthest_queue: bool = False
     """After a clean stop the log is read from the segment where the furthest queue ends, not from the third-last one
     (from 5.3.2)."""
@@ -103,7 +104,6 @@ _UPTO_5_1_4 = replace(
     search_by_store_time=True,
     reads_long_topics=True,
     passes_over_directories=True,
-    deletes_empty_segment=True,
     no_light_topics=("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"),
     no_light_prefixes=("%RETRY%",),
 )
@@ -112,6 +112,7 @@ _UPTO_5_3 = replace(
     version="5.3",
     wants_property_crc=True,
     trims_settings=True,
+    deletes_empty_file=True,
     dispatch_uncommitted=True,
     starts_at_furthest_queue=True,
     takes_offsets_file=True,

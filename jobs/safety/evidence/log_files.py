@@ -10,6 +10,7 @@ from itertools import pairwise
 from storeformat.log.dledger import DATA, is_of_group
 from storeformat.log.segments import Segment
 from storeformat.storage import local_status, locations
+from storeformat.storage.files import read_range
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import COMMIT_LOG, is_file_name
@@ -31,6 +32,8 @@ class LogFiles:
     folders: tuple[FileStatus, ...] = ()
     segments: tuple[Segment, ...] = ()
     of_group: bool = False
+    twice: tuple[tuple[FileStatus, FileStatus], ...] = ()
+    """Segments that are in two paths, the copy with messages first; ``files`` has only that one."""
 
     @property
     def wrong_size(self) -> list[FileStatus]:
@@ -44,7 +47,7 @@ class LogFiles:
 
     @property
     def gaps(self) -> list[tuple[FileStatus, FileStatus]]:
-        """Pairs of neighbours between which a segment is missing, or that have one name."""
+        """Pairs of neighbours between which a segment is missing."""
         return [(one, two) for one, two in pairwise(self.files) if int(two.name) != int(one.name) + self.size]
 
     @property
@@ -58,12 +61,16 @@ def read_log_files(root: str, settings: BrokerConf) -> LogFiles:
     entries = [entry for directory in directories for entry in local_status.statuses_in(directory)]
     folders = tuple(entry for entry in entries if entry.is_directory)
     plain = [entry for entry in entries if not entry.is_directory]
-    segments = sorted((entry for entry in plain if is_file_name(entry.name)), key=lambda entry: entry.name)
+    named = sorted(
+        (entry for entry in plain if is_file_name(entry.name)), key=lambda entry: (entry.name, _is_blank(entry))
+    )
+    twice = tuple((one, other) for one, other in pairwise(named) if one.name == other.name)
+    segments = [entry for entry in named if entry not in {other for _, other in twice}]
     stray = tuple(entry for entry in plain if not is_file_name(entry.name))
     size = _segment_size(settings, segments)
     of_group = any(is_of_group(path) for path in directories)
     return LogFiles(
-        tuple(directories), size, tuple(segments), stray, folders, tuple(_last_row(segments, size)), of_group
+        tuple(directories), size, tuple(segments), stray, folders, tuple(_last_row(segments, size)), of_group, twice
     )
 
 
@@ -77,6 +84,10 @@ def _directories(root: str, settings: BrokerConf) -> list[str]:
     named = settings.paths("storePathCommitLog") + settings.paths("readOnlyCommitLogStorePaths")
     there = [path for path in dict.fromkeys(named) if local_status.status_of(path) is not None]
     return there or [locations.join(root, COMMIT_LOG)]
+
+
+def _is_blank(file: FileStatus) -> bool:
+    return not any(read_range(file.path, 0, min(8, file.size)))
 
 
 def _segment_size(settings: BrokerConf, segments: Sequence[FileStatus]) -> int:

@@ -38,7 +38,9 @@ def parse(text: str) -> Any:
     """Returns what a broker reads out of a text; raises ValueError where it would throw, and RecursionError for what
     nests too deep. Integer keys become text.
     """
-    return json.loads(_TOKEN.sub(_as_standard, text.rstrip("\0")), strict=False, parse_constant=_refuse)
+    return json.loads(
+        _TOKEN.sub(_as_standard, text.removeprefix("\ufeff").rstrip("\0")), strict=False, parse_constant=_refuse
+    )
 
 
 def _as_standard(found: re.Match[str]) -> str:

@@ -42,7 +42,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from storeformat.storage import files, local_status, locations
+from storeformat.storage import extents, files, local_status, locations
+from storeformat.storage.local_status import FileStatus
 from storeformat.store.config.config_files import CONFIG
 
 TIMER_CHECK = "timercheck"
@@ -54,6 +55,7 @@ UNIT = struct.Struct(">iqiqiqiiq")
 DEFAULT, ROLL, DELETE = 1, 2, 4
 DEFAULT_FILE_SIZE = 100 << 20
 CHECK_SIZE = 4096
+_UNITS_READ = 10_000
 
 _BLANK = struct.Struct(">iqI")
 _BLANK_MAGIC = 0xBBCCDDEE ^ (1880681586 + 8)
@@ -69,6 +71,8 @@ class TimerFiles:
     queued_up_to: int | None
     wheel_size: int | None
     log_sizes: tuple[int, ...]
+    last_ends: tuple[int, ...] = ()
+    """Where the records end of which the last units of the timer log are, some thousands at most."""
 
 
 def read_timer_files(root: str) -> TimerFiles:
@@ -79,6 +83,19 @@ def read_timer_files(root: str) -> TimerFiles:
         _queued_up_to(locations.join(root, CONFIG, TIMER_CHECK)),
         wheel.size if wheel is not None else None,
         tuple(entry.size for entry in logs if not entry.is_directory),
+        _last_ends([entry for entry in logs if not entry.is_directory and entry.size >= UNIT.size]),
+    )
+
+
+def _last_ends(logs: Sequence[FileStatus]) -> tuple[int, ...]:
+    if not logs:
+        return ()
+    last = logs[-1]
+    written = -(-extents.data_end(last.path, last.size) // UNIT.size)
+    count = min(written, last.size // UNIT.size, _UNITS_READ)
+    data = files.read_range(last.path, (min(written, last.size // UNIT.size) - count) * UNIT.size, count * UNIT.size)
+    return tuple(
+        offset + size for length, _, _, _, _, offset, size, *_ in UNIT.iter_unpack(data) if length == UNIT.size
     )
 
 

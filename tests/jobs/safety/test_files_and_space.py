@@ -69,7 +69,7 @@ def test_sizes_that_broker_conf_does_not_have(store: StoreToStart) -> None:
 
 @pytest.mark.parametrize(
     ("version", "then"),
-    [("4.9", "does not start"), ("5.3", "deletes it (5.1.3 and later; 5.1.1 and 5.1.2 do not start)")],
+    [("4.9", "does not start (5.1.3 and later delete it)"), ("5.3", "deletes it")],
 )
 def test_an_empty_last_segment(store: StoreToStart, version: str, then: str) -> None:
     store.version = version
@@ -77,8 +77,21 @@ def test_an_empty_last_segment(store: StoreToStart, version: str, then: str) -> 
     path.touch()
     what = f"{path} has no bytes: the broker {then}"
     assert store.answer().reasons == (
-        Reason("segment_size", what, 0, 4096, f"rm -- {path}", unsafe=then == "does not start"),
+        Reason("segment_size", what, 0, 4096, f"rm -- {path}", unsafe=then != "deletes it"),
     )
+
+
+def test_a_segment_in_two_paths(store: StoreToStart, tmp_path: Path) -> None:
+    """One reason; the copy without messages is named to go, and with it gone the store is safe."""
+    own, copy = store.segment(0), tmp_path / "other" / store.segment(0).name
+    copy.parent.mkdir()
+    copy.write_bytes(bytes(own.stat().st_size))
+    store.conf["storePathCommitLog"] = f"{copy.parent},{own.parent}"
+    (reason,) = store.answer().reasons
+    assert (reason.rule, reason.found, reason.expected, reason.unsafe) == ("segment_twice", 2, 1, True)
+    assert reason.what.startswith(f"{own} and {copy} are one segment in two paths")
+    copy.unlink()
+    assert store.answer().safe
 
 
 def test_a_missing_segment(tmp_path: Path) -> None:

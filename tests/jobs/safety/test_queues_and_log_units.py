@@ -174,6 +174,18 @@ def test_an_empty_file_after_a_full_one_or_alone(tmp_path: Path, is_first: bool)
     )
 
 
+@pytest.mark.parametrize(("version", "kept"), [("4.9", True), ("5.1", True), ("5.3", False), ("5.5", False)])
+def test_a_last_file_of_no_length(store: StoreToStart, version: str, kept: bool) -> None:
+    """As a kill -9 leaves it: 5.1.1 does not start, 5.3.3 and 5.5.0 delete it."""
+    store.version = version
+    path = store.queue_directory("Orders", 0) / f"{4 * QUEUE_FILE:020d}"
+    path.touch()
+    reason = store.only_reason("queue_files")
+    assert (reason.cure, reason.unsafe) == (f"rm -- {path}", kept)
+    path.unlink()
+    assert store.reasons("queue_files") == []
+
+
 def test_an_empty_file_after_an_unfinished_one(store: StoreToStart) -> None:
     """The broker deletes it."""
     (store.queue_directory("Orders", 0) / f"{400:020d}").write_bytes(bytes(400))

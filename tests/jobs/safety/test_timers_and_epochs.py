@@ -14,6 +14,7 @@ from jobs.safety.reason import Reason
 from jobs.safety.timers_and_epochs import epoch_file, timer_state
 from storeformat.errors import NotAStore
 from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.config.timer_files import TimerUnit, timer_log
 
 WHEEL_SIZE = 38_707_200
 RULE = "timer_state_lost"
@@ -71,6 +72,23 @@ def test_a_whole_state_is_fine(waiting: StoreToStart) -> None:
     assert waiting.answer().first_line == "safe to start"
 
 
+def test_state_of_messages_that_are_gone(waiting: StoreToStart) -> None:
+    """Units beyond the log, and a timercheck ahead of the queue; what the log has and the queue not yet is no loss."""
+    end = waiting.log.end_offset
+    units = [TimerUnit(1000, 0, 1, offset, 100) for offset in (0, end - 100, end - 99, end + 5)]
+    ((_, data),) = timer_log(units, 1000)
+    (waiting.root / "timerlog" / f"{0:020d}").write_bytes(data.ljust(1000, b"\0"))
+    check(waiting, queued=7)
+    reason = waiting.only_reason("timer_beyond_log")
+    assert reason.what.startswith("2 units of timerlog/ are of messages beyond the log's end, and timercheck is 2 mess")
+    assert (reason.found, reason.expected, reason.unsafe) == (end + 105, f"at most {end}", True)
+    assert reason.cure == "rebuild --only timers, then publish"
+    ((_, data),) = timer_log(units[:2], 1000)
+    (waiting.root / "timerlog" / f"{0:020d}").write_bytes(data.ljust(1000, b"\0"))
+    check(waiting, queued=5)
+    assert waiting.answer().first_line == "safe to start"
+
+
 def test_wheel_and_log_lost(waiting: StoreToStart) -> None:
     (waiting.root / "timerwheel").unlink()
     lose_log(waiting)
@@ -85,7 +103,7 @@ def test_the_log_lost(waiting: StoreToStart) -> None:
     check(waiting, queued=2)
     assert waiting.answer().reasons == (lost(waiting, "timerlog/", queued=2),)
     check(waiting, queued=9)  # more than there are
-    assert waiting.answer().reasons == (lost(waiting, "timerlog/"),)
+    assert [reason.rule for reason in waiting.answer().reasons] == ["timer_beyond_log"]
     waiting.conf["timerWheelEnable"] = "false"
     assert waiting.answer().reasons == ()
 

@@ -10,8 +10,9 @@ from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, gues
 
 _4_9 = {"corrects_delay_offsets"}
 _5_0 = _4_9 | {"search_min_offset", "wants_dup_info", "deletes_at_once", "trusts_clean_stop"}
-_5_1 = _5_0 | {"search_by_store_time", "reads_long_topics", "passes_over_directories", "deletes_empty_segment"}
+_5_1 = _5_0 | {"search_by_store_time", "reads_long_topics", "passes_over_directories"}
 _5_3 = _5_1 | {
+    "deletes_empty_file",
     "wants_property_crc",
     "trims_settings",
     "dispatch_uncommitted",
