@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s
-from storeformat.queues.consume_queue import RunPositions, place_runs
+from storeformat.queues.consume_queue import RunPositions, place_runs, without_races
 from storeformat.record.dispatch import topic_names
 from udfs.log.scan import SplitScan
 from udfs.log.staged_runs import Runs
@@ -37,7 +37,8 @@ class QueueRuns:
     def plan(self) -> RunPositions:
         """Returns where every run goes."""
         runs = self.runs
-        return place_runs(self.keys, runs.first_queue_offsets, runs.counts, self.after_loss, self.begins_anew)
+        firsts = without_races(self.keys, runs.first_queue_offsets, runs.counts, runs.light, self.after_loss)
+        return place_runs(self.keys, firsts, runs.counts, self.after_loss, self.begins_anew)
 
     def take(self, order: Int64s) -> QueueRuns:
         """Returns the rows with these numbers, in this order, without their marks."""
@@ -115,7 +116,8 @@ class DenseBlocks:
     def of(table: QueueRuns) -> DenseBlocks:
         """Returns the blocks of a table."""
         keys, runs = table.keys, table.runs
-        firsts, counts = runs.first_queue_offsets, runs.counts
+        counts = runs.counts
+        firsts = without_races(keys, runs.first_queue_offsets, counts, runs.light)
         is_start = np.ones(len(keys), bool)
         is_start[1:] = (keys[1:] != keys[:-1]) | (firsts[1:] != firsts[:-1] + counts[:-1])
         starts = np.flatnonzero(is_start)

@@ -149,6 +149,28 @@ def place_runs(
     )
 
 
+def without_races(
+    queue_of_run: Int64s, first_queue_offsets: Int64s, counts: Int64s, light: Bools, after_damage: Bools | None = None
+) -> Int64s:
+    """Returns the first queue offsets of runs as ``place_runs`` wants them where producers raced for a new light queue.
+
+    Each of these takes queue offset 0 then (LmqConsumeQueue counters of 5.0.0 to 5.1.4, apache/rocketmq#7511), and the
+    broker appends all of their messages, for ConsumeQueue#putMessagePositionInfo compares no offset 0. The next one has
+    the number of all of them, where the second message of a queue that was made anew has 1.
+    """
+    alone = light & (first_queue_offsets == 0) & (counts == 1)
+    after = light[1:] & (first_queue_offsets[1:] > 1) & alone[:-1] & (queue_of_run[1:] == queue_of_run[:-1])
+    if after_damage is not None:
+        after &= ~after_damage[1:]
+    offsets = first_queue_offsets
+    for row in (np.flatnonzero(after) + 1).tolist():
+        first = row - int(first_queue_offsets[row])
+        if first >= 0 and queue_of_run[first] == queue_of_run[row] and alone[first:row].all():
+            offsets = offsets.copy() if offsets is first_queue_offsets else offsets
+            offsets[first:row] = np.arange(row - first)
+    return offsets
+
+
 def _place(queue: Int64s, offsets: Int64s, counts: Int64s, damaged: Bools) -> tuple[Int64s, Int64s, Int64s]:
     """Returns the position, units dropped at the head, and fillers before, of each run of the queues' last lives.
 

@@ -4,6 +4,7 @@ consist of boundaries.
 
 from __future__ import annotations
 
+import struct
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,23 @@ def test_a_light_queue_with_a_gap_and_a_foreign_record_before_it_is_refused(tmp_
     with pytest.raises(DamagedLog, match="FOREIGN_OFFSET") as caught:
         rebuild_here(store, tmp_path / "b", {**settings, "enableLmq": "false"}, **rules)
     assert caught.value.advice == "--on-damage salvage fills the place of the message"
+
+
+@pytest.mark.parametrize("split_size", [200, 65536])
+def test_producers_that_raced_for_a_light_queue(tmp_path: Path, split_size: int) -> None:
+    """Two of them got offset 0, as with 5.1.4 (apache/rocketmq#7511): the broker has all four messages in its queue."""
+    log = LogBuilder(65536)
+    for number, offset in enumerate((0, 0, 2, 3)):
+        light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(offset)}
+        log.message(topic="A", queue_id=number % 2, properties=light)
+    log.write(tmp_path / "store")
+    settings = {"enableMultiDispatch": "true", "enableLmq": "true", "mappedFileSizeCommitLog": 65536}
+    rules = {"broker_version": rules_of_release("5.1.4"), "split_size": split_size}
+    built = rebuild_here(tmp_path / "store", tmp_path / "built", settings, **rules)
+    found = files_below(Path(built.directory), "consumequeue")
+    units = found[f"consumequeue/%LMQ%a/0/{0:020d}"]
+    assert units[:80] == b"".join(struct.pack(">qiq", one.offset, one.size, 0) for one in log.records)
+    assert not any(units[80:])
 
 
 # ----------------------------------------------------------------------------------------------------------- boundaries

@@ -153,6 +153,29 @@ def test_a_queue_begins_anew_where_it_is_told_to() -> None:
     assert (anew.queues.tolist(), anew.first.tolist(), anew.end.tolist()) == ([4, 9], [0, 0], [3, 6])
 
 
+RACES = {
+    "two of one queue": ([0, 0, 2], [1, 1, 2], [0, 1, 2]),
+    "three": ([0, 0, 0, 3], [1, 1, 1, 1], [0, 1, 2, 3]),
+    "in the second life": ([0, 0, 0, 2], [1, 1, 1, 1], [0, 0, 1, 2]),
+    "the second life begins": ([0, 0, 1], [1, 1, 1], [0, 0, 1]),
+    "the second life has two": ([0, 0, 2], [1, 2, 1], [0, 0, 2]),
+    "nothing follows": ([0, 0], [1, 1], [0, 0]),
+    "more is missing": ([0, 0, 3], [1, 1, 1], [0, 0, 3]),
+}
+
+
+@pytest.mark.parametrize(("firsts", "counts", "expected"), RACES.values(), ids=RACES)
+def test_producers_that_race_for_a_new_light_queue(firsts: list[int], counts: list[int], expected: list[int]) -> None:
+    size = len(firsts)
+    given = np.full(size, 7), np.array(firsts), np.array(counts)
+    assert cq.without_races(*given, np.ones(size, bool)).tolist() == expected
+    assert given[1].tolist() == firsts
+    assert cq.without_races(*given, np.zeros(size, bool)).tolist() == firsts
+    assert cq.without_races(*given, np.ones(size, bool), np.arange(size) == size - 1).tolist() == firsts
+    other = np.array([6] + [7] * (size - 1))
+    assert cq.without_races(other, *given[1:], np.ones(size, bool)).tolist()[0] == 0
+
+
 def test_all_that_counts_has_64_bits() -> None:
     plan = cq.place_runs(np.array([1], np.int32), np.array([2], np.int32), np.array([3], np.int16))
     numbers = [name for name, column in vars(plan).items() if column.dtype != bool]
