@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +23,19 @@ from storeformat.errors import MissingInput
 from storeformat.kernels import PADDING
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import Segment, segment_at
+from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.bodies import uncompressed
 from storeformat.record.decode import RecordBlock, decode
-from storeformat.record.pending import HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, PREFIXES, belongs_to
+from storeformat.record.pending import HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, PREFIXES, Pending, belongs_to
 from storeformat.storage import files
 from udfs.table.rows import RowRules, record_batch
 
 _NEAR = 4 << 10
 """Bytes between two records that are rather read than skipped."""
+_OF_WAITING = (
+    "commit_log_offset", "topic", "queue_id", "queue_offset", "tags_code", "properties", "store_timestamp", "uniq_key",
+)  # fmt: skip
 
 
 @dataclass
@@ -71,11 +76,35 @@ class Listing:
             yield from self._queue(TopicFilter(topic, queue_id), row_rules(self.offline.store, bodies=options.bodies))
 
     def _waiting(self, topic: str) -> Iterator[pa.Table]:
-        ended, rules = self._ended_half(), row_rules(self.offline.store, bodies=self.options.bodies)
+        ended, delivered = self._ended_half(), self._delivered(topic)
+        rules = row_rules(self.offline.store, bodies=self.options.bodies)
         for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
-            for queue_id in self.offline.queue_ids(holding):
-                for table in self._queue(TopicFilter(holding, queue_id), rules):
-                    yield from _waiting_part(table, topic, self.options.queue_id, ended)
+            for table in self._topic(holding, rules):
+                yield from _waiting_part(table, topic, self.options.queue_id, ended, delivered)
+
+    def _topic(self, topic: str, rules: RowRules) -> Iterator[pa.Table]:
+        for queue_id in self.offline.queue_ids(topic):
+            yield from self._queue(TopicFilter(topic, queue_id), rules)
+
+    def _delivered(self, topic: str) -> dict[tuple[str, str], int]:
+        """Returns unique key and topic of messages that wait for a topic, or did, and lie under it by now, or again
+        where they waited; and the log offset of the last such copy.
+        """
+        store = self.offline.store
+        columns = RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=_OF_WAITING)
+        once, whole = replace(self), replace(self, options=replace(self.options, begin=0, end=2**63 - 1))
+        copies: dict[tuple[str, str], int] = {}
+        for holding in HOLDING_TOPICS:
+            for table in once._topic(holding, columns):
+                for row, found in _waiting_rows(table, topic, self.options.queue_id):
+                    copies |= dict.fromkeys(_places_of_copies(row, found), -1)
+        for name in sorted({name for _, name in copies}):
+            for table in whole._topic(name, columns):
+                for row in table.select(("uniq_key", "commit_log_offset")).to_pylist():
+                    place = (row["uniq_key"], name)
+                    if place in copies:
+                        copies[place] = max(copies[place], row["commit_log_offset"])
+        return copies
 
     def _ended_half(self) -> dict[tuple[int, int], int]:
         """Returns queue id and queue offset of the half messages that an op message ends, and where that lies."""
@@ -180,20 +209,40 @@ def _with_plain_bodies(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("body"), "body", pa.array(bodies, pa.binary()))
 
 
-def _waiting_part(
-    table: pa.Table, topic: str, queue_id: int | None, ended: Mapping[tuple[int, int], int]
-) -> Iterator[pa.Table]:
-    """Yields the rows of messages that wait for a topic, with a column that says for what."""
-    needed = ("topic", "queue_id", "queue_offset", "tags_code", "properties", "store_timestamp")
-    rows, texts = [], []
-    for number, row in enumerate(table.select(needed).to_pylist()):
+def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator[tuple[dict[str, Any], Pending]]:
+    """Yields the rows of messages that wait for a topic, with their ``number`` in the table, and for what."""
+    for number, row in enumerate(table.select(_OF_WAITING).to_pylist()):
         row["properties"] = dict(row["properties"] or ())
         found = waiting_of(row)
-        if found is None or not belongs_to(row["topic"], found, topic) or queue_id not in (None, found.queue_id):
+        if found is not None and belongs_to(row["topic"], found, topic) and queue_id in (None, found.queue_id):
+            yield {**row, "number": number}, found
+
+
+def _places_of_copies(row: dict[str, Any], waiting: Pending) -> list[tuple[str, str]]:
+    """Returns unique key and topic of what is stored when a message needs to wait here no longer: it is delivered, or,
+    timer and half messages, stored once more to wait again.
+    """
+    if row["uniq_key"] is None or row["topic"] not in HOLDING_TOPICS:
+        return []
+    again = [] if row["topic"] == SCHEDULE_TOPIC else [row["topic"]]
+    return [(row["uniq_key"], name) for name in (waiting.topics[0], *again)]
+
+
+def _waiting_part(
+    table: pa.Table,
+    topic: str,
+    queue_id: int | None,
+    ended: Mapping[tuple[int, int], int],
+    delivered: Mapping[tuple[str, str], int],
+) -> Iterator[pa.Table]:
+    """Yields the rows of messages that still wait for a topic, with a column that says for what."""
+    rows, texts = [], []
+    for row, found in _waiting_rows(table, topic, queue_id):
+        if any(delivered[place] > row["commit_log_offset"] for place in _places_of_copies(row, found)):
             continue
         stored = row["store_timestamp"]
         row["store_timestamp_ms"] = None if stored is None else round(stored.timestamp() * 1000)
-        rows.append(number)
+        rows.append(row["number"])
         texts.append(waiting_text(row, found, topic) + (end_of_half(row, ended) if found.kind == "half" else ""))
     if rows:
         yield table.take(pa.array(rows)).append_column("waits_for", pa.array(texts, pa.string()))

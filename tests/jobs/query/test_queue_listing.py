@@ -139,6 +139,30 @@ def test_messages_that_wait(tmp_path: Path) -> None:
     assert [row["body"] for row in listed(root, waiting=True, bodies=True)["messages"]] == ["later", "", "", ""]
 
 
+def test_messages_that_wait_no_longer(tmp_path: Path) -> None:
+    """A committed half message, a delivered and a rolled one, and one that waits to be consumed again are left out,
+    whenever their copies were stored; the group that has yet to consume another's copy is not forgotten.
+    """
+    log = LogBuilder()
+    half, timer, delayed = "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"
+    real = {"REAL_TOPIC": "T", "REAL_QID": "0"}
+    retried = {"REAL_TOPIC": "%RETRY%g", "REAL_QID": "0", "RETRY_TOPIC": "T", "DELAY": "3"}
+    for topic, key, properties in (
+        (half, "committed", real), (timer, "rolled", real), (delayed, "delivered", {**real, "DELAY": "3"}),
+        (delayed, "again", retried), (delayed, "of h", {**retried, "REAL_TOPIC": "%RETRY%h"}),
+    ):  # fmt: skip
+        log.message(topic=topic, uniq_key=key, properties=properties, store_timestamp=1000)
+    late = {"store_timestamp": 9000}
+    log.message(topic="T", uniq_key="committed", **late)
+    rolled = log.message(topic=timer, uniq_key="rolled", properties=real, store_timestamp=2000)
+    log.message(topic="T", uniq_key="delivered", **late)
+    again = log.message(topic="%RETRY%g", uniq_key="again", properties={"RETRY_TOPIC": "T"}, store_timestamp=3000)
+    log.message(topic="%RETRY%g", uniq_key="of h", **late)
+    of_h = log.records[4]
+    root = with_queues(log, tmp_path)
+    assert offsets(listed(root, waiting=True, end=5000)) == [of_h.offset, rolled.offset, again.offset]
+
+
 @pytest.mark.parametrize(
     ("units", "windows"),
     [
