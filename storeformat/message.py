@@ -19,6 +19,8 @@ MAGIC_BLANK = -875286124  # 0xCBD43194: the rest of the segment holds no record
 
 MAGIC_V1_BYTES = b"\xda\xa3\x20\xa7"
 MAGIC_V2_BYTES = b"\xda\xa3\x20\xab"
+LONGEST_V1_TOPIC = 127
+"""Bytes: the length is a signed byte, and a longer topic makes a record V2."""
 
 BLANK_SIZE = 8
 """A BLANK writes TOTALSIZE and MAGICCODE only; a record leaves at least this much room after it in its segment."""

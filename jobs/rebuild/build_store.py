@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NoReturn
 
+import numpy as np
+
 from jobs.consumer_offsets.plan import OffsetsPlan, plan_offsets
 from jobs.contract.option_values import CONSUMER_OFFSETS, TIMERS
 from jobs.contract.options import RebuildOptions, VerifyOptions
@@ -27,7 +29,8 @@ from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.staging import CLAIM, Workplace
 from jobs.rebuild.timers import TimersPlan, plan_timers, timer_settings
 from jobs.spark.runner import Runner
-from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
+from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed, WrongSettings
+from storeformat.message import LONGEST_V1_TOPIC
 from storeformat.queues import consume_queue
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DISPATCH_PROPERTIES
@@ -167,7 +170,7 @@ def scan_store(
     looks_at: tuple[bytes, ...] = (),
 ) -> LogReading:
     """Returns the proven reading of a store's log; ``runs`` then has the runs and entries that the options ask for.
-    ``looks_at`` are properties that no dispatch needs.
+    ``looks_at`` are properties that no dispatch needs. Raises WrongSettings for records that the release cannot read.
     """
     task = ScanTask(
         staging=runs,
@@ -181,6 +184,15 @@ def scan_store(
     )
     reading = read_log(store, options, runner, task)
     _refuse_unknown_queues(options.topics, store, reading)
+    table = reading.queue_runs
+    numbers = [] if store.rules.may_read_long_topics else np.unique(table.keys[~table.runs.light] >> 32).tolist()
+    longest = max((len(table.topics[number]) for number in numbers), default=0)
+    if longest > LONGEST_V1_TOPIC:
+        raise WrongSettings(
+            "brokers of this release cannot read this log: they end it at the first record of a topic of more than "
+            f"{LONGEST_V1_TOPIC} bytes", path=store.root, found=f"{longest} bytes ({store.version_reason})",
+            advice="--broker-version 5.1 or later",
+        )  # fmt: skip
     return reading
 
 

@@ -47,8 +47,10 @@ class BrokerRules:
     """A queue's first message is searched for; a queue whose messages are all gone begins at its end (from 5.0.0)."""
     search_by_store_time: bool = False
     """A search by time takes the file by its messages' store times, not by its time of last change (from 5.1.1)."""
+    may_read_long_topics: bool = False
+    """Records with two-byte topic lengths (V2) are records to some of the releases (5.1.0, and all later ones)."""
     reads_long_topics: bool = False
-    """Records with two-byte topic lengths (V2) are records (from 5.1.0, of which the name 5.0 is, too)."""
+    """They are to all of them (from 5.1.1)."""
     wants_dup_info: bool = False
     """With ``duplicationEnable`` recovery takes no record with properties and without DUP_INFO (from 5.0.0)."""
     wants_property_crc: bool = False
@@ -94,6 +96,7 @@ _UPTO_5_1_0 = replace(
     _UPTO_4_9_8,
     version="5.0",
     search_min_offset=True,
+    may_read_long_topics=True,
     wants_dup_info=True,
     deletes_at_once=True,
     trusts_clean_stop=True,

@@ -13,7 +13,7 @@ import pytest
 from support import golden
 from support.here import tasks_here
 from support.rebuilding import rebuild_here
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, Message
 
 from jobs.cli import command_line
 from jobs.contract.options import InspectOptions, TopicFilter
@@ -474,3 +474,22 @@ def test_rules_of_another_release_than_the_store_shows(name: str, version: str, 
     options = InspectOptions(store=str(golden.unpack(name)), broker_version=version)
     notes = [note for note in open_store(options, needs_index_sizes=False).notes if "as requested" in note]
     assert [f"the store suggests {shown}" in note for note in notes] == [True] * (shown is not None)
+
+
+@pytest.mark.parametrize(("version", "code"), [("4.6", 65), ("4.9", 65), ("5.0", 0), ("5.1", 0)])
+def test_a_release_that_knows_no_long_topics(
+    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, code: int
+) -> None:
+    """Its broker would end the log there; a light queue's long name makes no record long."""
+    log = LogBuilder()
+    log.multi_dispatched(Message(topic="T" * 127), ["%LMQ%" + "l" * 123])
+    log.write(tmp_path / "store")
+    words = ("--broker-version", version, "--set", "enableMultiDispatch=true", "--set", "enableLmq=true")
+    line = ["rebuild", "--store", str(tmp_path / "store"), "--quiet", *SIZES, *words, "--output"]
+    assert command_line.main([*line, str(tmp_path / "one")]) == 0
+    log.message(topic="T" * 128)
+    log.write(tmp_path / "store")
+    capsys.readouterr()
+    assert command_line.main([*line, str(tmp_path / "two")]) == code
+    said = "brokers of this release cannot read this log: they end it at the first record of a topic of more than 127 "
+    assert (said in capsys.readouterr().err) == bool(code)
