@@ -58,10 +58,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+_IN_DOUBT = frozenset({
+    "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size", "segment_twice",
+    "queue_files", "messages_not_served", "wrong_units", "store_type", "database_not_read",
+})  # fmt: skip
+_OF_OFFSETS = frozenset({"committed_beyond_queue", "delay_offset_beyond_queue"})
+"""Rules whose cure is to edit offsets: while the queues that these are compared with are in doubt, they may be right."""
+
+
 def judge(evidence: Evidence, replicas: Sequence[Replica] = ()) -> Answer:
     """Returns the answer for what was gathered."""
     reasons = [reason for rule in RULES for reason in rule(evidence)]
     reasons += offsets.no_offsets(evidence, {replica.root: replica.offsets for replica in replicas})
+    if any(reason.unsafe and reason.rule in _IN_DOUBT for reason in reasons):
+        reasons = [reason for reason in reasons if reason.rule not in _OF_OFFSETS]
     return answer_of([*reasons, *(reason for replica in replicas for reason in replicas_compared(evidence, replica))])
 
 

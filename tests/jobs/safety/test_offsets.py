@@ -109,8 +109,15 @@ def test_offsets_that_a_replica_has(store: StoreToStart, tmp_path: Path) -> None
 
 
 def test_a_queue_that_is_not_there_ends_at_zero(store: StoreToStart) -> None:
-    shutil.rmtree(store.queue_directory("Stock", 1))
+    store.commit({"Stock@readers": {5: 3}})
     assert store.only_reason(BEYOND).expected == "at most 0"
+
+
+def test_no_offset_is_edited_while_its_queue_is_in_doubt(store: StoreToStart) -> None:
+    """The queue is gone, and a rebuild makes it again: then the offset is right."""
+    shutil.rmtree(store.queue_directory("Stock", 1))
+    rules = {reason.rule for reason in store.answer().reasons if reason.unsafe}
+    assert rules == {"messages_not_served"}
 
 
 def test_a_topic_that_was_deleted_only_leaves_a_note(store: StoreToStart) -> None:
