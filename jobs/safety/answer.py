@@ -63,7 +63,7 @@ _IN_DOUBT = frozenset({
     "queue_files", "messages_not_served", "wrong_units", "store_type", "database_not_read",
 })  # fmt: skip
 _OF_OFFSETS = frozenset({"committed_beyond_queue", "delay_offset_beyond_queue"})
-"""Rules whose cure is to edit offsets: while the queues that these are compared with are in doubt, they may be right."""
+"""Rules whose cure is to edit offsets, which may be right: it is their queues that are in doubt."""
 
 
 def judge(evidence: Evidence, replicas: Sequence[Replica] = ()) -> Answer:
