@@ -50,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     timers_and_epochs.timer_state,
     timers_and_epochs.epoch_file,
     files_and_space.free_space,
+    configuration.queues_not_read,
     configuration.topics_not_configured,
     configuration.queues_fewer_than_configured,
     queues_and_log.units_beyond_log,

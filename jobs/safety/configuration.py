@@ -140,6 +140,35 @@ def _is_the_brokers(topic: str) -> bool:
     return topic in MADE_BY_BROKER or topic.startswith(("rmq_sys_", "RMQ_SYS_", "%LMQ%"))
 
 
+def queues_not_read(evidence: Evidence) -> Iterator[Reason]:
+    """Yields queues with messages beyond the ``readQueueNums`` of their topic, unless every group that reads the topic
+    is at their ends: so they are after the topic was made smaller, and not with an older topics.json.
+
+    Mirrors PullMessageProcessor#processRequest, which answers "queueId is illegal" (4.9.8 to 5.5.0).
+    """
+    topics = evidence.configs[_TOPICS].value
+    if topics is None or evidence.config_in_databases:
+        return
+    offsets = evidence.offsets_file.value or {}
+    unread, messages = [], 0
+    for (topic, queue_id), queue in sorted(evidence.queues.items()):
+        if topic not in topics or queue_id < topics[topic].read or _is_the_brokers(topic) or queue.end <= queue.begin:
+            continue
+        committed = [own.get(queue_id, 0) for (name, _), own in offsets.items() if name == topic]
+        if not committed or min(committed) < queue.end:
+            unread.append(f"{topic}:{queue_id}")
+            messages += queue.end - queue.begin
+    if unread:
+        yield Reason(
+            "queues_not_read",
+            f"{len(unread)} queues are beyond the readQueueNums of their topics in topics.json: {first_of(unread)}; "
+            f"no client reads their {messages:,} messages",
+            found=unread[:1000],
+            expected=0,
+            cure="rebuild --topics-json raises readQueueNums; publish puts the file in place",
+        )
+
+
 def queues_fewer_than_configured(evidence: Evidence) -> Iterator[Reason]:
     """Yields topics with messages in some queues and no files of others that topics.json has.
 

@@ -99,7 +99,7 @@ def configure(root: Path) -> None:
     config = root / "config"
     config.mkdir(exist_ok=True)
     names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (root / kind).glob("*")}
-    topics = {name: {"readQueueNums": 0, "writeQueueNums": 0} for name in sorted(names)}
+    topics = {name: {"readQueueNums": 1 << 30, "writeQueueNums": 0} for name in sorted(names)}
     retried = {f"Any@{name.removeprefix('%RETRY%')}": {0: 0} for name in sorted(names) if name.startswith("%RETRY%")}
     for name, document in (
         ("topics.json", {"topicConfigTable": topics}),

@@ -16,8 +16,10 @@ field                                value
 ===================================  ===================================================================
 
 Mirrors TopicConfigManager#encode and TopicConfig (4.6 to 5.5).
-Entries that a store still has stay as they are. Left out are the topics that a broker makes itself when it starts
-(TopicConfigManager#init, with its own number of queues), and light queues, which are not topics.
+Entries that a store still has stay as they are, but for a ``readQueueNums`` with which messages would not be served: an
+older copy of the file has fewer queues (PullMessageProcessor refuses the others). Left out are the topics that a broker
+makes itself when it starts (TopicConfigManager#init, with its own number of queues), and light queues, which are not
+topics.
 """
 
 from __future__ import annotations
@@ -116,7 +118,8 @@ def lost_topics(queues: Mapping[str, int], known: Collection[str]) -> list[str]:
 def topics_json(
     queues: Mapping[str, int], batch_topics: Collection[str], known: Mapping[str, Any] | None, timestamp: int
 ) -> tuple[bytes, list[str]]:
-    """Returns the file, and the topics in it that ``known`` (a parsed file, None for none) does not have.
+    """Returns the file, and the topics in it that ``known`` (a parsed file, None for none) does not have, or with fewer
+    queues to read.
 
     ``queues`` maps every topic of the log to its number of queues. ``timestamp`` (milliseconds) becomes that of the
     data version, whose counter says to others that something is new.
@@ -126,8 +129,12 @@ def topics_json(
     added = lost_topics(queues, table)
     for topic in added:
         table[topic] = topic_entry(topic, queues[topic], batch=topic in batch_topics)
+    for topic in lost_topics(queues, added):
+        if table[topic].get("readQueueNums", 0) < queues[topic]:
+            table[topic] = {**table[topic], "readQueueNums": queues[topic]}
+            added.append(topic)
     version = dict(before.get("dataVersion") or {"stateVersion": 0})
     if added:
         version = {**version, "counter": int(version.get("counter", 0)) + 1, "timestamp": timestamp}
     document = {**before, "dataVersion": version, "topicConfigTable": dict(sorted(table.items()))}
-    return (json.dumps(document, ensure_ascii=False, indent="\t") + "\n").encode(), added
+    return (json.dumps(document, ensure_ascii=False, indent="\t") + "\n").encode(), sorted(added)

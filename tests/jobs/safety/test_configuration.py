@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.store_to_start import StoreToStart, as_fastjson, finished, healthy_store
+from support.store_to_start import TOPICS, StoreToStart, as_fastjson, finished, healthy_store
 
 from jobs.safety import configuration
 from jobs.safety.reason import Reason
@@ -314,3 +314,18 @@ def test_a_store_without_messages_has_no_database_yet(store: StoreToStart) -> No
     for path in (store.root / "commitlog").iterdir():
         path.unlink()
     assert list(configuration.store_type(store.evidence())) == []
+
+
+def test_an_older_topics_json_with_fewer_queues(store: StoreToStart) -> None:
+    """Not where every group that reads the topic is at the end, as after a topic was made smaller."""
+    entry = {"perm": 6, "readQueueNums": 1, "writeQueueNums": 1}
+    store.write_config("topics.json", {"topicConfigTable": {topic: {**entry, "topicName": topic} for topic in TOPICS}})
+    ends = {key: queue.end for key, queue in store.evidence().queues.items()}
+    reason = store.only_reason("queues_not_read")
+    count = sum(end for (_, queue_id), end in ends.items() if queue_id == 1)
+    assert (reason.found, reason.unsafe) == (["Orders:1", "Stock:1"], True)
+    assert reason.what.endswith(f"Orders:1, Stock:1; no client reads their {count} messages")
+    store.commit({f"{topic}@readers": {0: 0, 1: ends[topic, 1]} for topic in TOPICS})
+    assert store.reasons("queues_not_read") == []
+    store.commit({f"{topic}@readers": {0: 0, 1: ends[topic, 1]} for topic in TOPICS} | {"Stock@late": {0: 3}})
+    assert store.only_reason("queues_not_read").found == ["Stock:1"]

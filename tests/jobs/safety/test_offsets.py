@@ -49,7 +49,7 @@ NONE = {"offsetTable": {}}
 
 def test_no_offsets_where_groups_are_known(store: StoreToStart) -> None:
     """A start without the file leaves an empty table; a slave of 5.5.0 has one, too."""
-    entry = {"readQueueNums": 1, "writeQueueNums": 1}
+    entry = {"readQueueNums": 2, "writeQueueNums": 1}
     store.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {}})
     names = ("Orders", "Stock", "%RETRY%readers", "%RETRY%poppers_Orders", "%RETRY%CID_RMQ_SYS_x")
     store.write_config("topics.json", {"topicConfigTable": dict.fromkeys(names, entry)})

@@ -41,6 +41,15 @@ def test_topics_get_what_the_log_proves() -> None:
     assert document["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
 
 
+def test_an_older_file_has_fewer_queues() -> None:
+    """Its readQueueNums grows to what the log has; where new messages go stays."""
+    known = {"topicConfigTable": {"A": {"readQueueNums": 2, "writeQueueNums": 2, "perm": 4}, "B": {"readQueueNums": 9}}}
+    data, changed = topics_json({"A": 4, "B": 4}, (), known, 7)
+    table = json.loads(data)["topicConfigTable"]
+    assert (table["A"], table["B"]) == ({"readQueueNums": 4, "writeQueueNums": 2, "perm": 4}, {"readQueueNums": 9})
+    assert changed == ["A"]
+
+
 def test_entries_that_are_there_stay() -> None:
     kept = {"perm": 4, "readQueueNums": 16, "writeQueueNums": 2, "order": True, "attributes": {"+a": "1"}}
     known = {"dataVersion": {"counter": 41, "timestamp": 5}, "topicConfigTable": {"订单": kept}, "more": [1]}
