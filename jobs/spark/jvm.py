@@ -174,7 +174,7 @@ def _end_accumulators() -> None:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
-    server = context and context._accumulatorServer
+    server = getattr(context, "_accumulatorServer", None)  # one that is still being made has none
     if server:
         threading.Thread(target=server.shutdown, name="accumulators end", daemon=True).start()
 

@@ -97,6 +97,8 @@ def check(execution: Execution) -> None:
     if execution.asks_for_spark:
         _reads_s3(execution)
     if execution.chosen.get("spark.submit.deployMode") == "cluster":
+        if execution.master.startswith("local"):
+            raise UsageError(f"--deploy-mode cluster needs a cluster, and the master is {execution.master}")
         become_spark_submit(plan(execution).arguments, execution.arguments)
 
 

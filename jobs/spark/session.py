@@ -221,8 +221,8 @@ def watched(context: SparkContext, reporter: Reporter, what: str, total: int) ->
     ended = threading.Event()
 
     def watch(progress: Progress) -> None:
-        tracker = context.statusTracker()
         with suppress(Exception):  # the JVM may end meanwhile
+            tracker = context.statusTracker()
             while not ended.wait(0.5):
                 stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
                 tasks = sum(stage.numTasks for stage in stages)

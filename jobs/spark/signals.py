@@ -22,7 +22,7 @@ def deferred_signals() -> Iterator[None]:
         return
     arrived: list[int] = []
     try:
-        with _handled((*_ENDING, signal.SIGALRM), lambda number, frame: arrived.append(number)):
+        with _handled(lambda number, frame: arrived.append(number)):
             yield
     finally:
         for number in arrived[:1]:
@@ -45,8 +45,7 @@ def orderly_signals() -> Iterator[None]:
             return
         raise Interrupted(came[0])
 
-    heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    with _handled((*heard, signal.SIGALRM), interrupt):
+    with _handled(interrupt):
         try:
             yield
         finally:
@@ -65,8 +64,10 @@ def _is_unsafe(frame: FrameType) -> bool:
 
 
 @contextmanager
-def _handled(numbers: tuple[int, ...], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
+def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Hands signals to a function, but for ignored ones: processes that start meanwhile ignore them, too."""
+    heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in (*heard, signal.SIGALRM)}
     try:
         yield
     finally:

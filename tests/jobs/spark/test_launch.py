@@ -319,6 +319,12 @@ class TestLaunch:
         assert Path(words[-4]).is_file()
         assert (words[0], spark_options.values_of(words, "--deploy-mode")) == (program, ["cluster"])
 
+    @pytest.mark.parametrize("master", [(), ("--master", "local[2]"), ("--master", "local-cluster[1,1,1024]")])
+    def test_cluster_mode_needs_a_cluster(self, master: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+        stand_in(monkeypatch, launch, "os", execv=lambda *call: pytest.fail(str(call)))
+        with pytest.raises(errors.UsageError, match="--deploy-mode cluster needs a cluster, and the master is local"):
+            launch.check(Execution(options=("--deploy-mode", "cluster", *master), arguments=("verify", "--store", "s")))
+
     def test_cluster_mode_shows_nobody_a_secret(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
         stand_in(monkeypatch, launch, "os", execv=lambda *call: pytest.fail(str(call)))

@@ -107,7 +107,8 @@ class SignalledLock:
 def test_an_ignored_signal_stays_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with orderly_signals():
+        with orderly_signals(), deferred_signals():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
