@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.reason import Reason, first_of
@@ -136,17 +139,28 @@ def _committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int]]:
 
 
 def delay_offsets_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
-    """Yields delay levels whose offset lies beyond the end of their queue.
+    """Yields delay levels whose offset lies behind messages that cannot have been delivered, or beyond their queue.
 
-    Mirrors ScheduleMessageService#correctDelayOffset (4.9.2 to 5.5.0), which sets it to the end; releases before let
-    the level skip messages. Level n has queue n - 1.
+    Mirrors ScheduleMessageService#executeOnTimeUp, which stores what it delivers, so that the log has a record from
+    then; and #correctDelayOffset (4.9.2 to 5.5.0), which sets an offset beyond the queue to its end; releases before
+    let the level skip messages. Level n has queue n - 1.
     """
     if evidence.rocksdb_queues:
         return
     corrected = evidence.rules.corrects_delay_offsets
     for level, offset in sorted((evidence.configs["delayOffset.json"].value or {}).items()):
         end = end_after_start(evidence, (SCHEDULE_TOPIC, level - 1))
-        if offset > end:
+        first = min(_first_not_due(evidence, level), end)
+        if first < min(offset, end):
+            yield Reason(
+                "delay_offset_ahead",
+                f"delay level {level} stands at {offset}, and {min(offset, end) - first} messages before it were not "
+                "due when the log ended: they are never delivered",
+                found=offset,
+                expected=f"at most {first}",
+                cure=f"in {evidence.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{first}",
+            )
+        elif offset > end:
             then = "the broker sets it back" if corrected else f"the level would skip the next {offset - end} messages"
             yield Reason(
                 "delay_offset_beyond_queue",
@@ -156,3 +170,17 @@ def delay_offsets_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
                 cure=f"in {evidence.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{end}",
                 unsafe=not corrected,
             )
+
+
+def _first_not_due(evidence: Evidence, level: int) -> int:
+    """Returns the queue offset of the first message of a delay level that was due after the last record of the log was
+    stored; its time is the tags code of its unit. Without such a queue, the largest.
+    """
+    queue = evidence.queues.get((SCHEDULE_TOPIC, level - 1))
+    if queue is None or not evidence.tail.time:
+        return 1 << 62
+
+    def due(place: int) -> int:
+        return int(queue_ends.units_at(queue, np.array([place]))["tags_code"][0])
+
+    return bisect_right(range(queue.end), evidence.tail.time, lo=queue.begin, key=due)

@@ -298,7 +298,11 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("name", "unsafe", "notes"),
         [
-            ("ahead", {"committed_beyond_queue", "timer_state_lost"}, {"delay_offset_beyond_queue"}),
+            (
+                "ahead",
+                {"committed_beyond_queue", "delay_offset_ahead", "timer_state_lost"},
+                {"delay_offset_beyond_queue"},
+            ),
             ("cured", set(), {"timer_state_lost"}),
             ("forgotten", {"config_lost", "timer_state_lost"}, {"topics_not_configured"}),
             ("noted", set(), {"config_backup", "config_lost", "timer_state_lost", "torn_tail"}),

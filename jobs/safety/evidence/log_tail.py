@@ -57,6 +57,8 @@ class LogTail:
     goes_on_at: int | None = None
     passed: tuple[int, ...] = ()
     firsts: Mapping[str, int] = field(default_factory=dict)
+    time: int = 0
+    """When the last record that was read was stored, in milliseconds."""
 
     @cached_property
     def rows_of(self) -> dict[tuple[str, int], Int64s]:
@@ -157,6 +159,7 @@ def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRule
         goes_on,
         tuple(passed),
         rows.firsts,
+        rows.time,
     )
 
 

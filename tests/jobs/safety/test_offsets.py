@@ -196,6 +196,24 @@ def test_delay_offsets_are_set_back_since_4_9_2(store: StoreToStart, version: st
     assert store.reasons("delay_offset_beyond_queue") == []
 
 
+def test_a_delay_level_ahead_of_messages_that_are_not_due(tmp_path: Path) -> None:
+    """As with the file of another broker: whatever release, they are lost; the cure that is shown makes it safe."""
+    log, begin = LogBuilder(SEGMENT), 1_700_000_000_000
+    for seconds in (0, 5, 20):  # due after ten
+        real = {"DELAY": "3", "REAL_TOPIC": "Orders", "REAL_QID": "0"}
+        log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=real, store_timestamp=begin + seconds * 1000)
+    store = finished(tmp_path / "store", log)
+    for offset, pending in ((2, 0), (3, 1), (9, 1)):
+        store.write_config("delayOffset.json", {"offsetTable": {3: offset}})
+        found = store.reasons("delay_offset_ahead")
+        assert [(reason.found, reason.expected, reason.unsafe) for reason in found] == [
+            (offset, "at most 2", True)
+        ] * pending
+    assert "and 1 messages before it were not due when the log ended: they are never delivered" in found[0].what
+    assert found[0].cure == f"in {store.root}/config/delayOffset.json, set 3:9 to 3:2"
+    assert store.reasons("delay_offset_beyond_queue") == []
+
+
 def test_level_n_has_queue_n_minus_1(tmp_path: Path) -> None:
     log = healthy_store(tmp_path / "first").log
     log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
