@@ -24,6 +24,8 @@ from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 LARGEST = 1 << 20
 """Bytes of a broker.conf at most."""
 _SIZES = frozenset(broker_name(field.name) for field in fields(StoreLayout) if field.type == "int")
+_TEXTS = frozenset({"deleteWhen", "brokerName", "brokerClusterName", "dLegerSelfId", "dLegerGroup", "regionId"})
+"""Settings that may look like numbers and are none."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -57,7 +59,7 @@ class BrokerConf:
         """
         for name, text in self.given.items():
             meant = text.strip()
-            blank = meant != text and (_NUMBER.fullmatch(meant) or meant.lower() == "true")
+            blank = meant != text and name not in _TEXTS and (_NUMBER.fullmatch(meant) or meant.lower() == "true")
             if blank or (name in _SIZES and not _NUMBER.fullmatch(text)):
                 yield name, text
 

@@ -116,7 +116,7 @@ def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | N
 
 
 def _is_on(settings: Mapping[str, str], name: str) -> bool:
-    return settings.get(name, "").strip().lower() == "true"
+    return settings.get(name, "").lower() == "true"
 
 
 def _loaded(settings: Mapping[str, str]) -> QueueStoreKind:

@@ -100,7 +100,7 @@ def test_another_kind_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> None:
-    light = {"combineCQUseRocksdbForLmq": " TRUE "}
+    light = {"combineCQUseRocksdbForLmq": "TRUE"}
     with pytest.raises(WrongSettings) as refused:
         queue_store(store_with(tmp_path), {**DOUBLE, **light})
     error = refused.value
