@@ -9,6 +9,7 @@ Spark is started.
 ``reason``             reasons, and the answer that they add up to
 ---------------------  ----------------------------------------------------------
 ``store_paths``        where broker.conf says that the store is
+``log_cuts``           settings that are not taken, records that are not
 ``files_and_space``    files as such: who may open them, space for the next
 ``configuration``      the files of ``config/``, and the storeType
 ``config_databases``   topics, groups and offsets in RocksDB
