@@ -26,11 +26,13 @@ Offsets = set[int]
 NOTED = ("torn_tail", "log_cut", "damaged_before")
 SAFE_OF_RELEASE = {
     "4.9.8": {"healthy", "lag", "lag_after_crash", "queues_wiped", *NOTED},
-    "5.1.4": {"healthy", "lag_after_crash", "empty_last", "folder", *NOTED},
+    "5.1.4": {"healthy", "lag_after_crash", "folder", *NOTED},
     "5.3.3": {"healthy", "lag_after_crash", "empty_last", "folder", *NOTED},
     "5.5.0": {"healthy", "lag_after_crash", "empty_last", "folder", *NOTED},
 }
-"""Where the answer is safe; everywhere else it is not."""
+"""Where the answer is safe; everywhere else it is not. The rules of 5.1.4 are those of 5.1.1, too, which does not start with
+an empty last file.
+"""
 
 
 @dataclass(frozen=True)
