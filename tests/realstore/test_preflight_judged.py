@@ -30,8 +30,8 @@ SAFE_OF_RELEASE = {
     "5.3.3": {"healthy", "lag_after_crash", "empty_last", "folder", *NOTED},
     "5.5.0": {"healthy", "lag_after_crash", "empty_last", "folder", *NOTED},
 }
-"""Where the answer is safe; everywhere else it is not. The rules of 5.1.4 are those of 5.1.1, too, which does not start with
-an empty last file.
+"""Where the answer is safe; everywhere else it is not. The rules of 5.1.4 are those of 5.1.1, too, which does not start
+with an empty last file.
 """
 
 
