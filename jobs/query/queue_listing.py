@@ -86,13 +86,16 @@ class Listing:
         for queue_id in self.offline.queue_ids(topic):
             yield from self._queue(TopicFilter(topic, queue_id), rules)
 
+    def _at_any_time(self) -> Listing:
+        return Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
+
     def _delivered(self, topic: str) -> dict[tuple[str, str], int]:
-        """Returns unique key and topic of messages that wait for a topic, or did, and lie under it by now, or again
-        where they waited; and the log offset of the last such copy.
+        """Returns the log offset of the last copy of each message that was held for a topic, by unique key and topic of
+        the copy; -1 where there is none.
         """
         store = self.offline.store
         columns = RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=_OF_WAITING)
-        once, whole = replace(self), replace(self, options=replace(self.options, begin=0, end=2**63 - 1))
+        once, whole = Listing(self.offline, self.options), self._at_any_time()
         copies: dict[tuple[str, str], int] = {}
         for holding in HOLDING_TOPICS:
             for table in once._topic(holding, columns):
@@ -111,7 +114,7 @@ class Listing:
         ended: dict[tuple[int, int], int] = {}
         if not any(self.offline.queue_ids(topic) for topic in HALF_TOPICS):
             return ended
-        whole = Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
+        whole = self._at_any_time()
         for topic in OP_TOPICS:
             for queue_id in self.offline.queue_ids(topic):
                 for table in whole._queue(TopicFilter(topic, queue_id), row_rules(self.offline.store, bodies=True)):
@@ -210,7 +213,7 @@ def _with_plain_bodies(table: pa.Table) -> pa.Table:
 
 
 def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator[tuple[dict[str, Any], Pending]]:
-    """Yields the rows of messages that wait for a topic, with their ``number`` in the table, and for what."""
+    """Yields each message of a table that is held for a topic, with its row ``number``, and what it waits for."""
     for number, row in enumerate(table.select(_OF_WAITING).to_pylist()):
         row["properties"] = dict(row["properties"] or ())
         found = waiting_of(row)
@@ -219,8 +222,8 @@ def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator
 
 
 def _places_of_copies(row: dict[str, Any], waiting: Pending) -> list[tuple[str, str]]:
-    """Returns unique key and topic of what is stored when a message needs to wait here no longer: it is delivered, or,
-    timer and half messages, stored once more to wait again.
+    """Returns unique key and topic of each later record that ends the wait of this one: its delivery or, for timer and
+    half messages, the copy that waits in its place.
     """
     if row["uniq_key"] is None or row["topic"] not in HOLDING_TOPICS:
         return []
@@ -235,7 +238,7 @@ def _waiting_part(
     ended: Mapping[tuple[int, int], int],
     delivered: Mapping[tuple[str, str], int],
 ) -> Iterator[pa.Table]:
-    """Yields the rows of messages that still wait for a topic, with a column that says for what."""
+    """Yields the messages that still wait for a topic, with a column ``waits_for``."""
     rows, texts = [], []
     for row, found in _waiting_rows(table, topic, queue_id):
         if any(delivered[place] > row["commit_log_offset"] for place in _places_of_copies(row, found)):

@@ -55,16 +55,7 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
             cure="set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
         )
     if (empty := log.empty_last) is not None:
-        kept = evidence.release_assumed or not evidence.rules.deletes_empty_file
-        yield Reason(
-            "segment_size",
-            f"{empty.path} has no bytes: the broker "
-            + ("does not start (5.1.3 and later delete it)" if kept else "deletes it"),
-            found=0,
-            expected=log.size,
-            cure=command("rm", "--", empty.path),
-            unsafe=kept,
-        )
+        yield empty_last_file(evidence, "segment_size", empty, log.size)
     if log.folders and (evidence.release_assumed or not evidence.rules.passes_over_directories):
         for folder in log.folders:
             yield Reason(
@@ -93,6 +84,23 @@ def log_files(evidence: Evidence) -> Iterator[Reason]:
                 expected=int(before.name) + log.size,
                 cure="put the segment back, or rebuild --on-damage salvage",
             )
+
+
+def empty_last_file(evidence: Evidence, rule: str, file: FileStatus, size: int) -> Reason:
+    """Returns what a start makes of a last file of the log or of a queue that has no bytes, and should have ``size``.
+
+    Mirrors MappedFileQueue#doLoad (5.1.3 to 5.5.0), which deletes it.
+    """
+    kept = evidence.release_assumed or not evidence.rules.deletes_empty_file
+    return Reason(
+        rule,
+        f"{file.path} has no bytes: the broker "
+        + ("does not start (5.1.3 and later delete it)" if kept else "deletes it"),
+        found=0,
+        expected=size,
+        cure=command("rm", "--", file.path),
+        unsafe=kept,
+    )
 
 
 def not_the_brokers(evidence: Evidence) -> Iterator[Reason]:

@@ -139,7 +139,7 @@ def _committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int]]:
 
 
 def delay_offsets_beyond_queue(evidence: Evidence) -> Iterator[Reason]:
-    """Yields delay levels whose offset lies behind messages that cannot have been delivered, or beyond their queue.
+    """Yields delay levels whose offset is past undelivered messages, or past the end of their queue.
 
     Mirrors ScheduleMessageService#executeOnTimeUp, which stores what it delivers, so that the log has a record from
     then; and #correctDelayOffset (4.9.2 to 5.5.0), which sets an offset beyond the queue to its end; releases before

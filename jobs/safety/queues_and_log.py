@@ -11,6 +11,7 @@ from jobs.contract.commands import command, set_aside
 from jobs.safety.configuration import configured_topics
 from jobs.safety.evidence.evidence import Evidence
 from jobs.safety.evidence.log_tail import LogTail
+from jobs.safety.files_and_space import empty_last_file
 from jobs.safety.reason import Reason, first_of
 from jobs.safety.store_paths import misses_own_log
 from storeformat.arrays import Bools, Int64s
@@ -289,16 +290,7 @@ def queue_files(evidence: Evidence) -> Iterator[Reason]:
         size = _queue_file_size(evidence, batch=queue.batch) or sizes[queue.batch]
         empty = queue.files[-1] if queue.files and not queue.files[-1].size else None
         if empty is not None:
-            kept = evidence.release_assumed or not evidence.rules.deletes_empty_file
-            yield Reason(
-                "queue_files",
-                f"{empty.path} has no bytes: the broker "
-                + ("does not start (5.1.3 and later delete it)" if kept else "deletes it"),
-                found=0,
-                expected=size,
-                cure=command("rm", "--", empty.path),
-                unsafe=kept,
-            )
+            yield empty_last_file(evidence, "queue_files", empty, size)
         wrong = [file for file in queue.files if file.size != size and file is not empty]
         for file in (*queue.stray, *wrong):
             yield Reason(

@@ -69,8 +69,8 @@ def log_elsewhere(evidence: Evidence) -> Iterator[Reason]:
             own = _own_log_apart(evidence, path)
             yield Reason(
                 "store_path",
-                f"{setting} names '{path}', a path relative to where the broker is started: it serves nothing of what "
-                "is not there"
+                f"{setting} names '{path}', a path relative to where the broker is started: started elsewhere, it "
+                "finds nothing there"
                 if relative
                 else f"{setting} names {path}, which {'does not exist' if absent else 'holds no segment'}: the broker "
                 "serves nothing of it" + (f"; {own} holds segments" if own else ""),

@@ -11,11 +11,11 @@ Mirrors BrokerStartup#buildBrokerController and MixAll#properties2Object (4.9.8,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from storeformat.errors import WrongSettings
+from storeformat.javacompat import parse_long
 from storeformat.javaproperties import parse_properties
 from storeformat.storage import files
 from storeformat.store.layout import StoreLayout, apply_settings, broker_name
@@ -25,8 +25,7 @@ LARGEST = 1 << 20
 """Bytes of a broker.conf at most."""
 _SIZES = frozenset(broker_name(field.name) for field in fields(StoreLayout) if field.type == "int")
 _TEXTS = frozenset({"deleteWhen", "brokerName", "brokerClusterName", "dLegerSelfId", "dLegerGroup", "regionId"})
-"""Settings that may look like numbers and are none."""
-_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+"""Text settings whose values may look like numbers."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ class BrokerConf:
         return self.given.get(name, default).strip()
 
     def number(self, name: str, default: int) -> int:
-        text = self.given.get(name, "")
-        return int(text) if _NUMBER.fullmatch(text) else default
+        number = parse_long(self.given.get(name, ""))
+        return default if number is None else number
 
     def flag(self, name: str, *, default: bool) -> bool:
         return self.given.get(name, str(default)).lower() == "true"
@@ -59,8 +58,8 @@ class BrokerConf:
         """
         for name, text in self.given.items():
             meant = text.strip()
-            blank = meant != text and name not in _TEXTS and (_NUMBER.fullmatch(meant) or meant.lower() == "true")
-            if blank or (name in _SIZES and not _NUMBER.fullmatch(text)):
+            blank = meant != text and name not in _TEXTS and (parse_long(meant) is not None or meant.lower() == "true")
+            if blank or (name in _SIZES and parse_long(text) is None):
                 yield name, text
 
     def layout(self) -> StoreLayout:

@@ -74,8 +74,7 @@ class BrokerRules:
     passes_over_directories: bool = False
     """A directory in the log does not end the start (from 5.1.0)."""
     deletes_empty_file: bool = False
-    """An empty last file of the log or of a queue is deleted at the start, which it ended before (from 5.1.3, of which
-    the name 5.1 is only in part)."""
+    """The start deletes an empty last file of the log or of a queue; before 5.1.3, and so for 5.1, it fails."""
     starts_at_furthest_queue: bool = False
     """After a clean stop the log is read from the segment where the furthest queue ends, not from the third-last one
     (from 5.3.2)."""

@@ -18,12 +18,12 @@ backup/                     of this program: what a swap took out of the store
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from storeformat.errors import WrongSettings
 from storeformat.index import index_file
+from storeformat.javacompat import parse_long
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
@@ -127,9 +127,9 @@ def _parse_value(name: str, text: str, kind: str) -> object:
             raise WrongSettings(f"{name} is not a boolean", found=text, expected="true or false")
         return text.lower() == "true"
     if kind == "int":
-        if not re.fullmatch("[+-]?[0-9]{1,19}", text):  # Integer#parseInt takes no blanks
+        if (number := parse_long(text)) is None:
             raise WrongSettings(f"{name} is not an integer", found=text, expected="bytes or a count, and no blank")
-        return int(text)
+        return number
     return text
 
 

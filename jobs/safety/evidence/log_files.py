@@ -61,9 +61,9 @@ def read_log_files(root: str, settings: BrokerConf) -> LogFiles:
     entries = [entry for directory in directories for entry in local_status.statuses_in(directory)]
     folders = tuple(entry for entry in entries if entry.is_directory)
     plain = [entry for entry in entries if not entry.is_directory]
-    named = sorted(
-        (entry for entry in plain if is_file_name(entry.name)), key=lambda entry: (entry.name, _is_blank(entry))
-    )
+    named = [entry for entry in plain if is_file_name(entry.name)]
+    times = Counter(entry.name for entry in named)
+    named.sort(key=lambda entry: (entry.name, times[entry.name] > 1 and _is_blank(entry)))
     twice = tuple((one, other) for one, other in pairwise(named) if one.name == other.name)
     segments = [entry for entry in named if entry not in {other for _, other in twice}]
     stray = tuple(entry for entry in plain if not is_file_name(entry.name))

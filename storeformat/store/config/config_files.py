@@ -35,6 +35,7 @@ from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import files, local_status, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.config import fastjson
+from storeformat.store.config.topic_config import DEFAULT_QUEUES
 from storeformat.store.layout import LOCK
 
 CONFIG = "config"
@@ -190,7 +191,9 @@ class TopicQueues:
 def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
     """Returns the topics of ``topics.json`` (TopicConfigSerializeWrapper)."""
     return {
-        topic: TopicQueues(_int(entry.get("readQueueNums", 16)), _int(entry.get("writeQueueNums", 16)))
+        topic: TopicQueues(
+            _int(entry.get("readQueueNums", DEFAULT_QUEUES)), _int(entry.get("writeQueueNums", DEFAULT_QUEUES))
+        )
         for topic, entry in _table(document, "topicConfigTable").items()
         if isinstance(entry, dict)
     }

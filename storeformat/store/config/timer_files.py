@@ -72,7 +72,7 @@ class TimerFiles:
     wheel_size: int | None
     log_sizes: tuple[int, ...]
     last_ends: tuple[int, ...] = ()
-    """Where the records end of which the last units of the timer log are, some thousands at most."""
+    """Log offsets after the records of the timer log's last units, of ``_UNITS_READ`` at most."""
 
 
 def read_timer_files(root: str) -> TimerFiles:
@@ -91,9 +91,9 @@ def _last_ends(logs: Sequence[FileStatus]) -> tuple[int, ...]:
     if not logs:
         return ()
     last = logs[-1]
-    written = -(-extents.data_end(last.path, last.size) // UNIT.size)
-    count = min(written, last.size // UNIT.size, _UNITS_READ)
-    data = files.read_range(last.path, (min(written, last.size // UNIT.size) - count) * UNIT.size, count * UNIT.size)
+    end = min(-(-extents.data_end(last.path, last.size) // UNIT.size), last.size // UNIT.size)
+    begin = max(end - _UNITS_READ, 0)
+    data = files.read_range(last.path, begin * UNIT.size, (end - begin) * UNIT.size)
     return tuple(
         offset + size for length, _, _, _, _, offset, size, *_ in UNIT.iter_unpack(data) if length == UNIT.size
     )

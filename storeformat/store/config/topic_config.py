@@ -39,6 +39,8 @@ MOST_BYTES = 256 << 20
 """More than any topics.json has: a topic takes some 300 bytes."""
 
 _BATCH = "BatchCQ"
+DEFAULT_QUEUES = 16
+"""To read and to write, of an entry that does not say it (TopicConfig)."""
 READ_AND_WRITE = 6
 MADE_BY_BROKER = frozenset(
     (
@@ -130,8 +132,10 @@ def topics_json(
     for topic in added:
         table[topic] = topic_entry(topic, queues[topic], batch=topic in batch_topics)
     for topic in lost_topics(queues, added):
-        if table[topic].get("readQueueNums", 0) < queues[topic]:
-            table[topic] = {**table[topic], "readQueueNums": queues[topic]}
+        entry = table[topic]
+        read = entry.get("readQueueNums", DEFAULT_QUEUES) if isinstance(entry, dict) else None
+        if isinstance(read, int) and read < queues[topic]:
+            table[topic] = {**entry, "readQueueNums": queues[topic]}
             added.append(topic)
     version = dict(before.get("dataVersion") or {"stateVersion": 0})
     if added:

@@ -48,6 +48,8 @@ def test_an_older_file_has_fewer_queues() -> None:
     table = json.loads(data)["topicConfigTable"]
     assert (table["A"], table["B"]) == ({"readQueueNums": 4, "writeQueueNums": 2, "perm": 4}, {"readQueueNums": 9})
     assert changed == ["A"]
+    silent = {"topicConfigTable": {"A": {"perm": 6}, "B": "damaged"}}
+    assert topics_json({"A": 4, "B": 4}, (), silent, 7)[1] == []
 
 
 def test_entries_that_are_there_stay() -> None:
